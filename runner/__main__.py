@@ -1,0 +1,94 @@
+"""`python -m runner`: one run, or a Hydra multirun of many.
+
+Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.config import REPOSITORY, ConfigError, register
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
+def run(composed: DictConfig) -> None:
+    """Carry out one composed config. In a sweep, says at once what failed; Hydra goes on and raises it at the end."""
+    from runner.datasets import DataError
+
+    try:
+        _run(composed)
+    except (ConfigError, DataError) as error:
+        if HydraConfig.get().mode == RunMode.RUN:
+            _stop(str(error), 2)
+        print(f"runner: {one_line(str(error))}", file=sys.stderr)
+        raise
+
+
+def _run(composed: DictConfig) -> None:
+    from runner.build import Run
+    from runner.identity import identify, resolved
+    from runner.life import live
+    from runner.progress import Line, duration, epoch_text
+    from runner.records import record_path, results_folder
+
+    config = resolved(composed)
+    config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
+    line, started = Line(), time.monotonic()
+
+    def on_epoch(row: dict[str, float], run: Run) -> None:
+        left = (time.monotonic() - started) / row["epoch"] * (run.epochs - row["epoch"])
+        line.show(f"{epoch_text(row, run.epochs)} · {duration(left)} left")
+
+    outcome = live(config, on_epoch)
+    path = record_path(results_folder(config), identify(config)[0])
+    explained = {"skipped": "already recorded", "busy": "being computed by another process"}.get(outcome, outcome)
+    line.keep(f"{explained}: {path}")
+
+
+def main() -> None:
+    """Run Hydra, and turn what it raises into one sentence and an exit code."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
+    from runner.datasets import DataError
+
+    try:
+        run()
+    except (ConfigError, DataError) as error:
+        _stop(str(error), 2)
+    except (HydraException, OmegaConfBaseException) as error:
+        _stop(sentence(error), 2)
+
+
+def sentence(error: BaseException) -> str:
+    """What Hydra or OmegaConf has to say, in one line: the message of the innermost cause, and where."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
+    where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
+    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
+    return f"{where}: {said}" if where and where not in said else said
+
+
+def one_line(text: str) -> str:
+    """Any text without its line breaks."""
+    return " ".join(text.split())
+
+
+def _stop(text: str, code: int) -> NoReturn:
+    print(f"runner: {one_line(text)}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

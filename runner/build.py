@@ -1,0 +1,255 @@
+"""From a composed config to the parts of a run, with every check that needs no data.
+
+`prepare` builds on PyTorch's meta device first: a wrong type, value or combination is found before a byte is read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from dataclasses import dataclass, make_dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+
+from runner.accounting import Accountant, calibrate_noise_multiplier, epochs_within
+from runner.clipping import Clipping
+from runner.config import ConfigError, Engine, Evaluation
+from runner.datasets import ImageDataset, holdout_examples
+from runner.diagnostics import DIAGNOSTICS
+from runner.engines import ENGINES, Objective
+from runner.engines import Engine as EngineProtocol
+from runner.features import Pixels
+from runner.mechanism import Mechanism
+from runner.seeds import derived_seed
+
+_GROUPS = (
+    "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
+)  # fmt: skip
+_AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients held at once
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of one run that need no data."""
+
+    config: DictConfig
+    dataset: ImageDataset
+    features: Pixels
+    clipping: Clipping
+    accountant: Accountant
+    mechanism: Mechanism
+    epochs: int
+    device: torch.device
+    parameters: int
+
+    @property
+    def objective(self) -> Objective:
+        """A freshly initialised network and its loss on the device: a function of the seed only."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed(self.config.seed, "init"))
+            return _objective(self.config, self.dataset, self.features).to(self.device)
+
+    @property
+    def activation_type(self) -> type[nn.Module]:
+        return type(_instantiate(self.config, "activation"))
+
+    @property
+    def physical_batch(self) -> int:
+        """Examples per forward pass: as configured, else as many as keep per-example gradients in a fast memory."""
+        if self.config.runtime.physical_batch is not None:
+            return self.config.runtime.physical_batch
+        return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
+
+    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        return _instantiate(self.config, "optimizer")(objective.parameters())
+
+
+def prepare(config: DictConfig) -> Run:
+    """Check a resolved config (see `runner.identity.resolved`) and build what needs no data.
+
+    Raises:
+        ConfigError: with one sentence, for anything that cannot be run as configured.
+    """
+    _check_fields(config)
+    for group in _GROUPS:
+        _check_arguments(config, group)
+    dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
+    clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
+    device = _device(config.runtime.device)
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        objective = _objective(config, dataset, features)
+        _check_objective(objective, features.shape(dataset.shape))
+    _instantiate(config, "optimizer", call_with=list(objective.parameters()))
+
+    examples = dataset.train_examples
+    if config.evaluation == Evaluation.holdout:
+        examples -= holdout_examples(examples)
+    mechanism = partial(
+        Mechanism, config.sampling, examples, config.batch_size, noise_groups=clipping.noise_groups(objective)
+    )
+    try:
+        noise_multiplier = _noise_multiplier(config, accountant, mechanism)
+        chosen = mechanism(noise_multiplier)
+        epochs = _epochs(config, accountant, chosen)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    parameters = sum(p.numel() for p in objective.parameters())
+    return Run(config, dataset, features, clipping, accountant, chosen, epochs, device, parameters)
+
+
+def _check_fields(config: DictConfig) -> None:
+    """Ranges of the fields that no group's class checks."""
+    ranges = {
+        "seed": config.seed >= 0,
+        "epochs": config.epochs >= 1,
+        "batch_size": config.batch_size >= 1,
+        "delta": 0 < config.delta < 1,
+        "diagnostics_every": config.diagnostics_every >= 1,
+        "runtime.physical_batch": (config.runtime.physical_batch or 1) >= 1,
+        "runtime.threads": (config.runtime.threads or 1) >= 1,
+        "target_epsilon": config.target_epsilon is None or 0 < config.target_epsilon < math.inf,
+        "max_epsilon": config.max_epsilon is None or 0 < config.max_epsilon < math.inf,
+        "noise_multiplier": config.noise_multiplier is None or 0 <= config.noise_multiplier < math.inf,
+    }
+    for name, holds in ranges.items():
+        if not holds:
+            raise ConfigError(f"{name}={OmegaConf.select(config, name)} is out of range.")
+    unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
+    if unknown:
+        raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
+
+
+def _check_arguments(config: DictConfig, group: str) -> None:
+    """Types of a group's fields against the signature of its `_target_`."""
+    node = config[group]
+    try:
+        target = get_object(node._target_)
+    except Exception as error:
+        raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
+    for name, value in node.items():
+        if name in ("_target_", "_partial_"):
+            continue
+        if name not in defaults:
+            raise ConfigError(f"{group}.{name} is not an argument of {node._target_}.")
+        expected = _plain_type(hints.get(name), defaults[name])
+        try:
+            OmegaConf.merge(OmegaConf.structured(_holder(name, expected)), {name: value})
+        except OmegaConfBaseException as error:
+            readable = getattr(expected, "__name__", str(expected))
+            raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
+
+
+def _plain_type(hint: Any, default: Any) -> Any:
+    """The type to hold an argument to: its annotation where OmegaConf knows it, else that of its default."""
+    if hint is not None:
+        try:
+            OmegaConf.structured(_holder("value", hint))
+            return hint
+        except (OmegaConfBaseException, ValueError):
+            pass
+    if isinstance(default, (bool, int, float, str)):
+        return type(default)
+    return Any
+
+
+def _holder(name: str, expected: Any) -> type:
+    return make_dataclass("Arguments", [(name, expected, "???")])
+
+
+def _instantiate(config: DictConfig, group: str, call_with: Any = None, **arguments: Any) -> Any:
+    """`hydra.utils.instantiate` of a group (then called once, where asked), its errors as one sentence."""
+    try:
+        built = instantiate(config[group], **arguments, _convert_="all")
+        return built if call_with is None else built(call_with)
+    except InstantiationException as error:
+        raise ConfigError(f"{group}: {error.__cause__ or error}") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{group}: {error}") from error
+
+
+def _objective(config: DictConfig, dataset: ImageDataset, features: Pixels) -> Objective:
+    try:
+        shape = features.shape(dataset.shape)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    activation = partial(_instantiate, config, "activation")
+    network = _instantiate(
+        config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation
+    )
+    return Objective(network, _instantiate(config, "loss"))
+
+
+def _check_objective(objective: Objective, shape: list[int]) -> None:
+    """One pass of two examples on the meta device: shapes fit, and no layer couples examples."""
+    coupling = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if coupling:
+        raise ConfigError(
+            f"architecture: {type(coupling[0]).__name__} mixes the examples of a batch, so no example's "
+            f"contribution can be bounded: use group normalisation or none."
+        )
+    try:
+        losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
+    if losses.shape != (2,):
+        raise ConfigError(f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}.")
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
+    if device.type not in _AUTOMATIC_BYTES:
+        raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("runtime.device=cuda, but PyTorch finds no CUDA device here.")
+    return device
+
+
+def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any) -> float:
+    if config.target_epsilon is None:
+        if config.noise_multiplier is None:
+            raise ConfigError("Set noise_multiplier (0 for none) or target_epsilon.")
+        return config.noise_multiplier
+    if config.noise_multiplier is not None:
+        raise ConfigError("Set noise_multiplier or target_epsilon, not both: one follows from the other.")
+    mechanism(1.0)  # the other settings must allow noise at all
+    return calibrate_noise_multiplier(
+        accountant, lambda nm: mechanism(nm).claimed_releases(config.epochs), config.target_epsilon, config.delta
+    )
+
+
+def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
+    if config.max_epsilon is None:
+        return config.epochs
+    if not mechanism.private:
+        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
+    epochs = epochs_within(
+        accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs
+    )
+    if epochs == 0:
+        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
+    return epochs
+
+
+def engine(config: DictConfig, objective: Objective) -> EngineProtocol:
+    """The configured engine around an objective; ConfigError where it does not know a layer."""
+    try:
+        return ENGINES[Engine(config.runtime.engine).value](objective)
+    except NotImplementedError as error:
+        raise ConfigError(f"runtime.engine={config.runtime.engine.value}: {error}") from error
+

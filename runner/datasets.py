@@ -1,0 +1,133 @@
+"""Data sets as tensors: read once, kept on the device, gathered by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
+
+
+class DataError(RuntimeError):
+    """A data set cannot be read. The message is one sentence that says what is missing and where to put it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of one split. `images`: [examples, channels, height, width], float32; `targets`: [examples], int64."""
+
+    images: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class ImageDataset:
+    """A torchvision image classification data set; its sizes are known before it is read.
+
+    `bundled` replaces the images by scikit-learn's handwritten digits in the same shape (smoke scale).
+
+    Raises:
+        ValueError: for a shape, a size or a number of classes that no data set can have.
+    """
+
+    name: str
+    shape: list[int]
+    classes: int
+    train_examples: int
+    test_examples: int
+    bundled: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise ValueError(f"Expected dataset.shape = [channels, height, width], got {self.shape}.")
+        for field in ("classes", "train_examples", "test_examples"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"Expected dataset.{field} > 0, got {getattr(self, field)}.")
+
+    def load(self, root: str | Path) -> tuple[Split, Split]:
+        """The training and the test split, pixels in [0, 1].
+
+        Raises:
+            DataError: if the files are neither under `root` nor to be downloaded, or do not have the stated sizes.
+        """
+        train, test = _bundled_digits(self.shape) if self.bundled else _torchvision(self.name, Path(root).expanduser())
+        found = (list(train.images.shape[1:]), len(train), len(test))
+        if found != (list(self.shape), self.train_examples, self.test_examples):
+            raise DataError(
+                f"{self.name} under {root} has images of shape {found[0]}, {found[1]} for training and {found[2]} for "
+                f"test, but the configuration says {list(self.shape)}, {self.train_examples} and {self.test_examples}."
+            )
+        if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
+            raise DataError(f"{self.name} has a label beyond the {self.classes} classes that the configuration says.")
+        return train, test
+
+
+def holdout_examples(train_examples: int) -> int:
+    """How many training examples evaluation=holdout sets aside."""
+    return train_examples // HOLDOUT_PARTS
+
+
+def hold_out(train: Split) -> tuple[Split, Split]:
+    """The training split without its last twelfth, and that twelfth."""
+    kept = len(train) - holdout_examples(len(train))
+    return (
+        Split(train.images[:kept], train.targets[:kept]),
+        Split(train.images[kept:], train.targets[kept:]),
+    )
+
+
+def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
+    import torchvision.datasets
+
+    dataset_class = getattr(torchvision.datasets, name, None)
+    if dataset_class is None:
+        raise DataError(f"torchvision has no data set named {name}.")
+
+    def read(download: bool) -> tuple[Split, Split]:
+        train, test = (dataset_class(root=str(root), train=train, download=download) for train in (True, False))
+        return _as_split(train), _as_split(test)
+
+    try:
+        return read(download=False)
+    except RuntimeError:  # torchvision's answer where files are missing or damaged
+        pass
+    try:
+        return read(download=True)
+    except (OSError, RuntimeError) as error:
+        folder = "cifar-10-batches-py" if name == "CIFAR10" else f"{name}/raw"
+        raise DataError(
+            f"{name} is not in {root} and could not be downloaded: put its original files into {root / folder}, or set "
+            f"DP_DATA_ROOT (or runtime.data_root) to the folder that holds them."
+        ) from error
+
+
+def _as_split(dataset: object) -> Split:
+    images = torch.as_tensor(dataset.data)  # type: ignore[attr-defined]  # uint8, [examples, height, width(, channels)]
+    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
+    targets = torch.as_tensor(dataset.targets)  # type: ignore[attr-defined]
+    return Split(images.float().div_(255).contiguous(), targets.long())
+
+
+def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
+    """1,437 + 360 handwritten digits of 8 x 8 pixels, enlarged to `shape` and repeated over its channels."""
+    from sklearn.datasets import load_digits
+    from torch.nn.functional import interpolate
+
+    digits = load_digits()
+    images = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
+    images = interpolate(images, size=tuple(shape[1:]), mode="bilinear", align_corners=False)
+    images = images.repeat(1, shape[0], 1, 1).contiguous()
+    targets = torch.from_numpy(digits.target).long()
+    test = torch.arange(len(targets)) % 5 == 4
+    # Every fifth image is for test: 359 of 1,797; writers are mixed, which smoke scale does not mind.
+    return Split(images[~test], targets[~test]), Split(images[test], targets[test])
+
+
+BUNDLED_TRAIN, BUNDLED_TEST = 1438, 359

@@ -1,0 +1,9 @@
+"""Engines compute per-example gradients; clipping strategies say what to do with them."""
+
+from runner.engines.interface import Engine, GradientSum, Objective
+from runner.engines.opacus import OpacusEngine
+from runner.engines.vmap import VmapEngine
+
+ENGINES = {"vmap": VmapEngine, "opacus": OpacusEngine}
+
+__all__ = ["ENGINES", "Engine", "GradientSum", "Objective", "OpacusEngine", "VmapEngine"]

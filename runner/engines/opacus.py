@@ -1,0 +1,34 @@
+"""Per-example gradients by Opacus' `GradSampleModule`: hooks on every layer Opacus knows.
+
+A second, independent implementation. `PrivacyEngine` is not used: it replaces the batch size by its own.
+"""
+
+from collections.abc import Sequence
+
+from opacus import GradSampleModule
+from torch import Tensor
+
+from runner.engines.interface import Factors, GradientSum, Objective, weigh_and_sum
+
+
+class OpacusEngine:
+    """Forms every per-example gradient with Opacus, then weighs and sums as `VmapEngine` does.
+
+    Raises:
+        NotImplementedError: (from Opacus) for a layer that it does not know.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self._hooked = GradSampleModule(objective, loss_reduction="sum")
+
+    def clipped_sum(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        """See `Engine.clipped_sum`."""
+        losses = self._hooked(inputs, targets)
+        losses.sum().backward()
+        per_example = {name: p.grad_sample for name, p in self.objective.named_parameters()}
+        for p in self.objective.parameters():
+            p.grad_sample, p.grad = None, None
+        return weigh_and_sum(per_example, losses.detach(), groups, factors)

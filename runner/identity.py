@@ -1,0 +1,90 @@
+"""What makes a run this run: hashes of its resolved config."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from enum import Enum
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from runner.datasets import BUNDLED_TEST, BUNDLED_TRAIN
+
+# Not part of a run's identity: where it ran, who was told, and indices whose effect is in the resolved values.
+_NOT_HASHED = ("runtime", "tracking", "draw")
+
+
+def resolved(composed: DictConfig) -> DictConfig:
+    """The config as it will run: interpolations resolved, the limits of `scale` applied. The input is not changed."""
+    config = copy.deepcopy(composed)
+    OmegaConf.resolve(config)
+    scale = config.scale
+    if scale.bundled_data:
+        with open_dict(config.dataset):
+            config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
+    if scale.epochs is not None:
+        config.epochs = min(config.epochs, scale.epochs)
+    if scale.batch_size is not None:
+        config.batch_size = min(config.batch_size, scale.batch_size)
+    if scale.seeds is not None:
+        config.seed = config.seed % scale.seeds
+    return config
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The whole resolved config as JSON values."""
+    return _json_value(OmegaConf.to_container(config))
+
+
+def recorded_config(config: DictConfig) -> dict[str, Any]:
+    """The config as a record keeps it: without `runtime` and `tracking`, which speak of a machine."""
+    return {name: value for name, value in plain(config).items() if name not in ("runtime", "tracking")}
+
+
+def hashed_config(config: DictConfig) -> dict[str, Any]:
+    """The part of the config that defines the run.
+
+    Null and empty values are left out, so that a field added later with a null default makes no old record stale.
+    """
+    return _without_absent({name: value for name, value in plain(config).items() if name not in _NOT_HASHED})
+
+
+def identify(config: DictConfig) -> tuple[str, str]:
+    """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
+
+    Same config and seed, same run id, on any machine; the setting id leaves the seed out.
+    """
+    content = hashed_config(config)
+    unseeded = {name: value for name, value in content.items() if name != "seed"}
+    return _digest(content), _digest(unseeded)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _json_value(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(v) for v in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: _without_absent(v) for name, v in value.items()}
+        return {name: v for name, v in kept.items() if v is not None and v != [] and v != {}}
+    return value
+
+
+def _floats(value: Any) -> Any:
+    """Numbers as floats: `lr=1` and `lr=1.0` are the same run."""
+    if isinstance(value, dict):
+        return {name: _floats(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_floats(v) for v in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

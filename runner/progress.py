@@ -1,0 +1,50 @@
+"""One line that says how far the work is: rewritten in a terminal, repeated now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+_LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
+
+
+class Line:
+    """A progress line on `stream`."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._last = 0.0
+
+    def show(self, text: str) -> None:
+        """Replace the line (terminal), or print it if none was printed for a while (log file)."""
+        if self._terminal:
+            self._stream.write(f"\r\x1b[K{text}")
+        elif time.monotonic() - self._last >= _LOG_INTERVAL:
+            self._stream.write(text + "\n")
+            self._last = time.monotonic()
+        self._stream.flush()
+
+    def keep(self, text: str) -> None:
+        """Print a line that stays."""
+        self._stream.write((f"\r\x1b[K{text}" if self._terminal else text) + "\n")
+        self._stream.flush()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 48s, 12m05s, 3h20m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def epoch_text(row: dict[str, float], epochs: int) -> str:
+    """An epoch's row of the history in a few words."""
+    privacy = "not private"
+    if row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
+        privacy = f"ε {row['epsilon']:.2f} (sound {row['epsilon_sound']:.2f})"
+    return f"epoch {row['epoch']}/{epochs} · accuracy {row['test_accuracy']:.2f}% · {privacy}"

@@ -1,0 +1,25 @@
+"""Which examples make a batch: indices into a data set that stays on the device."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+
+def poisson_batches(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
+    """`steps` batches; every example joins each of them independently with probability `rate`.
+
+    Batches differ in size and can be empty. Uniforms are float64: on float32's grid of 2^-24 the rate would be
+    rounded by as much as 1e-5 of itself.
+    """
+    device = generator.device
+    for _ in range(steps):
+        uniforms = torch.rand(examples, dtype=torch.float64, device=device, generator=generator)
+        yield (uniforms < rate).nonzero().squeeze(1)
+
+
+def shuffled_batches(examples: int, batch_size: int, steps: int, generator: Generator) -> Iterator[Tensor]:
+    """The first `steps` disjoint batches of `batch_size` examples of a fresh random order."""
+    order = torch.randperm(examples, device=generator.device, generator=generator)
+    for step in range(steps):
+        yield order[step * batch_size : (step + 1) * batch_size]
