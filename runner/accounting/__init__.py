@@ -1,0 +1,24 @@
+"""Privacy accounting: what was released, and the (epsilon, delta) guarantee it amounts to.
+
+Every epsilon here is for add-or-remove-one neighbours. Data flows one way: a `Ledger` records the noisy
+releases as `dp_accounting` events, an accountant turns them into epsilon, and calibration inverts that.
+"""
+
+from runner.accounting.accountants import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
+from runner.accounting.calibration import calibrate_noise_multiplier, epochs_within, last_step_within
+from runner.accounting.ledger import Ledger, Releases
+
+__all__ = [
+    "Gdp",
+    "Ledger",
+    "Pld",
+    "Prv",
+    "Rdp",
+    "RdpClassic",
+    "Releases",
+    "Zcdp",
+    "calibrate_noise_multiplier",
+    "epochs_within",
+    "last_step_within",
+    "sound_epsilon",
+]

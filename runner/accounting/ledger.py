@@ -1,0 +1,72 @@
+"""The record of every noisy release that touched private data."""
+
+import operator
+from typing import TypeAlias
+
+import dp_accounting
+
+Releases: TypeAlias = tuple[tuple[dp_accounting.DpEvent, int], ...]
+"""(event, how many times), equal events merged, in order of first appearance."""
+
+
+class Ledger:
+    """Every noisy release that touched private data, and what the paper's own accounting charges for it.
+
+    The two differ where a paper's accounting does not hold: a step that is screened and thrown away still
+    used the data (actual), while the paper charges nothing for it (claimed).
+    """
+
+    def __init__(self) -> None:
+        self._actual: dict[dp_accounting.DpEvent, int] = {}
+        self._claimed: dict[dp_accounting.DpEvent, int] = {}
+
+    def release(
+        self,
+        actual: dp_accounting.DpEvent,
+        claimed: dp_accounting.DpEvent | None,
+        count: int = 1,
+        claimed_count: int | None = None,
+    ) -> None:
+        """Record one kind of release.
+
+        Args:
+            actual: what really happened; always recorded.
+            claimed: what the paper's accounting charges for it; None charges nothing.
+            count: how many times `actual` happened.
+            claimed_count: how many times `claimed` is charged; `count` if None.
+
+        Raises:
+            ValueError: a count is not a whole number >= 0, or `claimed_count` is given without `claimed`.
+            TypeError: an event is not a `dp_accounting.DpEvent`.
+        """
+        if claimed is None and claimed_count is not None:
+            raise ValueError(f"Expected claimed_count=None when claimed is None, got {claimed_count}.")
+        count = _whole("count", count)
+        charged = count if claimed_count is None else _whole("claimed_count", claimed_count)
+        for name, event in (("actual", actual), ("claimed", claimed)):
+            if not isinstance(event, dp_accounting.DpEvent) and not (name == "claimed" and event is None):
+                raise TypeError(f"Expected {name} to be a dp_accounting.DpEvent, got {event!r}.")
+        if count:
+            self._actual[actual] = self._actual.get(actual, 0) + count
+        if claimed is not None and charged:
+            self._claimed[claimed] = self._claimed.get(claimed, 0) + charged
+
+    @property
+    def actual(self) -> Releases:
+        """What really happened."""
+        return tuple(self._actual.items())
+
+    @property
+    def claimed(self) -> Releases:
+        """What the paper's accounting charges."""
+        return tuple(self._claimed.items())
+
+
+def _whole(name: str, value: int) -> int:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise ValueError(f"Expected {name} to be a whole number, got {value!r}.") from None
+    if whole < 0:
+        raise ValueError(f"Expected {name} >= 0, got {whole}.")
+    return whole
