@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.accounting import Accountant, calibrate_noise_multiplier, epochs_within
+from runner.accounting import calibrate_noise_multiplier, epochs_within
+from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping
 from runner.config import ConfigError, Engine, Evaluation
 from runner.datasets import ImageDataset, holdout_examples
