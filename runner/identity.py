@@ -24,6 +24,7 @@ def resolved(composed: DictConfig) -> DictConfig:
     if scale.bundled_data:
         with open_dict(config.dataset):
             config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
+        config.max_epsilon = None  # a budget chosen for a data set forty times as large
     if scale.epochs is not None:
         config.epochs = min(config.epochs, scale.epochs)
     if scale.batch_size is not None:
