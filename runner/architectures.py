@@ -48,7 +48,9 @@ def small_cnn(
     )
 
 
-def _conv_pairs(channels: int, filters: list[int], activation: Activation, pool: Callable[[], nn.Module]) -> list[nn.Module]:
+def _conv_pairs(
+    channels: int, filters: list[int], activation: Activation, pool: Callable[[], nn.Module]
+) -> list[nn.Module]:
     """For each width in `filters`: two 3x3 convolutions with SAME padding, each activated, then `pool`."""
     layers: list[nn.Module] = []
     for width in filters:

@@ -185,9 +185,7 @@ def _objective(config: DictConfig, dataset: ImageDataset, features: Pixels) -> O
     except ValueError as error:
         raise ConfigError(str(error)) from error
     activation = partial(_instantiate, config, "activation")
-    network = _instantiate(
-        config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation
-    )
+    network = _instantiate(config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation)
     return Objective(network, _instantiate(config, "loss"))
 
 
@@ -204,7 +202,9 @@ def _check_objective(objective: Objective, shape: list[int]) -> None:
     except (RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
-        raise ConfigError(f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}.")
+        raise ConfigError(
+            f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
+        )
 
 
 def _device(name: str) -> torch.device:
@@ -230,7 +230,10 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
         raise ConfigError("Set noise_multiplier or target_epsilon, not both: one follows from the other.")
     mechanism(1.0)  # the other settings must allow noise at all
     return calibrate_noise_multiplier(
-        accountant, lambda nm: mechanism(nm).claimed_releases(config.epochs), config.target_epsilon, config.delta
+        accountant,
+        lambda nm: mechanism(nm).claimed_releases(config.epochs),
+        config.target_epsilon,
+        config.delta,
     )
 
 
@@ -239,9 +242,7 @@ def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) ->
         return config.epochs
     if not mechanism.private:
         raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
-    epochs = epochs_within(
-        accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs
-    )
+    epochs = epochs_within(accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs)
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
     return epochs
@@ -253,4 +254,3 @@ def engine(config: DictConfig, objective: Objective) -> EngineProtocol:
         return ENGINES[Engine(config.runtime.engine).value](objective)
     except NotImplementedError as error:
         raise ConfigError(f"runtime.engine={config.runtime.engine.value}: {error}") from error
-

@@ -25,7 +25,9 @@ class Pixels:
             raise ValueError("Expected features.mean and features.std both or neither.")
         if self.mean is not None and self.std is not None:
             if len(self.mean) != len(self.std):
-                raise ValueError(f"Expected features.mean and features.std of one length, got {self.mean} and {self.std}.")
+                raise ValueError(
+                    f"Expected features.mean and features.std of one length, got {self.mean} and {self.std}."
+                )
             if min(self.std) <= 0:
                 raise ValueError(f"Expected every features.std > 0, got {self.std}.")
 

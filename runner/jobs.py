@@ -66,14 +66,14 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
         for arguments in (job for batch in batches for job in batch):
             parsed = parser.parse_overrides(arguments)
             # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
-            choices = tuple(o.input_line for o in parsed if o.key_or_group in groups)
+            choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
             if choices not in composed:
                 composed[choices] = compose("config", [*base, *choices])
             config = copy.deepcopy(composed[choices])
             for override in parsed:
                 if override.key_or_group not in groups:
                     OmegaConf.update(config, override.key_or_group, override.value())
-            overrides = {o.key_or_group: o.input_line.partition("=")[2] for o in parsed}
+            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
             config.tracking.job_type = overrides.get("experiment")
             final = resolved(config)
             if "seed" in overrides:

@@ -55,7 +55,7 @@ def live(config: DictConfig, on_epoch: OnEpoch) -> Outcome:
                     on_epoch(row, run)
 
                 trained = train(run, data, after_epoch)
-                record = {
+                record: dict[str, Any] = {
                     "run_id": identity,
                     "setting_id": setting,
                     "status": trained.status,

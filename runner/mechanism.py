@@ -49,11 +49,15 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.examples:
-            raise ValueError(f"Expected batch_size from 1 to {self.examples} (the training examples), got {self.batch_size}.")
+            raise ValueError(
+                f"Expected batch_size from 1 to {self.examples} (the training examples), got {self.batch_size}."
+            )
         if not 0 <= self.noise_multiplier < math.inf:
             raise ValueError(f"Expected noise_multiplier >= 0 and finite, got {self.noise_multiplier}.")
         if self.noise_multiplier > 0 and not all(0 < g.sensitivity < math.inf for g in self.noise_groups):
-            raise ValueError("Noise needs a bounded sensitivity: choose a clipping other than none, or noise_multiplier=0.")
+            raise ValueError(
+                "Noise needs a bounded sensitivity: choose a clipping other than none, or noise_multiplier=0."
+            )
 
     @property
     def private(self) -> bool:

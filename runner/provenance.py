@@ -18,7 +18,7 @@ _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "n
 
 
 def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:
-    """The provenance of a record. Times are in seconds, memory in MiB; examples/s counts training without evaluation."""
+    """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation."""
     return {
         "git_revision": git_revision(),
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.identity import plain
+from runner.identity import recorded_config
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -46,7 +46,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         group=config.tracking.group,
         job_type=config.tracking.job_type,
         tags=[*config.tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
-        config=plain(config),
+        config=recorded_config(config),
         resume="allow" if config.tracking.mode == TrackingMode.online else None,
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
     ) as run:

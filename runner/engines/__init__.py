@@ -1,9 +1,11 @@
 """Engines compute per-example gradients; clipping strategies say what to do with them."""
 
+from collections.abc import Callable
+
 from runner.engines.interface import Engine, GradientSum, Objective
 from runner.engines.opacus import OpacusEngine
 from runner.engines.vmap import VmapEngine
 
-ENGINES = {"vmap": VmapEngine, "opacus": OpacusEngine}
+ENGINES: dict[str, Callable[[Objective], Engine]] = {"vmap": VmapEngine, "opacus": OpacusEngine}
 
 __all__ = ["ENGINES", "Engine", "GradientSum", "Objective", "OpacusEngine", "VmapEngine"]

@@ -4,6 +4,7 @@ A second, independent implementation. `PrivacyEngine` is not used: it replaces t
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from opacus import GradSampleModule
 from torch import Tensor
@@ -28,7 +29,7 @@ class OpacusEngine:
         """See `Engine.clipped_sum`."""
         losses = self._hooked(inputs, targets)
         losses.sum().backward()
-        per_example = {name: p.grad_sample for name, p in self.objective.named_parameters()}
+        per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
         for p in self.objective.parameters():
-            p.grad_sample, p.grad = None, None
+            cast(Any, p).grad_sample, p.grad = None, None
         return weigh_and_sum(per_example, losses.detach(), groups, factors)

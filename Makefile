@@ -1,0 +1,62 @@
+# Every target that needs Python creates the virtual environment first, if there is none.
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 1
+SCALE ?= paper
+BUDGET ?=
+ITEMS ?=
+OVERRIDES ?=
+
+RUN = $(VENV)/bin/python
+OPTIONS = --scale $(SCALE) --jobs $(JOBS) $(if $(ITEMS),--items $(ITEMS)) $(if $(BUDGET),--budget $(BUDGET)) $(OVERRIDES)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+.SUFFIXES:
+
+help: ## Explain every target
+	@echo "make TARGET [VARIABLE=value ...]"
+	@echo
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | while IFS="	" read -r target text; do printf '  %-28s %s\n' "$$target" "$$text"; done
+	@echo
+	@echo "  PAPER is tempered-sigmoid. Variables of reproduce- and plan-:"
+	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
+	@echo "    JOBS=2             so many runs at a time, one CPU thread each"
+	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
+	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
+	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   Hydra overrides for every run"
+	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
+
+demo: $(VENV)/installed ## A whole reproduction in small: bundled data, a few minutes, ends with a table and a figure
+	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke --jobs 2 --items fig-3,fig-4,table-1,theorem-1
+
+test: $(VENV)/installed lint ## Linters, types and all tests
+	$(RUN) -m pytest -q
+
+lint: $(VENV)/installed ## Linters and types only
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/installed ## Format the code
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+reproduce-%: $(VENV)/installed ## reproduce-PAPER: run what is not recorded yet, then make its tables and figures
+	$(RUN) -m runner.reproduce $* $(OPTIONS)
+
+plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, hours left on this machine
+	@$(RUN) -m runner.reproduce $* --plan $(OPTIONS)
+
+aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
+	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
+
+clean: ## Remove the virtual environment and smoke results; records of papers stay
+	rm -rf $(VENV) results/smoke results/failed results/.locks
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "Python 3.11 to 3.13 is needed, and '$(PYTHON)' is not: say PYTHON=python3.12, for example." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[parallel,test]'
+	@touch $@

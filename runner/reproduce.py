@@ -1,0 +1,169 @@
+"""`python -m runner.reproduce <paper>`: every run of a paper's tables and figures, then the tables and figures.
+
+Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or a configuration is wrong,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.__main__ import one_line, sentence
+from runner.build import prepare
+from runner.config import ConfigError
+from runner.estimate import estimated_seconds
+from runner.jobs import Job, sweep_jobs
+from runner.papers import Item, Paper, load
+from runner.progress import Line
+from runner.records import failure_path, record_path, results_folder
+from runner.scheduler import Tally, run_jobs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        paper = load(options.paper.replace("-", "_"))
+        items = _chosen(paper, options.items)
+        budget = None if options.budget is None else parse_duration(options.budget)
+        if options.jobs < 1:
+            raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
+        threads = options.threads or (1 if options.jobs > 1 else None)
+        if threads is not None:
+            torch.set_num_threads(threads)  # for the estimates
+        extra = (f"scale={options.scale}", *options.overrides)
+        jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
+        pending = _pending(jobs)
+        estimates = {job.run_id: estimated_seconds(job.config) for job in pending}
+    except (ConfigError, ValueError) as error:
+        return _refuse(str(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        return _refuse(sentence(error))
+
+    if options.plan:
+        print(plan_text(jobs, estimates, options.jobs))
+        return 0
+    started = time.monotonic()
+    deadline = None if budget is None else started + budget
+    try:
+        tally = run_jobs(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, Line())
+    except KeyboardInterrupt:
+        print("\nStopped. Finished runs are recorded; the same command goes on from there.", file=sys.stderr)
+        return 130
+    _conclude(paper, options.scale, items, tally)
+    return 1 if tally.failed else 0
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `30m`, `2h`, `1h30m` in seconds. Raises ValueError."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    if not text or match is None:
+        raise ValueError(f"BUDGET={text} is not a time: write 90s, 30m, 2h or 1h30m.")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return 3600.0 * hours + 60 * minutes + seconds
+
+
+def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: int) -> str:
+    """A table of items: runs recorded, runs left, hours left. A run that two items share is counted in both."""
+    lines = [f"{'item':<12}{'runs':>6}{'done':>6}{'left':>6}{'hours left':>12}"]
+    for name, planned in jobs.items():
+        left = [job for job in planned if job.run_id in estimates]
+        hours = sum(estimates[job.run_id] for job in left) / 3600 / workers
+        lines.append(f"{name:<12}{len(planned):>6}{len(planned) - len(left):>6}{len(left):>6}{hours:>12.2f}")
+    every = {job.run_id for planned in jobs.values() for job in planned}
+    hours = sum(estimates.values()) / 3600 / workers
+    lines.append(f"{'in all':<12}{len(every):>6}{len(every) - len(estimates):>6}{len(estimates):>6}{hours:>12.2f}")
+    lines.append(
+        f"Hours on this machine with JOBS={workers}; runs that items share are trained once and in all counted once."
+    )
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m runner.reproduce", description=__doc__)
+    parser.add_argument("paper", help="tempered-sigmoid, ...")
+    parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
+    parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one CPU thread each if more than one")
+    parser.add_argument("--threads", type=int, help="CPU threads of each run")
+    parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
+    parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run: runtime.device=cuda")
+    return parser
+
+
+def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
+    if names is None:
+        return paper.items
+    wanted = [name.strip() for name in names.split(",")]
+    unknown = [name for name in wanted if name not in {item.name for item in paper.items}]
+    if unknown:
+        known = ", ".join(item.name for item in paper.items)
+        raise ConfigError(f"{paper.name} has no item {unknown[0]!r}: choose from {known}.")
+    return tuple(item for item in paper.items if item.name in wanted)
+
+
+def _pending(jobs: dict[str, list[Job]]) -> list[Job]:
+    """Runs without a record, each once, all checked: a wrong configuration is found before any work."""
+    unique = {job.run_id: job for planned in jobs.values() for job in planned}
+    left = [job for job in unique.values() if not record_path(results_folder(job.config), job.run_id).exists()]
+    for job in {job.setting_id: job for job in left}.values():
+        try:
+            prepare(job.config)
+        except ConfigError as error:
+            raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
+    return left
+
+
+def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str, float]) -> list[Job]:
+    """Headline items first; within an item the cheapest further evidence first.
+
+    The k-th run of an experiment is ranked by k times its time, so that ten runs of an hour do not wait for one
+    of ten hours, nor a second experiment for the first one's last seed.
+    """
+    left = {job.run_id for job in pending}
+    ordered: dict[str, Job] = {}
+    for planned in jobs.values():
+        repetitions: dict[str, int] = {}
+        ranked: list[tuple[float, Job]] = []
+        for job in planned:
+            repetitions[job.experiment] = repetitions.get(job.experiment, 0) + 1
+            if job.run_id in left:
+                ranked.append((repetitions[job.experiment] * estimates[job.run_id], job))
+        for _, job in sorted(ranked, key=lambda pair: pair[0]):
+            ordered.setdefault(job.run_id, job)
+    return list(ordered.values())
+
+
+def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally) -> None:
+    from runner.aggregate import aggregate, headline
+
+    paths = aggregate(paper.name, scale, [item.name for item in items])
+    print(headline(paper.name, scale, [item.name for item in items]))
+    for path in paths:
+        print(path)
+    for job, why in tally.failed:
+        path = failure_path(results_folder(job.config), job.run_id)
+        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
+    if tally.not_started:
+        print(
+            f"{len(tally.not_started)} runs were not started: they would not end within BUDGET.",
+            file=sys.stderr,
+        )
+
+
+def _refuse(text: str) -> int:
+    print(f"reproduce: {one_line(text)}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

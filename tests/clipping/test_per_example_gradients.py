@@ -1,0 +1,163 @@
+"""Clipped sums against float64 per-example gradients taken one example at a time, and against Opacus."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from torch import Tensor, nn
+
+from runner.architectures import all_convolutional, small_cnn, vgg_cnn
+from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
+from runner.engines import ENGINES, Objective
+
+STRATEGIES = [Flat(0.7), PerLayer(0.9), Automatic(0.5)]
+NETWORKS = {
+    "small_cnn": (lambda: small_cnn([1, 28, 28], 10, nn.Tanh, [4, 5], 6, 3), (1, 28, 28)),
+    "all_convolutional": (lambda: all_convolutional([3, 16, 16], 10, nn.ReLU, [3, 4, 5]), (3, 16, 16)),
+    "vgg_cnn": (lambda: vgg_cnn([3, 16, 16], 10, nn.ReLU, [3, 4], 6), (3, 16, 16)),
+}
+
+
+def make(network: str, examples: int = 10, dtype: torch.dtype = torch.float32) -> tuple[Objective, Tensor, Tensor]:
+    torch.manual_seed(0)
+    build, shape = NETWORKS[network]
+    # One class a scale: a zero gradient, and examples on both sides of every clipping norm.
+    weights = torch.logspace(-2, 1, 10)
+    weights[0] = 0
+    objective = Objective(build(), nn.CrossEntropyLoss(weights, reduction="none")).to(dtype)
+    return objective, torch.randn(examples, *shape, dtype=dtype), torch.arange(examples) % 10
+
+
+def reference(strategy: object, objective: Objective, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The same sum in float64, written down from the papers' formulas: one autograd call per example."""
+    exact = copy.deepcopy(objective).double()
+    names = [name for name, _ in exact.named_parameters()]
+    sums = {name: torch.zeros_like(p) for name, p in exact.named_parameters()}
+    for x, y in zip(inputs.double(), targets, strict=True):
+        grads = torch.autograd.grad(exact(x[None], y[None]).sum(), list(exact.parameters()))
+        norm = math.sqrt(sum(float(g.square().sum()) for g in grads))
+        layers: dict[str, float] = {}
+        for name, g in zip(names, grads, strict=True):
+            layer = name.rsplit(".", 1)[0]
+            layers[layer] = layers.get(layer, 0.0) + float(g.square().sum())
+        for name, g in zip(names, grads, strict=True):
+            if isinstance(strategy, Flat):
+                factor = min(1.0, strategy.norm / norm) if norm else 1.0
+            elif isinstance(strategy, Automatic):
+                factor = strategy.norm / (norm + 0.01)
+            else:
+                assert isinstance(strategy, PerLayer)
+                own = math.sqrt(layers[name.rsplit(".", 1)[0]])
+                factor = min(1.0, strategy.norm / math.sqrt(len(layers)) / own) if own else 1.0
+            sums[name] += factor * g
+    return sums
+
+
+def relative_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    difference = sum(float((found[name].double() - expected[name]).square().sum()) for name in expected)
+    return math.sqrt(difference / sum(float(e.square().sum()) for e in expected.values()))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
+    objective, inputs, targets = make(network)
+    expected = reference(strategy, objective, inputs, targets)
+    found = gradient_sum(strategy, ENGINES[engine](objective), inputs, targets, physical_batch=3)
+    assert relative_error(found.gradients, expected) < 1e-5
+    norms = found.norms
+    assert norms is not None
+    assert norms.min() < strategy.norm < norms.max(), "the test must have examples on both sides of the bound"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pieces_add_up(engine: str) -> None:
+    """Any physical batch gives the sum of the whole batch: gradient accumulation changes nothing."""
+    objective, inputs, targets = make("small_cnn", dtype=torch.float64)
+    gradients = ENGINES[engine](objective)
+    whole = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch=100)
+    for physical_batch in (1, 3, 10):
+        pieces = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch)
+        assert relative_error(pieces.gradients, whole.gradients) < 1e-14
+        torch.testing.assert_close(pieces.losses, whole.losses)
+        torch.testing.assert_close(pieces.norms, whole.norms)
+
+
+def test_flat_matches_opacus_optimizer() -> None:
+    """Opacus' own clipping, from end to end: GradSampleModule and DPOptimizer.clip_and_accumulate."""
+    objective, inputs, targets = make("small_cnn")
+    found = gradient_sum(Flat(0.7), ENGINES["vmap"](objective), inputs, targets, physical_batch=100)
+    theirs = GradSampleModule(copy.deepcopy(objective), loss_reduction="sum")
+    optimizer = DPOptimizer(
+        torch.optim.SGD(theirs.parameters(), lr=1.0),
+        noise_multiplier=0.0,
+        max_grad_norm=0.7,
+        expected_batch_size=10,
+        loss_reduction="sum",
+    )
+    theirs(inputs, targets).sum().backward()
+    optimizer.clip_and_accumulate()
+    for name, parameter in theirs._module.named_parameters():
+        torch.testing.assert_close(found.gradients[name], parameter.summed_grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+def test_empty_batch_is_the_zero_sum(strategy) -> None:
+    objective, inputs, targets = make("small_cnn")
+    found = gradient_sum(strategy, ENGINES["vmap"](objective), inputs[:0], targets[:0], physical_batch=4)
+    assert {name: g.shape for name, g in found.gradients.items()} == {
+        name: p.shape for name, p in objective.named_parameters()
+    }
+    assert all(not g.any() for g in found.gradients.values())
+    assert len(found.losses) == 0
+
+
+class _Scaled(nn.Module):
+    """A loss whose gradients an adversary scales: by 0, by huge numbers, to not-a-number."""
+
+    def __init__(self, scales: Tensor) -> None:
+        super().__init__()
+        self.scales = scales
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return logits[:, 0] * self.scales.to(logits)[targets]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e18, math.inf, math.nan])
+def test_one_example_moves_the_sum_by_at_most_the_sensitivity(strategy, scale: float, engine: str) -> None:
+    """Add-or-remove-one neighbours, the added example chosen by an adversary, noise group by noise group."""
+    torch.manual_seed(1)
+    objective = Objective(NETWORKS["small_cnn"][0](), _Scaled(torch.tensor([1.0, scale])))
+    inputs = torch.randn(4, 1, 28, 28)
+    targets = torch.tensor([0, 0, 0, 1])
+    gradients = ENGINES[engine](objective)
+    with_it = gradient_sum(strategy, gradients, inputs, targets, physical_batch=8).gradients
+    without = gradient_sum(strategy, gradients, inputs[:3], targets[:3], physical_batch=8).gradients
+    for group in strategy.noise_groups(objective):
+        moved = torch.cat([(with_it[name] - without[name]).flatten() for name in group.parameters]).double()
+        assert torch.isfinite(moved).all()
+        assert moved.norm() <= group.sensitivity * (1 + 1e-5)
+        if scale == 1e18:  # and the bound is used: the test would notice a clip to something smaller
+            assert moved.norm() >= 0.99 * group.sensitivity
+
+
+def test_whole_contribution_of_per_layer_clipping_keeps_the_norm() -> None:
+    objective, _, _ = make("small_cnn")
+    groups = PerLayer(0.9).noise_groups(objective)
+    assert len(groups) == 4
+    assert math.isclose(math.sqrt(sum(g.sensitivity**2 for g in groups)), 0.9)
+
+
+@pytest.mark.parametrize("norm", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic])
+def test_bounds_must_be_positive_and_finite(strategy, norm: float) -> None:
+    with pytest.raises(ValueError, match=r"clipping\.norm"):
+        strategy(norm)
