@@ -86,7 +86,6 @@ def test_poisson_sampling_is_what_the_ledger_says() -> None:
     assert torch.corrcoef(torch.stack([joined[:-1, 0], joined[1:, 0]]))[0, 1].abs() < 0.07
 
 
-
 def test_empty_batches_are_steps() -> None:
     sizes = [len(batch) for batch in poisson_batches(10, 0.01, 50, torch.Generator().manual_seed(0))]
     assert len(sizes) == 50

@@ -1,0 +1,91 @@
+"""Architectures, activations, features: shapes, parameter counts, exact values."""
+
+import pytest
+import torch
+from torch import nn
+
+from runner.activations import TemperedSigmoid
+from runner.architectures import all_convolutional, small_cnn, vgg_cnn
+from runner.build import prepare
+from runner.features import Pixels
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dataset", "parameters"),
+    [
+        ("tempered_sigmoid_mnist", "mnist", 26_010),
+        ("handcrafted_mnist", "fashion_mnist", 26_010),
+        ("tempered_sigmoid_cifar10", "cifar10", 605_226),
+        ("handcrafted_cifar10", "cifar10", 550_570),
+    ],
+)
+def test_parameter_counts(composed, architecture: str, dataset: str, parameters: int) -> None:
+    assert prepare(composed(f"architecture={architecture}", f"dataset={dataset}")).parameters == parameters
+
+
+@pytest.mark.parametrize(("padding", "sizes"), [(3, [14, 13, 5, 4]), (2, [13, 12, 5, 4])])
+def test_small_cnn_feature_maps(padding: int, sizes: list[int]) -> None:
+    network, x, found = small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, padding), torch.zeros(1, 1, 28, 28), []
+    for layer in network:
+        x = layer(x)
+        if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
+            found.append(x.shape[-1])
+    assert found == sizes
+    assert x.shape == (1, 10)
+
+
+def test_all_convolutional_ends_in_the_mean_over_space() -> None:
+    network = all_convolutional([3, 32, 32], 10, nn.ReLU, [32, 64, 128, 256])
+    maps = network[:-2](torch.randn(2, 3, 32, 32))
+    assert maps.shape == (2, 10, 4, 4)
+    assert isinstance(network[-3], nn.Conv2d), "no activation after the last convolution"
+    torch.testing.assert_close(network[-2:](maps), maps.mean(dim=(2, 3)))
+    assert not any(isinstance(layer, nn.Linear) for layer in network)
+
+
+@pytest.mark.parametrize("build", [small_cnn, all_convolutional, vgg_cnn])
+def test_images_too_small_are_refused(build) -> None:
+    rest = {"small_cnn": ([16, 32], 32, 3), "all_convolutional": ([2, 3, 4, 5],), "vgg_cnn": ([2, 3, 4], 8)}
+    with pytest.raises(ValueError, match="vanishes"):
+        build([1, 4, 4], 10, nn.ReLU, *rest[build.__name__])
+
+
+def test_tempered_sigmoid_2_2_1_is_tanh() -> None:
+    x = torch.linspace(-20, 20, 4001, dtype=torch.float64)
+    torch.testing.assert_close(TemperedSigmoid(2, 2, 1)(x), torch.tanh(x), rtol=0, atol=1e-15)
+
+
+def test_tempered_sigmoid_values_and_bounds() -> None:
+    phi, x = TemperedSigmoid(3.0, 1.5, 0.5), torch.tensor([0.0, 2.0, -1e4, 1e4], dtype=torch.float64)
+    torch.testing.assert_close(
+        phi(x), torch.tensor([1.0, 3 / (1 + 2.718281828459045**-3) - 0.5, -0.5, 2.5], dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("arguments", [(0, 1, 0), (-1, 1, 0), (1, 0, 0), (float("nan"), 1, 0)])
+def test_tempered_sigmoid_refuses_what_is_no_sigmoid(arguments: tuple) -> None:
+    with pytest.raises(ValueError, match="activation"):
+        TemperedSigmoid(*arguments)
+
+
+def test_pixels_standardises_by_channel() -> None:
+    images = torch.rand(4, 3, 2, 2)
+    found = Pixels([0.1, 0.2, 0.3], [1.0, 2.0, 4.0])(images)
+    torch.testing.assert_close(found[:, 1], (images[:, 1] - 0.2) / 2)
+    assert Pixels()(images) is images
+
+
+@pytest.mark.parametrize(("mean", "std"), [([0.0], None), ([0.0], [0.0]), ([0.0, 1.0], [1.0])])
+def test_pixels_refuses(mean, std) -> None:
+    with pytest.raises(ValueError, match="features"):
+        Pixels(mean, std)
+
+
+def test_weights_depend_on_the_seed_only(composed) -> None:
+    def weights(*overrides: str) -> torch.Tensor:
+        return next(prepare(composed(*overrides)).objective.parameters())
+
+    torch.manual_seed(1)
+    first = weights("seed=3")
+    assert torch.equal(weights("seed=3", "noise_multiplier=2"), first)
+    assert not torch.equal(weights("seed=4"), first)
