@@ -2,7 +2,7 @@
 
 All of them: no release costs 0; a release without noise costs infinity; epsilon is never negative and never
 falls when a release is added; sampling at rate 1 is no sampling; `delta` has to be in (0, 1). Where numbers
-are too extreme for the method, the answer is a documented upper bound, never a guess. `Gdp` alone is no bound.
+are too extreme for the method, the answer is a documented upper bound. `Gdp` alone is not a bound.
 """
 
 import math
@@ -134,7 +134,7 @@ class Pld:
         mechanisms = sampled_gaussians(releases, delta)
         if not mechanisms:
             return _without_mechanisms(mechanisms)
-        return pld_epsilon(mechanisms, delta, self.value_discretization_interval)
+        return pld_epsilon(tuple(mechanisms), delta, self.value_discretization_interval)
 
 
 @dataclass(frozen=True)
@@ -237,4 +237,4 @@ def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_erro
                     return max(0.0, epsilon)
     except (ArithmeticError, MemoryError, RuntimeError, ValueError):
         pass  # the fallback below is this class's documented answer
-    return pld_epsilon(list(mechanisms), delta, 2e-4) + eps_error
+    return pld_epsilon(mechanisms, delta, 2e-4) + eps_error
