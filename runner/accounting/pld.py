@@ -12,7 +12,7 @@ _FINEST_INTERVAL = 1e-5  # below it, rounding in the second differences of delta
 _COARSEST_INTERVAL = 1.0
 _RELEASE_POINTS = 100_000  # points of the grid of one release
 _COMPOSED_POINTS = 3_000_000
-_SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay far below this
+SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay far below this
 
 
 @lru_cache(maxsize=4096)
@@ -33,7 +33,7 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
     exactly into one, and if there is nothing else the answer is the closed form.
     """
     bound = counting_epsilon(mechanisms, delta)
-    if all(m.q == 1 for m in mechanisms) or delta < _SMALLEST_DELTA:
+    if all(m.q == 1 for m in mechanisms) or delta < SMALLEST_DELTA:
         return bound
     merged = _merge_unsampled(mechanisms)
     grid = _grid_interval(merged, bound, interval)

@@ -15,8 +15,8 @@ from runner.accounting.mechanisms import counting_epsilon, gaussian_epsilon, sam
 
 DELTA = 1e-5
 NOISE = (0.01, 0.3, 1.0, 100.0)
-RATES = (1e-6, 1e-2, 0.9)
-STEPS = (1, 1000, 10**6)
+RATES = (1e-6, 1e-2, 1.0)
+STEPS = (1, 10**6)
 
 
 def sampled(q, noise_multiplier, times):

@@ -171,7 +171,7 @@ def test_splitting_or_reordering_the_releases_changes_nothing(accountant):
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-7])
 def test_accountants_are_ordered_from_tight_to_loose(delta):
-    settings = [MNIST, (2048 / 60000, 2.15, 1160), (0.16384, 5.67, 360), (0.05, 1.22, 920), (0.01, 0.5, 1000)]
+    settings = [MNIST, (2048 / 60000, 2.15, 1160), (0.16384, 5.67, 360), (0.05, 1.22, 920)]
     for releases in [sampled(*s) for s in settings] + [unsampled(1.1, 60), sampled(*MNIST) + unsampled(8, 2)]:
         pld, prv, rdp, classic = (a.epsilon(releases, delta) for a in (Pld(), Prv(), Rdp(), RdpClassic()))
         assert pld <= prv + 1e-3
@@ -183,7 +183,7 @@ def test_accountants_are_ordered_from_tight_to_loose(delta):
 
 
 def test_a_finer_grid_is_tighter_by_little():
-    """Pessimistic rounding: a coarser grid gives no less, up to rounding, and the default is near a fine one."""
+    """A coarser grid gives no less, up to float64 rounding, and the default is near a fine one."""
     for releases in (sampled(*MNIST), sampled(256 / 60000, 9.0625 / 2, 1170), sampled(0.01, 0.5, 1000)):
         fine, usual, coarse = (Pld(h).epsilon(releases, DELTA) for h in (2e-5, 2e-4, 2e-2))
         assert fine <= usual + 2e-5

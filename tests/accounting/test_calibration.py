@@ -41,16 +41,16 @@ def test_fashion_mnist_in_40_epochs(batch, expected):
 @pytest.mark.parametrize(
     "accountant", [RdpClassic(), Rdp(), Prv(), Pld(), Gdp(), Zcdp()], ids=lambda a: type(a).__name__
 )
-@pytest.mark.parametrize("target", [0.5, 8.0])
+@pytest.mark.parametrize("target", [0.5, 2.0])
 def test_the_budget_holds_and_is_used(accountant, target):
     def epsilon(noise_multiplier):
-        return accountant.epsilon(sampled(0.01, noise_multiplier, 500), DELTA)
+        return accountant.epsilon(sampled(0.05, noise_multiplier, 500), DELTA)
 
-    found = calibrate_noise_multiplier(accountant, lambda nm: sampled(0.01, nm, 500), target, DELTA, 5e-3)
+    found = calibrate_noise_multiplier(accountant, lambda nm: sampled(0.05, nm, 500), target, DELTA, 5e-3)
     assert epsilon(found) <= target < epsilon(found - 5e-3)
 
 
-@pytest.mark.parametrize(("target", "per_layer"), [(3, 1.301), (1, 1.807), (0.2, 5.05), (0.1, 9.20)])
+@pytest.mark.parametrize(("target", "per_layer"), [(1, 1.807), (0.2, 5.05), (0.1, 9.20)])
 def test_noise_that_keeps_the_promise_of_backprop_clipping(target, per_layer):
     """One joint release of four layers: each gets twice the joint noise multiplier.
 
