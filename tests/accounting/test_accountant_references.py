@@ -54,7 +54,7 @@ def one_step_delta(eps, q, sigma, direction):
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(0.01, 0.5), (0.01, 1.1), (0.1, 1.0), (0.3, 2.0), (0.9, 0.7)])
-@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-7])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, delta):
     expected = 0.0
     for direction in ("remove", "add"):
