@@ -2,7 +2,7 @@
 
 All of them: no release costs 0; a release without noise costs infinity; epsilon is never negative and never
 falls when a release is added; sampling at rate 1 is no sampling; `delta` has to be in (0, 1). Where numbers
-are too extreme for the method, the answer is a documented upper bound, never a guess. `Gdp` alone is no bound.
+are too extreme for the method, the answer is a documented upper bound. `Gdp` alone is not a bound.
 """
 
 import math
@@ -17,7 +17,7 @@ from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from runner.accounting.ledger import Releases
 from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
-from runner.accounting.pld import pld_epsilon
+from runner.accounting.pld import SMALLEST_DELTA, pld_epsilon
 
 _SMALLEST_RDP_NOISE = 1e-3
 _LARGEST_PRV_LOSS = 600.0  # e^709 is the largest float64
@@ -116,7 +116,8 @@ class Prv:
 class Pld:
     """Privacy loss distributions of dp_accounting, pessimistic, add-or-remove-one: the tight, sound epsilon.
 
-    See `pld_epsilon` for the grid, its adaptation, and the closed form used where no grid would do.
+    See `pld_epsilon` for the grid, its adaptation, and the closed form used where no grid would do. For
+    delta < 1e-10, where floating point would not carry it, the smaller of that closed form and `Rdp`.
 
     Raises:
         ValueError: `value_discretization_interval` is not in [1e-6, 1].
@@ -134,7 +135,8 @@ class Pld:
         mechanisms = sampled_gaussians(releases, delta)
         if not mechanisms:
             return _without_mechanisms(mechanisms)
-        return pld_epsilon(mechanisms, delta, self.value_discretization_interval)
+        epsilon = pld_epsilon(tuple(mechanisms), delta, self.value_discretization_interval)
+        return epsilon if delta >= SMALLEST_DELTA else min(epsilon, Rdp().epsilon(releases, delta))
 
 
 @dataclass(frozen=True)
@@ -237,4 +239,4 @@ def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_erro
                     return max(0.0, epsilon)
     except (ArithmeticError, MemoryError, RuntimeError, ValueError):
         pass  # the fallback below is this class's documented answer
-    return pld_epsilon(list(mechanisms), delta, 2e-4) + eps_error
+    return pld_epsilon(mechanisms, delta, 2e-4) + eps_error

@@ -50,7 +50,7 @@ def calibrate_noise_multiplier(
         if high > _LARGEST_NOISE:
             raise ValueError(
                 f"Expected a reachable target_epsilon, but no noise multiplier up to {_LARGEST_NOISE:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {accountant}."
+                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
             )
     low = high / 2
     while within(low):
@@ -58,7 +58,7 @@ def calibrate_noise_multiplier(
         if low < _SMALLEST_NOISE:
             raise ValueError(
                 f"Expected a target_epsilon that needs noise, but a noise multiplier of {high:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {accountant}."
+                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
             )
     while high - low > tolerance:
         middle = (low + high) / 2

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import dp_accounting
@@ -14,7 +15,7 @@ _LARGEST_EXACT_MU = 1e3
 
 
 class SampledGaussian(NamedTuple):
-    """`times` sums over Poisson batches of rate `q` in (0, 1], with noise of noise_multiplier x sensitivity."""
+    """`times` sums over Poisson batches of rate `q` in (0, 1], noise std noise_multiplier x sensitivity."""
 
     q: float
     noise_multiplier: float
@@ -87,7 +88,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta))
 
 
-def counting_epsilon(mechanisms: list[SampledGaussian], delta: float) -> float:
+def counting_epsilon(mechanisms: Sequence[SampledGaussian], delta: float) -> float:
     """A closed-form upper bound on epsilon that never fails, for any noise, rate and number of releases.
 
     Derivation. Fix the sampling coins of the record in question: release t then either holds it (a Gaussian
@@ -110,5 +111,5 @@ def counting_epsilon(mechanisms: list[SampledGaussian], delta: float) -> float:
     return min(unamplified, gaussian_epsilon(_mu(counts, mechanisms), delta / 2))
 
 
-def _mu(counts: list[int], mechanisms: list[SampledGaussian]) -> float:
+def _mu(counts: list[int], mechanisms: Sequence[SampledGaussian]) -> float:
     return math.hypot(*(math.sqrt(k) / m.noise_multiplier for k, m in zip(counts, mechanisms, strict=True)))

@@ -1,0 +1,191 @@
+"""What has to hold for every accountant, and would break if noise or sampling were off by a factor of two."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    UnsupportedDpEvent,
+)
+
+from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
+
+DELTA = 1e-5
+BOUNDS = [RdpClassic(), Rdp(), Prv(), Pld(), Zcdp()]
+ALL = [*BOUNDS, Gdp()]
+every_accountant = pytest.mark.parametrize("accountant", ALL, ids=lambda a: type(a).__name__)
+MNIST = (512 / 60000, 1.23, 4680)
+
+
+def sampled(q, noise_multiplier, times):
+    return ((PoissonSampledDpEvent(q, GaussianDpEvent(noise_multiplier)), times),)
+
+
+def unsampled(noise_multiplier, times=1):
+    return ((GaussianDpEvent(noise_multiplier), times),)
+
+
+@every_accountant
+def test_no_release_costs_nothing(accountant):
+    for releases in (
+        (),
+        ((NoOpDpEvent(), 5),),
+        sampled(0.0, 1.0, 10),
+        sampled(0.0, 0.0, 10),
+        sampled(0.1, 1.0, 0),
+        ((NonPrivateDpEvent(), 0),),
+        unsampled(math.inf),
+        ((PoissonSampledDpEvent(0.5, NoOpDpEvent()), 1),),
+    ):
+        assert accountant.epsilon(releases, DELTA) == 0.0
+
+
+@every_accountant
+def test_a_release_without_noise_has_no_privacy(accountant):
+    for release in (
+        (NonPrivateDpEvent(), 1),
+        (PoissonSampledDpEvent(1e-6, NonPrivateDpEvent()), 1),
+        (GaussianDpEvent(0.0), 1),
+        (PoissonSampledDpEvent(1e-6, GaussianDpEvent(0)), 1),
+    ):
+        assert accountant.epsilon((release,), DELTA) == math.inf
+        assert accountant.epsilon((*sampled(*MNIST), release), DELTA) == math.inf
+
+
+@every_accountant
+@pytest.mark.parametrize(
+    "event",
+    [
+        UnsupportedDpEvent(),
+        LaplaceDpEvent(1.0),
+        PoissonSampledDpEvent(0.1, LaplaceDpEvent(1.0)),
+        PoissonSampledDpEvent(0.1, PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))),
+        SelfComposedDpEvent(GaussianDpEvent(1.0), 3),
+        ComposedDpEvent([GaussianDpEvent(1.0)]),
+        None,
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_it_does_not_know_is_refused_never_ignored(accountant, event):
+    with pytest.raises(
+        ValueError, match="Expected Gaussian, Poisson-sampled Gaussian, NonPrivate or NoOp events"
+    ):
+        accountant.epsilon((*sampled(*MNIST), (event, 1)), DELTA)
+
+
+@every_accountant
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 1.5, math.nan])
+def test_delta_is_checked_even_where_it_does_not_matter(accountant, delta):
+    for releases in ((), sampled(*MNIST), ((NonPrivateDpEvent(), 1),)):
+        with pytest.raises(ValueError, match=r"Expected delta in \(0, 1\), got"):
+            accountant.epsilon(releases, delta)
+
+
+@every_accountant
+@pytest.mark.parametrize(
+    ("releases", "message"),
+    [
+        (sampled(1.5, 1.0, 1), "Expected a sampling probability in"),
+        (sampled(-0.1, 1.0, 1), "Expected a sampling probability in"),
+        (sampled(math.nan, 1.0, 1), "Expected a sampling probability in"),
+        (sampled(0.1, -1.0, 1), "Expected a noise multiplier >= 0, got -1.0"),
+        (sampled(0.1, math.nan, 1), "Expected a noise multiplier >= 0, got nan"),
+        (sampled(0.1, 1.0, -1), "Expected a number of releases >= 0, got -1"),
+        (sampled(0.1, 1.0, 2.5), "Expected a whole number of releases, got 2.5"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(accountant, releases, message):
+    with pytest.raises(ValueError, match=message):
+        accountant.epsilon(releases, DELTA)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RdpClassic(orders=()), "Expected orders"),
+        (lambda: RdpClassic(orders=(1, 2)), "Expected orders"),
+        (lambda: RdpClassic(orders=(2.5,)), "Expected orders to be whole numbers"),
+        (lambda: Rdp(orders=(0.5,)), "Expected orders"),
+        (lambda: Prv(eps_error=0.0), r"Expected eps_error in \(0, 1\), got 0.0"),
+        (lambda: Pld(value_discretization_interval=0.0), "Expected value_discretization_interval in"),
+    ],
+)
+def test_fields_are_checked(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@every_accountant
+def test_half_the_noise_or_twice_the_sampling_rate_shows(accountant):
+    """At the MNIST setting either mistake at least doubles epsilon, except zCDP's, which ignores sampling."""
+    q, sigma, steps = MNIST
+    right = accountant.epsilon(sampled(q, sigma, steps), DELTA)
+    assert accountant.epsilon(sampled(q, sigma / 2, steps), DELTA) > 2 * right
+    doubled = accountant.epsilon(sampled(2 * q, sigma, steps), DELTA)
+    assert doubled == right if isinstance(accountant, Zcdp) else doubled > 2 * right
+    assert accountant.epsilon(sampled(q, sigma, 2 * steps), DELTA) > 1.3 * right
+
+
+@every_accountant
+def test_monotone_in_noise_rate_count_and_delta(accountant):
+    q, sigma, steps = MNIST
+    chains = [
+        [(sampled(q, s, steps), DELTA) for s in (4.0, 2.0, 1.23, 1.2, 0.7)],
+        [(sampled(r, sigma, steps), DELTA) for r in (1e-4, 0.01, 0.1, 1.0)],
+        [(sampled(q, sigma, n), DELTA) for n in (0, 1, 2, 117, 118, 4680)],
+        [(sampled(q, sigma, steps), d) for d in (0.5, 1e-2, 1e-5, 1e-9, 1e-12)],
+        [(unsampled(s), DELTA) for s in (1000.0, 100.0, 10.0, 1.0, 0.1, 0.01)],
+        [(sampled(q, sigma, 117) + unsampled(8, n), DELTA) for n in (0, 1, 2, 4)],
+        [(sampled(q, sigma, 117) + sampled(2 * q, sigma, n), DELTA) for n in (0, 1, 10, 117)],
+    ]
+    for chain in chains:
+        values = [accountant.epsilon(releases, delta) for releases, delta in chain]
+        assert all(a <= b + 1e-6 for a, b in itertools.pairwise(values)), values
+        assert all(value >= 0 for value in values)
+
+
+@every_accountant
+def test_a_rate_of_one_is_no_sampling(accountant):
+    for sigma, times in ((0.5, 1), (2.0, 7), (8.0, 2)):
+        expected = accountant.epsilon(unsampled(sigma, times), DELTA)
+        assert accountant.epsilon(sampled(1.0, sigma, times), DELTA) == expected
+
+
+@every_accountant
+def test_splitting_or_reordering_the_releases_changes_nothing(accountant):
+    a, b, c = sampled(0.01, 1.1, 300), sampled(0.02, 1.3, 200), unsampled(8, 2)
+    expected = accountant.epsilon(a + b + c, DELTA)
+    split = (
+        unsampled(8, 1) + sampled(0.01, 1.1, 100) + b + unsampled(8.0, np.int64(1)) + sampled(0.01, 1.1, 200)
+    )
+    assert accountant.epsilon(split, DELTA) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-7])
+def test_accountants_are_ordered_from_tight_to_loose(delta):
+    settings = [MNIST, (2048 / 60000, 2.15, 1160), (0.16384, 5.67, 360), (0.05, 1.22, 920)]
+    for releases in [sampled(*s) for s in settings] + [unsampled(1.1, 60), sampled(*MNIST) + unsampled(8, 2)]:
+        pld, prv, rdp, classic = (a.epsilon(releases, delta) for a in (Pld(), Prv(), Rdp(), RdpClassic()))
+        assert pld <= prv + 1e-3
+        assert prv <= rdp + 0.01
+        assert rdp <= classic
+        assert prv == pytest.approx(pld + 0.01, abs=3e-3)
+        assert pld <= Zcdp().epsilon(releases, delta)
+        assert sound_epsilon(releases, delta) == pld
+
+
+def test_a_finer_grid_is_tighter_by_little():
+    """A coarser grid gives no less, up to float64 rounding, and the default is near a fine one."""
+    for releases in (sampled(*MNIST), sampled(256 / 60000, 9.0625 / 2, 1170), sampled(0.01, 0.5, 1000)):
+        fine, usual, coarse = (Pld(h).epsilon(releases, DELTA) for h in (2e-5, 2e-4, 2e-2))
+        assert fine <= usual + 2e-5
+        assert usual <= coarse + 2e-5
+        assert usual == pytest.approx(fine, abs=1e-3)
