@@ -30,9 +30,7 @@ def one_step_lower_bound(q, sigma, delta):
         tail = (1 - q) * stats.norm.sf(t / sigma) + q * stats.norm.sf((t - 1) / sigma)
         return math.log(tail - delta) - stats.norm.logsf(t / sigma) if tail > delta else 0.0
 
-    found = optimize.minimize_scalar(
-        lambda t: -epsilon(t), bounds=(-4 * sigma, 1 + 5 * sigma), method="bounded"
-    )
+    found = optimize.minimize_scalar(lambda t: -epsilon(t), bounds=(-4 * sigma, 1 + 5 * sigma), method="bounded")
     return max(0.0, -found.fun)
 
 
@@ -90,9 +88,7 @@ def test_the_closed_form_of_sampled_steps_by_enumeration():
         total = 0.0
         for k in range(1, steps + 1):
             mu = math.sqrt(k) / sigma
-            divergence = stats.norm.cdf(mu / 2 - eps / mu) - math.exp(
-                eps + stats.norm.logcdf(-mu / 2 - eps / mu)
-            )
+            divergence = stats.norm.cdf(mu / 2 - eps / mu) - math.exp(eps + stats.norm.logcdf(-mu / 2 - eps / mu))
             total += stats.binom.pmf(k, steps, q) * divergence
         assert total <= DELTA
         assert eps <= gaussian_epsilon(math.sqrt(steps) / sigma, DELTA)
@@ -110,9 +106,7 @@ def test_prv_falls_back_where_opacus_cannot():
     """Large epsilon, a grid beyond memory: `Pld` plus the error, not an exception or a wrong number."""
     for q, sigma, steps in ((0.1, 0.01, 1), (0.01, 0.1, 1000), (0.5, 0.3, 1000), (0.999, 1.0, 10**6)):
         releases = sampled(q, sigma, steps)
-        assert Prv().epsilon(releases, DELTA) == pytest.approx(
-            Pld().epsilon(releases, DELTA) + 0.01, rel=1e-12
-        )
+        assert Prv().epsilon(releases, DELTA) == pytest.approx(Pld().epsilon(releases, DELTA) + 0.01, rel=1e-12)
 
 
 def test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning(recwarn):

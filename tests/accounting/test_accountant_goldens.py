@@ -30,8 +30,7 @@ def releases_of(row):
 def check(column, accountant, tolerance, every):
     rows = [row for row in EPOCHS[::every] if row[column]]
     errors = {
-        (row["config"], row["epoch"]): accountant.epsilon(releases_of(row), float(row["delta"]))
-        - float(row[column])
+        (row["config"], row["epoch"]): accountant.epsilon(releases_of(row), float(row["delta"])) - float(row[column])
         for row in rows
     }
     assert len({row["config"] for row in rows}) >= 8
@@ -126,9 +125,7 @@ def test_screening_with_every_try_charged(r, classic, tight, pld):
         assert accountant.epsilon(releases, DELTA) == pytest.approx(expected, abs=6e-3)
 
 
-@pytest.mark.parametrize(
-    ("noise_multiplier", "expected"), [(0.7151, 3.0), (1.2793, 1.0), (4.8242, 0.2), (9.0625, 0.1)]
-)
+@pytest.mark.parametrize(("noise_multiplier", "expected"), [(0.7151, 3.0), (1.2793, 1.0), (4.8242, 0.2), (9.0625, 0.1)])
 def test_gdp_finds_the_budget_it_was_calibrated_for_and_is_below_the_truth(noise_multiplier, expected):
     releases = sampled(256 / 60000, noise_multiplier, 4680)
     assert Gdp().epsilon(releases, DELTA) == pytest.approx(expected, rel=8e-3)

@@ -75,9 +75,7 @@ def test_a_release_without_noise_has_no_privacy(accountant):
     ids=lambda event: type(event).__name__,
 )
 def test_an_event_it_does_not_know_is_refused_never_ignored(accountant, event):
-    with pytest.raises(
-        ValueError, match="Expected Gaussian, Poisson-sampled Gaussian, NonPrivate or NoOp events"
-    ):
+    with pytest.raises(ValueError, match="Expected Gaussian, Poisson-sampled Gaussian, NonPrivate or NoOp events"):
         accountant.epsilon((*sampled(*MNIST), (event, 1)), DELTA)
 
 
@@ -163,9 +161,7 @@ def test_a_rate_of_one_is_no_sampling(accountant):
 def test_splitting_or_reordering_the_releases_changes_nothing(accountant):
     a, b, c = sampled(0.01, 1.1, 300), sampled(0.02, 1.3, 200), unsampled(8, 2)
     expected = accountant.epsilon(a + b + c, DELTA)
-    split = (
-        unsampled(8, 1) + sampled(0.01, 1.1, 100) + b + unsampled(8.0, np.int64(1)) + sampled(0.01, 1.1, 200)
-    )
+    split = unsampled(8, 1) + sampled(0.01, 1.1, 100) + b + unsampled(8.0, np.int64(1)) + sampled(0.01, 1.1, 200)
     assert accountant.epsilon(split, DELTA) == pytest.approx(expected, rel=1e-6)
 
 

@@ -59,9 +59,7 @@ def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, d
     expected = 0.0
     for direction in ("remove", "add"):
         if one_step_delta(0.0, q, sigma, direction) > delta:
-            found = optimize.brentq(
-                lambda eps, d=direction: one_step_delta(eps, q, sigma, d) - delta, 0.0, 60.0
-            )
+            found = optimize.brentq(lambda eps, d=direction: one_step_delta(eps, q, sigma, d) - delta, 0.0, 60.0)
             expected = max(expected, found)
     actual = Pld().epsilon(sampled(q, sigma, 1), delta)
     assert expected - 1e-7 <= actual <= expected + 2e-4
@@ -85,9 +83,7 @@ def test_composition_by_brute_force_convolution(q, sigma, steps):
     mass = np.diff(cdf)
     composed = mass
     for _ in range(steps - 1):
-        composed = (
-            np.convolve(composed, mass) if len(composed) < 500 else np.maximum(_convolve(composed, mass), 0)
-        )
+        composed = np.convolve(composed, mass) if len(composed) < 500 else np.maximum(_convolve(composed, mass), 0)
 
     def epsilon(shift):
         losses = (steps * (low + shift) + np.arange(len(composed))) * width

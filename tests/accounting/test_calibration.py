@@ -24,18 +24,14 @@ def sampled(q, noise_multiplier, times):
     return ((PoissonSampledDpEvent(q, GaussianDpEvent(noise_multiplier)), times),)
 
 
-@pytest.mark.parametrize(
-    ("batch", "expected"), [(256, 1.0394), (512, 1.3190), (1024, 1.7336), (2048, 2.3507)]
-)
+@pytest.mark.parametrize(("batch", "expected"), [(256, 1.0394), (512, 1.3190), (1024, 1.7336), (2048, 2.3507)])
 def test_fashion_mnist_in_40_epochs(batch, expected):
     """Integer orders. With Opacus' fractional ones in the same conversion: 1.038, 1.318, 1.733, 2.349."""
 
     def releases_for(noise_multiplier):
         return sampled(batch / 60000, noise_multiplier, 60000 // batch * 40)
 
-    assert calibrate_noise_multiplier(RdpClassic(), releases_for, 2.7, DELTA) == pytest.approx(
-        expected, abs=2e-4
-    )
+    assert calibrate_noise_multiplier(RdpClassic(), releases_for, 2.7, DELTA) == pytest.approx(expected, abs=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +72,7 @@ def test_a_target_that_is_no_budget_is_refused(target):
 
 def test_an_unreachable_target_is_one_clear_sentence():
     """Classic RDP with orders to 64 cannot go below ln(1e5)/63 = 0.183."""
-    with pytest.raises(
-        ValueError, match=r"Expected a reachable target_epsilon, .* epsilon <= 0.1 .* RdpClassic"
-    ):
+    with pytest.raises(ValueError, match=r"Expected a reachable target_epsilon, .* epsilon <= 0.1 .* RdpClassic"):
         calibrate_noise_multiplier(RdpClassic(), lambda nm: sampled(0.01, nm, 10), 0.1, DELTA)
     with pytest.raises(ValueError, match="Expected a target_epsilon that needs noise"):
         calibrate_noise_multiplier(Pld(), lambda nm: ((NoOpDpEvent(), 1),), 1.0, DELTA)
@@ -91,9 +85,7 @@ def test_the_last_step_within_a_budget_is_the_last():
         return sampled(0.01, 1.0, n)
 
     found = last_step_within(Pld(), releases_after, 1.0, DELTA, 5000)
-    assert (
-        Pld().epsilon(releases_after(found), DELTA) <= 1.0 < Pld().epsilon(releases_after(found + 1), DELTA)
-    )
+    assert Pld().epsilon(releases_after(found), DELTA) <= 1.0 < Pld().epsilon(releases_after(found + 1), DELTA)
     assert last_step_within(Pld(), releases_after, 1.0, DELTA, 10) == 10
     assert epochs_within(Pld(), lambda e: releases_after(found * e), 1.0, DELTA, 50) == 1
     assert last_step_within(RdpClassic(), releases_after, 0.1, DELTA, 100) == 0
