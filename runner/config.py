@@ -131,9 +131,18 @@ def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> 
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 
+def sweep_groups() -> str:
+    """`${sweep_groups:}`: the sweeps as `--help` lists groups (Hydra lists no folder that a search path adds)."""
+    papers = sorted(path for path in (REPOSITORY / "sweeps").iterdir() if path.is_dir())
+    return "\n".join(
+        f"sweeps/{paper.name}: {', '.join(sorted(sweep.stem for sweep in paper.glob('*.yaml')))}" for paper in papers
+    )
+
+
 def register() -> None:
     """Make the schema and the resolvers known to Hydra. Safe to call again."""
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
+    OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)

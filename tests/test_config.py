@@ -1,0 +1,201 @@
+"""Bad input: one sentence, exit code 2, before any data is read. Good input: every shipped config is sound."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from omegaconf import OmegaConf
+
+from runner import __main__ as command
+from runner.build import prepare
+from runner.config import REPOSITORY, ConfigError
+from runner.datasets import ImageDataset
+from runner.jobs import sweep_jobs
+
+BAD = {
+    "activation=rleu": "activation/rleu",
+    "sweeps=tempered_sigmoid/fig_33": "fig_33",
+    "experiment=tempered_sigmoid/nonsense": "nonsense",
+    "scale=large": "scale/large",
+    "epochs=many": "epochs",
+    "epochs=0": "epochs=0",
+    "seed=-1": "seed",
+    "foo=1": "foo",
+    "epochs": "epochs",
+    "delta=1": "delta",
+    "batch_size=60001": "60000",
+    "noise_multiplier=-1": "noise_multiplier",
+    "noise_multiplier=null": "target_epsilon",
+    "target_epsilon=3": "not both",
+    "max_epsilon=0.1": "single epoch",
+    "clipping=none": "clipping",
+    "clipping.norm=0": "clipping.norm",
+    "clipping.norm=big": "clipping.norm",
+    "clipping.nrom=1": "nrom",
+    "clipping._target_=runner.nothing": "runner.nothing",
+    "optimizer.lr=fast": "optimizer.lr",
+    "optimizer.lr=-1": "learning rate",
+    "architecture.filters=[16]": "architecture",
+    "architecture.filters=3": "architecture.filters",
+    "architecture=tempered_sigmoid_mnist architecture.padding=-9": "architecture",
+    "features=pixels_imagenet": "channels",
+    "dataset.shape=[1,4,4]": "vanishes",
+    "loss.reduction=mean": "one loss per example",
+    "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "one loss per example",
+    "activation=tempered_sigmoid activation.scale=-1": "activation.scale",
+    "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
+    "diagnostics=[weights]": "weights",
+    "sampling=sequential": "sampling",
+    "accountant=moments": "accountant/moments",
+    "runtime.device=tpu": "runtime.device",
+    "runtime.engine=magic": "engine",
+    "runtime.physical_batch=0": "physical_batch",
+    "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
+}
+
+
+@pytest.mark.parametrize("overrides", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> None:
+    said, code = _run_in_fork([f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()], tmp_path)
+    assert code == 2
+    assert len(said) == 1, said
+    assert said[0].startswith("runner: ")
+    assert BAD[overrides] in said[0]
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def _run_in_fork(arguments: list[str], folder) -> tuple[list[str], int]:
+    """The command line in a forked process (Hydra keeps hold of the streams of the one it ran in)."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT), 2)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.argv = ["runner", *arguments]
+        if not any(a.startswith("runtime.data_root") for a in arguments):
+            ImageDataset.load = _data_was_read  # type: ignore[method-assign]
+        urllib.request.urlopen = _no_network  # type: ignore[assignment]
+        try:
+            command.main()
+        except SystemExit as stopped:
+            sys.stderr.flush()
+            os._exit(int(stopped.code or 0))
+        os._exit(99)
+    _, status = os.waitpid(child, 0)
+    return (folder / "stderr").read_text().strip().splitlines(), os.waitstatus_to_exitcode(status)
+
+
+def _data_was_read(*_: object) -> None:
+    os._exit(98)
+
+
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError("no network in tests")
+
+
+def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        prepare(composed("runtime.device=cuda"))
+
+
+def test_help_shows_the_groups() -> None:
+    shown = subprocess.run([sys.executable, "-m", "runner", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
+    assert shown.returncode == 0
+    for group in ("dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer"):
+        assert re.search(rf"^{group}: ", shown.stdout, re.MULTILINE)
+    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown.stdout, re.MULTILINE)
+    assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown.stdout, re.MULTILINE)
+
+
+EXPERIMENTS = sorted(
+    path.relative_to(REPOSITORY / "conf/experiment").with_suffix("").as_posix()
+    for path in (REPOSITORY / "conf/experiment").rglob("*.yaml")
+    if not path.name.startswith("base_")
+)
+SWEEPS = sorted(
+    path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
+    for path in (REPOSITORY / "sweeps").rglob("*.yaml")
+)
+
+
+def test_the_listings_above_are_not_empty() -> None:
+    assert len(EXPERIMENTS) >= 20
+    assert len(SWEEPS) >= 9
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_can_be_run(composed, experiment: str) -> None:
+    header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
+    assert f"# python -m runner experiment={experiment}\n" in header
+    run = prepare(composed(f"experiment={experiment}"))
+    assert run.config.scale.name == "paper"
+    if run.mechanism.private:
+        cost = run.accountant.epsilon(run.mechanism.claimed_releases(run.epochs), run.config.delta)
+        assert cost <= {"mnist": 2.93, "fashion_mnist": 2.7, "cifar10": 7.54}[run_dataset(run)]
+    assert prepare(composed(f"experiment={experiment}", "scale=smoke")).epochs <= 3
+
+
+def run_dataset(run) -> str:
+    return {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}[run.dataset.name]
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_sweep_lists_runs(sweep: str) -> None:
+    jobs = sweep_jobs(sweep)
+    assert len({job.run_id for job in jobs}) == len(jobs) > 1
+    assert all(f"experiment/{job.experiment}" and job.experiment in EXPERIMENTS for job in jobs)
+    assert len(sweep_jobs(sweep, ("scale=smoke",))) <= 12
+
+
+def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
+    """The listing against `python -m runner --multirun` itself, by run id."""
+    sweep = "tempered_sigmoid/text_sgd"
+    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    launched = subprocess.run(
+        [sys.executable, "-m", "runner", f"sweeps={sweep}", *extra], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert launched.returncode == 0, launched.stderr
+    recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}
+    assert recorded == {job.run_id for job in sweep_jobs(sweep, extra)}
+    assert len(recorded) == 4
+
+
+def test_figure_3_pairs_differ_in_the_activation_only() -> None:
+    jobs = {job.label: job for job in sweep_jobs("tempered_sigmoid/fig_3")}
+    assert len(jobs) == 60
+    for dataset in ("mnist", "fashion_mnist", "cifar10"):
+        relu, tanh = (OmegaConf.to_container(jobs[f"{dataset}_{a} seed=3"].config) for a in ("relu", "tanh"))
+        assert isinstance(relu, dict)
+        assert isinstance(tanh, dict)
+        assert {key for key in relu if relu[key] != tanh[key]} == {"activation", "tracking"}
+
+
+def test_random_triples_are_drawn_apart_and_within_their_ranges() -> None:
+    jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_2") if "fashion" in job.label]
+    triples = [
+        (j.config.activation.scale, j.config.activation.inverse_temperature, j.config.activation.offset) for j in jobs
+    ]
+    assert len(set(triples)) == 60
+    for values, (low, high) in zip(zip(*triples, strict=True), [(0.5, 4), (0.5, 5), (0, 3)], strict=True):
+        assert low <= min(values) < low + 0.2 * (high - low)
+        assert high - 0.2 * (high - low) < max(values) <= high
+
+
+def test_calibration_meets_its_target_from_below(composed) -> None:
+    run = prepare(composed("noise_multiplier=null", "target_epsilon=2.7", "epochs=40"))
+    cost = run.accountant.epsilon(run.mechanism.claimed_releases(40), 1e-5)
+    assert 2.7 - 1e-3 < cost <= 2.7
+    assert math.isclose(run.mechanism.noise_multiplier, 1.0394, abs_tol=1e-4)
+
+
+def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
+    run = prepare(composed("experiment=tempered_sigmoid/mnist_tanh"))
+    costs = [run.accountant.epsilon(run.mechanism.claimed_releases(e), 1e-5) for e in (57, 58)]
+    assert run.epochs == 57
+    assert costs[0] <= 2.93 < costs[1]
