@@ -1,0 +1,97 @@
+"""W&B: an offline run, read back with W&B's own tool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner import tracking
+from runner.config import ConfigError
+from runner.identity import identify
+from runner.life import live
+from runner.records import read_record, record_path, results_folder
+
+
+def _inspect(folder: Path, *options: str) -> str:
+    wandb = Path(sys.executable).with_name("wandb")
+    shown = subprocess.run([wandb, "leet", "inspect", *options, folder], capture_output=True, text=True, check=True)
+    return shown.stdout
+
+
+def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
+    config = composed(
+        "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
+    )
+    assert live(config, lambda row, run: None) == "finished"
+    run_id, setting_id = identify(config)
+    record = read_record(record_path(results_folder(config), run_id))
+    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
+
+    records = [json.loads(line) for line in _inspect(folder, "--json").splitlines()]
+    (run,) = [r for r in records if r["type"] == "run"]
+    text = json.dumps(run)
+    for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
+        assert expected in text
+    assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
+
+    rows = [_items(r) for r in records if r["type"] == "history"]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
+        assert [row[name] for row in rows] == pytest.approx(record["history"][name], rel=1e-4)
+    assert '"epsilon"' in json.dumps([r for r in records if r["type"] == "metric"]), "curves are against epsilon"
+
+    summary = _inspect(folder, "--summary")
+    assert "finished" in summary
+    assert "best_test_accuracy" in summary
+
+
+def _items(record: dict) -> dict:
+    """A history record's values by name, wherever this version of the tool nests them."""
+    found: dict = {}
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            if "value_json" in value or "valueJson" in value:
+                key = value.get("key") or "/".join(value.get("nested_key", value.get("nestedKey", [])))
+                found[key] = json.loads(value.get("value_json", value.get("valueJson")))
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    walk(record)
+    return found
+
+
+def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        live(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
+    assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
+
+
+def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
+    assert live(smoke("scale.epochs=1"), lambda row, run: None) == "finished"
+    assert not (tmp_path / "tracking").exists()
+
+
+def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(tracking, "_wandb", lambda: None)
+    assert live(composed("scale=smoke", "scale.epochs=1"), lambda row, run: None) == "finished"
+    assert "wandb is not installed" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="tracking=online"):
+        live(composed("tracking=online"), lambda row, run: None)
+
+
+def test_the_package_imports_without_what_it_uses_in_places() -> None:
+    """wandb, matplotlib, pandas and scikit-learn are imported where they are used."""
+    code = (
+        "import sys; import runner.life, runner.scheduler, runner.jobs; "
+        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
