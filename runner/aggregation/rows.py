@@ -19,7 +19,9 @@ def varied(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys([*swept, *fields]))
 
 
-def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
+def runs_table(
+    runs: Sequence[PlannedRun], fields: Sequence[str] = ()
+) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps.
 
     Accuracies are in percent on the split named by `evaluation`, times in seconds.
@@ -28,9 +30,34 @@ def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[
     recorded = {run.job.run_id: run for run in reversed(runs) if run.record is not None}
     ordered = list(reversed(recorded.values()))  # where two sweeps list a run, its first place is kept
     rows = [_run_row(run, names) for run in ordered]
-    columns = ["run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"]
-    columns += ["epsilon", "epsilon_sound", "accuracy_last", "accuracy_best", "best_epoch", "train_loss", "test_loss"]
-    columns += ["noise_multiplier", "sampling_rate", "parameters", "wall_seconds", "examples_per_second", "device"]
+    columns = [
+        "run_id",
+        "setting_id",
+        "sweep",
+        "experiment",
+        "seed",
+        *names,
+        "evaluation",
+        "status",
+        "epochs",
+    ]
+    columns += [
+        "epsilon",
+        "epsilon_sound",
+        "accuracy_last",
+        "accuracy_best",
+        "best_epoch",
+        "train_loss",
+        "test_loss",
+    ]
+    columns += [
+        "noise_multiplier",
+        "sampling_rate",
+        "parameters",
+        "wall_seconds",
+        "examples_per_second",
+        "device",
+    ]
     return [*columns, "git_revision", "scale"], rows
 
 
@@ -48,11 +75,16 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
         **{n: record["final"].get(n) for n in ("noise_multiplier", "sampling_rate", "parameters")},
-        **{n: record["provenance"].get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
+        **{
+            n: record["provenance"].get(n)
+            for n in ("wall_seconds", "examples_per_second", "device", "git_revision")
+        },
     }
 
 
-def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
+def settings_table(
+    runs: Sequence[PlannedRun], fields: Sequence[str] = ()
+) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of settings.csv: one row a setting of a sweep, those without a record included.
 
     accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The epsilons are
@@ -76,7 +108,16 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         for name in ("epsilon", "epsilon_sound"):
             row[name] = max((run.final(name) for run in recorded), default=None)
         rows.append(row)
-    columns = ["setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"]
+    columns = [
+        "setting_id",
+        "sweep",
+        "experiment",
+        *names,
+        "evaluation",
+        "n_planned",
+        "n_recorded",
+        "n_diverged",
+    ]
     columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
     return [*columns, "epsilon", "epsilon_sound", "scale"], rows
 
