@@ -1,0 +1,127 @@
+"""`python -m runner.aggregate tempered_sigmoid`: records to tables, figures, claims and the report. Trains nothing.
+
+Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.aggregation import plots, report
+from runner.aggregation.claims import Claim, claims_path, read_claims
+from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun, collect, folder_of
+from runner.aggregation.files import markdown, write_csv, write_table_csv, write_text
+from runner.aggregation.markdown import claims_table
+from runner.aggregation.rows import runs_table, settings_table
+from runner.aggregation.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
+from runner.papers import Item, Paper, load
+
+_BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
+
+
+def aggregate(
+    paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
+) -> list[Path]:
+    """Aggregate what is recorded of a paper (of some of its items) and rewrite the report; returns the files written.
+
+    Unchanged records give byte-identical files. An item without a record gets no figure, and an old one is removed.
+
+    Raises:
+        ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
+    """
+    known = load(paper)
+    chosen = known.items if items is None else tuple(known.item(name) for name in items)
+    folder = folder_of(scale, results_root)
+    claims = [c for c in _checked_claims(known) if c.item in {item.name for item in chosen}]
+    sweeps = [*(sweep for item in chosen for sweep in item.sweeps), *(c.sweep for c in claims if c.sweep)]
+    evidence = collect(sweeps, scale, results_root)
+    written: list[Path] = []
+    for item in chosen:
+        judged = [
+            judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name
+        ]
+        written += _write_item(folder / known.name / item.name, item, evidence, judged)
+    return [*written, report.write_report(folder, scale)]
+
+
+def headline(
+    paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
+) -> str:
+    """The claims of a paper's first item (or of the items named) as last aggregated, as text for a terminal.
+
+    Raises:
+        ValueError: an unknown paper, scale or item.
+    """
+    return report.headline(paper, scale, folder_of(scale, results_root), items)
+
+
+def _checked_claims(paper: Paper) -> list[Claim]:
+    path = claims_path(paper.name)
+    claims = read_claims(path)
+    names = {item.name for item in paper.items}
+    for claim in claims:
+        if claim.item not in names or claim.measure not in paper.measures:
+            raise ValueError(
+                f"{path}: {claim.item} or {claim.measure} is no item or measure of {paper.name}."
+            )
+    return claims
+
+
+def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[Judged]) -> list[Path]:
+    scale, written = evidence.scale, []
+    if item.sweeps:
+        runs: list[PlannedRun] = [run for sweep in item.sweeps for run in evidence.sweeps[sweep]]
+        written.append(write_csv(folder / "runs.csv", *runs_table(runs, item.fields)))
+        written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
+    if judged:
+        rows = [judged_row(j, scale) for j in judged]
+        written.append(write_csv(folder / "claims.csv", JUDGED_COLUMNS, rows))
+    if item.table or not item.draw:
+        table = item.table(evidence, judged) if item.table else claims_table(judged)
+        banner = "" if scale == PAPER_SCALE else _BANNER.format(scale=scale.upper())
+        written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}"))
+        written.append(write_table_csv(folder / "table.csv", table))
+    if item.data:
+        written.append(write_table_csv(folder / "figure.csv", item.data()))
+    if item.draw:
+        written += _draw(folder, item, evidence)
+    return written
+
+
+def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
+    assert item.draw is not None
+    if item.sweeps and not evidence.any_recorded(item.sweeps):
+        for name in plots.FILES:
+            (folder / name).unlink(missing_ok=True)
+        return []
+    with plots.style():
+        drawn = item.draw(evidence)
+        drawn.suptitle(item.title, fontsize=10)
+        return plots.save(drawn, folder, evidence.scale)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runner.aggregate", description=(__doc__ or "").partition(":")[2]
+    )
+    parser.add_argument("paper", help="tempered_sigmoid")
+    parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
+    parser.add_argument("--items", help="only these, separated by commas: fig-3,table-3")
+    chosen = parser.parse_args(arguments)
+    items = chosen.items.split(",") if chosen.items else None
+    try:
+        written = aggregate(chosen.paper, chosen.scale, items)
+        print(headline(chosen.paper, chosen.scale, items))
+    except ValueError as error:
+        print(f"aggregate: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print("\n".join(str(path) for path in written))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

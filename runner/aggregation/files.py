@@ -1,0 +1,87 @@
+"""CSV and Markdown, written the same way every time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people and, with the same cells, for programs. None is an empty cell."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def cell(value: Any) -> str:
+    """Floats to six significant digits, None to nothing."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
+    """One header line, then one line a row; a column that a row lacks is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    return write_text(path, text.getvalue())
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file by column name, every value as text."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def write_table_csv(path: Path, table: Table) -> Path:
+    """The cells of a table as CSV, without its notes."""
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    return write_csv(path, list(table.header), rows)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file and the folders it needs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table, then its notes as paragraphs."""
+    lines = [_line(table.header), _line(["---"] * len(table.header))]
+    lines += [_line([cell(value) for value in row]) for row in table.rows]
+    return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in table.notes)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def plus_minus(mean: float | None, std: float | None, unit: str = "") -> str:
+    """`98.02 ± 0.11`, without the second part where there is no standard deviation, a dash where nothing was measured."""
+    if mean is None:
+        return "–"
+    return number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
+
+
+def number(value: float, unit: str = "") -> str:
+    """Percentages with two decimals, everything else with four significant digits."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else str(value)
+    return f"{value:.2f}" if unit == "%" else f"{value:.4g}"
+
+
+def epsilon_text(value: float | None) -> str:
+    """An epsilon with three significant digits, ∞ for none, a dash where nothing was measured."""
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if math.isfinite(value) else "∞"

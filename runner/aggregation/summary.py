@@ -1,0 +1,33 @@
+"""The numbers that describe several runs of one setting."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of n values; everything but n is None where n is 0, and std where n is 1."""
+
+    n: int
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    median: float | None = None
+    max: float | None = None
+
+    def columns(self, prefix: str) -> dict[str, float | None]:
+        """As columns of a table, less n: {prefix}_mean, {prefix}_std, ..."""
+        return {f"{prefix}_{name}": getattr(self, name) for name in ("mean", "std", "min", "median", "max")}
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Mean, standard deviation with n - 1 in the denominator, minimum, median and maximum."""
+    if not values:
+        return Summary(0)
+    mean = statistics.fmean(values)
+    # not statistics.stdev, which raises for a value that is not finite
+    std = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
+    return Summary(len(values), mean, std, min(values), statistics.median(values), max(values))

@@ -1,0 +1,140 @@
+"""Does a claim hold? Its number, and apart from that its epsilon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from runner.aggregation.claims import CLAIM_COLUMNS, Claim
+from runner.aggregation.evidence import PAPER_SCALE
+from runner.aggregation.measures import Measured
+from runner.aggregation.summary import Summary, summarise
+
+REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
+NOT_JUDGED = "not judged"
+VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN, NOT_JUDGED)
+HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, what was measured for it, and what follows. `difference` is measured minus claimed."""
+
+    claim: Claim
+    measured: Measured
+    difference: float | None
+    verdict: str
+    privacy: str
+
+    @property
+    def summary(self) -> Summary:
+        return summarise(self.measured.values)
+
+
+def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
+    """Compare a claim with what was measured for it.
+
+    At any scale but the paper's, runs say nothing about a claim: it is not judged; what was computed still is.
+    """
+    if measured.value is None:
+        return Judged(claim, measured, None, NOT_RUN, NOT_RUN)
+    if scale != PAPER_SCALE and not measured.computed:
+        return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
+    return Judged(
+        claim, measured, _difference(claim, measured), _verdict(claim, measured), privacy(claim, measured)
+    )
+
+
+def _difference(claim: Claim, measured: Measured) -> float | None:
+    if claim.aim is None or measured.value is None or claim.direction in ("above_other", "below_other"):
+        return None  # of an order there is no difference to state
+    return round(measured.value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
+
+
+def _verdict(claim: Claim, measured: Measured) -> str:
+    assert measured.value is not None
+    if claim.direction in ("above_other", "below_other"):
+        if measured.reference is None:
+            return NOT_RUN
+        above = measured.value > measured.reference
+        below = measured.value < measured.reference
+        return REPRODUCED if (above if claim.direction == "above_other" else below) else NOT_REPRODUCED
+    difference = _difference(claim, measured)
+    if difference is None or math.isnan(difference):
+        return NOT_REPRODUCED
+    if claim.direction in ("above", "below"):
+        return (
+            REPRODUCED
+            if (difference > 0) == (claim.direction == "above") and difference != 0
+            else NOT_REPRODUCED
+        )
+    if abs(difference) <= float(claim.tolerance):
+        return REPRODUCED
+    better = {"higher": difference > 0, "lower": difference < 0, "match": False}[claim.direction]
+    return BETTER if better else NOT_REPRODUCED
+
+
+def privacy(claim: Claim, measured: Measured) -> str:
+    """Whether the epsilon that a claim names covers the sound epsilon of what was run."""
+    if claim.epsilon is None:
+        return NONE_CLAIMED
+    if measured.epsilon_sound is None:
+        return NOT_RUN
+    bound, strict = claim.epsilon
+    if math.isinf(bound):
+        return NOT_PRIVATE
+    holds = measured.epsilon_sound < bound if strict else measured.epsilon_sound <= bound
+    return HOLDS if holds else DOES_NOT_HOLD
+
+
+JUDGED_COLUMNS = (
+    *CLAIM_COLUMNS,
+    *(
+        "measured",
+        "mean",
+        "std",
+        "min",
+        "median",
+        "max",
+        "n",
+        "n_planned",
+        "n_diverged",
+        "computed",
+        "best_epoch_mean",
+    ),
+    *("difference", "verdict", "epsilon", "epsilon_sound", "claimed_epsilon", "explanation", "scale"),
+)
+
+
+def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
+    """One row of an item's claims.csv (JUDGED_COLUMNS). `claimed_epsilon` says whether that epsilon holds."""
+    measured, summary = judged.measured, judged.summary
+    return {
+        **{name: getattr(judged.claim, name) for name in CLAIM_COLUMNS},
+        "measured": measured.value,
+        **{name: getattr(summary, name) for name in ("mean", "std", "min", "median", "max")},
+        "n": measured.n,
+        "n_planned": measured.planned,
+        "n_diverged": measured.diverged,
+        "computed": "yes" if measured.computed else "no",
+        "best_epoch_mean": measured.best,
+        "difference": judged.difference,
+        "verdict": judged.verdict,
+        "epsilon": measured.epsilon,
+        "epsilon_sound": measured.epsilon_sound,
+        "claimed_epsilon": judged.privacy,
+        "explanation": explanation(judged),
+        "scale": scale,
+    }
+
+
+def explanation(judged: Judged) -> str:
+    """What a reader has to know beside the verdict: incomplete or diverged runs, then how it was measured, then the note."""
+    measured = judged.measured
+    parts = []
+    if 0 < measured.n < measured.planned:
+        parts.append(f"partial: {measured.n} of {measured.planned} runs")
+    if measured.diverged:
+        parts.append(f"{measured.diverged} diverged, counted as they ended")
+    return "; ".join(part for part in (*parts, measured.explanation, judged.claim.note) if part)

@@ -1,0 +1,193 @@
+"""The figures drawn from runs. All numbers that a claim is about are dashed."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from omegaconf import OmegaConf
+
+from runner.aggregation.claims import Claim, claims_path, read_claims
+from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.plots import COLOURS, Curve, Panel, accuracy_against_epsilon, figure, runs_text
+from runner.papers.tempered_sigmoid import measures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAPER = "tempered_sigmoid"
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+TRIPLE = {
+    "activation.scale": "scale s",
+    "activation.inverse_temperature": "inverse temperature T",
+    "activation.offset": "offset o",
+}
+MEANS = {
+    "activation.scale": "mean_s",
+    "activation.inverse_temperature": "mean_T",
+    "activation.offset": "mean_o",
+}
+
+
+def _claims(item: str) -> list[Claim]:
+    return [claim for claim in read_claims(claims_path(PAPER)) if claim.item == item]
+
+
+def figure_3(evidence: Evidence) -> Figure:
+    """Accuracy against epsilon, ReLU and tanh, a column a data set."""
+    sweep = f"{PAPER}/fig_3"
+    claims = {claim.experiment: claim for claim in _claims("fig-3")}
+    panels = []
+    for dataset, title in DATASETS.items():
+        names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
+        curves = [Curve(sweep, name, label, claims[name].aim) for label, name in names.items()]
+        panels.append(Panel(title, curves, (claims[names["tanh"]].epsilon or (None,))[0]))
+    return accuracy_against_epsilon(evidence, panels)
+
+
+def figure_2(evidence: Evidence) -> Figure:
+    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then accuracy against each parameter alone."""
+    sweep = f"{PAPER}/fig_2"
+    rows = [d for d in DATASETS if evidence.recorded(sweep, f"{PAPER}/{d}_triple")]
+    drawn = figure(13, 3.3 * len(rows))
+    for row, dataset in enumerate(rows):
+        experiment = f"{PAPER}/{dataset}_triple"
+        planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
+        top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else []
+        title = f"{DATASETS[dataset]}, {runs_text(planned)}"
+        _scatter_3d(drawn, (len(rows), 4, 4 * row + 1), runs, title)
+        for column, field in enumerate(TRIPLE):
+            axes = drawn.add_subplot(len(rows), 4, 4 * row + 2 + column)
+            _against_one(axes, runs, top, field, _claimed_mean(experiment, field))
+    return drawn
+
+
+def _claimed_mean(experiment: str, field: str) -> float | None:
+    matching = [c for c in _claims("fig-2") if c.experiment == experiment and c.quantity == MEANS[field]]
+    return matching[0].aim if matching else None
+
+
+def _values(runs: list[PlannedRun], field: str) -> list[float]:
+    return [float(OmegaConf.select(run.job.config, field)) for run in runs]
+
+
+def _scatter_3d(drawn: Figure, place: tuple[int, int, int], runs: list[PlannedRun], title: str) -> None:
+    axes = drawn.add_subplot(*place, projection="3d")
+    accuracy = [run.final("test_accuracy") for run in runs]
+    points = axes.scatter(
+        *(_values(runs, field) for field in TRIPLE), c=accuracy, cmap="YlGn", edgecolors="k", linewidths=0.3
+    )
+    for name, field in zip(("x", "y", "z"), TRIPLE, strict=True):
+        getattr(axes, f"set_{name}label")(TRIPLE[field].rpartition(" ")[2], labelpad=-6)
+        getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=7)
+    axes.set_title(title)
+    drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.12, label="test accuracy (%)", location="left")
+
+
+def _against_one(
+    axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None
+) -> None:
+    axes.scatter(
+        _values(runs, field), [r.final("test_accuracy") for r in runs], s=14, color="0.6", label="triples"
+    )
+    if top:
+        values = _values(top, field)
+        axes.scatter(values, [r.final("test_accuracy") for r in top], s=18, color="C2", label="best tenth")
+        axes.axvline(
+            statistics.fmean(values),
+            color="C2",
+            linewidth=1,
+            label=f"its mean, {statistics.fmean(values):.3g}",
+        )
+    if claimed is not None:
+        axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label=f"claimed mean, {claimed:.3g}")
+    axes.set_xlabel(TRIPLE[field])
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend(loc="best", fontsize=7)
+
+
+_SCENARIOS = {
+    "SGD ReLU": f"{PAPER}/mnist_sgd_relu_norms",
+    "SGD tanh": f"{PAPER}/mnist_sgd_tanh_norms",
+    "ReLU": f"{PAPER}/mnist_relu_norms",
+    "tanh": f"{PAPER}/mnist_tanh_norms",
+}
+_SCENARIO_LABELS = {"ReLU": "DP-SGD ReLU", "tanh": "DP-SGD tanh"}
+
+
+def figure_4(evidence: Evidence) -> Figure:
+    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
+    drawn = figure(7, 4)
+    axes = drawn.subplots()
+    for label, experiment in _SCENARIOS.items():
+        planned = evidence.planned(f"{PAPER}/fig_4", experiment)
+        for run in (run for run in planned if run.record is not None):
+            steps, norms = measures.gradient_norms(run)
+            smooth = measures.triangular_average(norms)
+            axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
+            if label == "SGD ReLU":
+                five = 5 * measures.level(steps, norms)
+                axes.axhline(
+                    five, color="k", linestyle="--", linewidth=1, label="claimed of DP-SGD ReLU: above this"
+                )
+            if label == "ReLU":
+                clip = float(run.job.config.clipping.norm)
+                axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
+    axes.set_yscale("log")
+    axes.set_xlabel("step")
+    axes.set_ylabel("mean per-example gradient norm")
+    axes.legend(loc="best", ncols=2)
+    return drawn
+
+
+def figure_5(evidence: Evidence) -> Figure:
+    """Mean norm of an example's first activations by step, the three scenarios of the paper."""
+    drawn = figure(7, 4)
+    axes = drawn.subplots()
+    for label in ("SGD ReLU", "ReLU", "tanh"):
+        planned = evidence.planned(f"{PAPER}/fig_4", _SCENARIOS[label])
+        for run in (run for run in planned if run.record is not None):
+            steps, norms = measures.first_activation_norms(run)
+            axes.plot(steps, norms, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("step")
+    axes.set_ylabel("norm of the first convolution's activations")
+    axes.legend(loc="best")
+    return drawn
+
+
+def _scenario(label: str, planned: list[PlannedRun]) -> str:
+    return f"{_SCENARIO_LABELS.get(label, label)}, {runs_text(planned)}"
+
+
+def class_accuracy(evidence: Evidence) -> Figure:
+    """Last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel a data set."""
+    sweep = f"{PAPER}/fig_3"
+    drawn = figure(11, 3.3)
+    for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
+        for shift, label in ((-0.12, "tanh"), (0.12, "ReLU")):
+            planned = evidence.planned(sweep, f"{PAPER}/{dataset}_{label.lower()}")
+            runs = [run for run in planned if run.record is not None]
+            if not runs:
+                continue
+            by_class = list(
+                zip(*(map(float, r.diagnostic("per_class_accuracy")[-1]) for r in runs), strict=True)
+            )
+            mean = [statistics.fmean(values) for values in by_class]
+            spread = [
+                [m - min(v) for m, v in zip(mean, by_class, strict=True)],
+                [max(v) - m for m, v in zip(mean, by_class, strict=True)],
+            ]
+            std = statistics.fmean(measures.class_std(run) for run in runs)
+            at = [c + shift for c in range(len(mean))]
+            text = f"{label}, std over classes {std:.2f}, {runs_text(planned)}"
+            axes.errorbar(at, mean, yerr=spread, fmt="o", markersize=4, color=COLOURS[label], label=text)
+        axes.set_title(title)
+        axes.set_xlabel("class")
+        axes.set_ylabel("accuracy (%)")
+        axes.set_xticks(range(10))
+        axes.legend(loc="best", fontsize=7) if axes.has_data() else axes.text(
+            0.5, 0.5, "not run", transform=axes.transAxes, ha="center"
+        )
+    return drawn

@@ -1,0 +1,194 @@
+"""Measurements of this paper's own claims (see runner.aggregation.measures for the shared ones)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from omegaconf import OmegaConf
+
+from runner.accounting import Releases, RdpClassic, sound_epsilon
+from runner.aggregation.claims import Claim
+from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.measures import Measured, counts, final_epsilons
+
+LEAST_TRIPLES = 10  # a tenth of fewer is not one run
+EXAMPLES, DELTA = 60_000, 1e-5
+
+
+def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
+    """The highest last-epoch accuracy (percent) of the triples that were run; chosen on test data, as in the paper."""
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    recorded = evidence.recorded(claim.sweep, claim.experiment)
+    if not recorded:
+        return Measured(**counts(planned))
+    values = [run.final("test_accuracy") for run in recorded]
+    return Measured(
+        value=max(values),
+        values=values,
+        **counts(planned),
+        **final_epsilons(recorded),
+        best=max(run.final("best_test_accuracy") for run in recorded),
+        explanation="the best triple, chosen on test data; mean and standard deviation are over the triples",
+    )
+
+
+def top_triples(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The tenth of the runs with the highest last-epoch accuracy, rounded up; ties in the order of the draws."""
+    return sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)]
+
+
+def enough_triples(recorded: int, planned: int) -> bool:
+    """Whether a sweep is complete enough to speak of its best tenth: half of it, and ten runs."""
+    return recorded >= max(LEAST_TRIPLES, planned / 2)
+
+
+def top_scale(claim: Claim, evidence: Evidence) -> Measured:
+    """Mean scale s of the best tenth of the triples."""
+    return _top(claim, evidence, "activation.scale")
+
+
+def top_inverse_temperature(claim: Claim, evidence: Evidence) -> Measured:
+    """Mean inverse temperature T of the best tenth of the triples."""
+    return _top(claim, evidence, "activation.inverse_temperature")
+
+
+def top_offset(claim: Claim, evidence: Evidence) -> Measured:
+    """Mean offset o of the best tenth of the triples."""
+    return _top(claim, evidence, "activation.offset")
+
+
+def _top(claim: Claim, evidence: Evidence, field: str) -> Measured:
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    recorded = evidence.recorded(claim.sweep, claim.experiment)
+    if not enough_triples(len(recorded), len(planned)):
+        needed = math.ceil(max(LEAST_TRIPLES, len(planned) / 2))
+        explanation = f"too few of the triples have run to speak of the best tenth: {needed} are needed"
+        return Measured(**counts(planned), explanation=explanation if recorded else "")
+    top = top_triples(recorded)
+    values = [float(OmegaConf.select(run.job.config, field)) for run in top]
+    return Measured(
+        value=statistics.fmean(values),
+        values=values,
+        **counts(planned),
+        **final_epsilons(recorded),
+        explanation=f"over the best {len(top)} of {len(recorded)} triples; the standard deviation is over these {len(top)}",
+    )
+
+
+def triangular_average(values: Sequence[float]) -> list[float]:
+    """Moving average with the weights 1, 2, 1 (window 3); at either end over the two values there are."""
+    padded: list[float | None] = [None, *values, None]
+    smooth = []
+    for i in range(1, len(padded) - 1):
+        pairs = [(w, v) for w, v in zip((1, 2, 1), padded[i - 1 : i + 2], strict=True) if v is not None]
+        smooth.append(sum(w * v for w, v in pairs) / sum(w for w, _ in pairs))
+    return smooth
+
+
+def level(steps: Sequence[int], values: Sequence[float]) -> float:
+    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps measured."""
+    smooth = triangular_average(values)
+    return statistics.fmean(v for step, v in zip(steps, smooth, strict=True) if step >= 0.75 * steps[-1])
+
+
+def gradient_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
+    """Steps and mean L2 norm of the batch's per-example gradients before clipping: [measurements] each."""
+    columns = run.diagnostic("gradient_norms")
+    return list(columns["step"]), [float(v) for v in columns["mean"]]
+
+
+def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
+    """Steps and mean L2 norm of an example's output of the first hidden activation: [measurements] each."""
+    columns = run.diagnostic("activation_norms")
+    first = next(name for name in columns if name != "step")
+    return list(columns["step"]), [float(v) for v in columns[first]]
+
+
+def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
+    """Level of the gradient norm of the claim's first experiment over that of its second (see `level`)."""
+    planned, first = _one_each(claim, evidence)
+    if any(run is None for run in first):
+        return Measured(**counts(planned))
+    one, other = (level(*gradient_norms(run)) for run in first if run is not None)
+    return Measured(
+        value=one / other,
+        **counts(planned),
+        **final_epsilons([run for run in first[:1] if run is not None]),
+        explanation=f"mean per-example norm, last quarter of training: {one:.4g} over {other:.4g}",
+    )
+
+
+def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
+    """The first experiment's level of the first activation's norm over the larger of the others' (see `level`)."""
+    planned, first = _one_each(claim, evidence)
+    if any(run is None for run in first):
+        return Measured(**counts(planned))
+    one, *others = (level(*first_activation_norms(run)) for run in first if run is not None)
+    names = [name.rpartition("/")[2] for name in claim.experiments[1:]]
+    ratios = ", ".join(f"{one / other:.3g} times {name}" for name, other in zip(names, others, strict=True))
+    return Measured(
+        value=one / max(others),
+        **counts(planned),
+        **final_epsilons([run for run in first[:1] if run is not None]),
+        explanation=f"last quarter of training: {ratios}; the smaller one counts",
+    )
+
+
+def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun | None]]:
+    """The planned runs of the claim's experiments, and the first recorded one of each."""
+    planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
+    first = [next(iter(evidence.recorded(claim.sweep, name)), None) for name in claim.experiments]
+    return planned, first
+
+
+def class_std(run: PlannedRun) -> float:
+    """Standard deviation (n in the denominator: the classes are all there are) of the last epoch's per-class accuracies.
+
+    In percentage points.
+    """
+    return statistics.pstdev(float(v) for v in run.diagnostic("per_class_accuracy")[-1])
+
+
+def class_accuracy_std(claim: Claim, evidence: Evidence) -> Measured:
+    """Mean over the runs of `class_std`, of the claim's first experiment; the second's is the reference."""
+    own, other = (evidence.planned(claim.sweep, name) for name in claim.experiments)
+    values, others = ([class_std(run) for run in runs if run.record is not None] for runs in (own, other))
+    if not values or not others:
+        return Measured(**counts(own))
+    reference = statistics.fmean(others)
+    return Measured(
+        value=statistics.fmean(values),
+        values=values,
+        **counts(own),
+        **final_epsilons([run for run in own if run.record is not None]),
+        reference=reference,
+        explanation=f"in percentage points; {claim.experiments[1].rpartition('/')[2]} has {reference:.3g} (n = {len(others)}); "
+        "the verdict is on the order only",
+    )
+
+
+def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
+    """Epsilon of 60 epochs at noise multiplier 1.1 with batches of 256 (and of 250), computed, no run needed.
+
+    The value is that of classic RDP with B = 256, the accounting of the paper's time.
+    """
+    by_batch = {batch: epochs_at(batch, 60) for batch in (256, 250)}
+    epsilon = {batch: RdpClassic().epsilon(releases, DELTA) for batch, releases in by_batch.items()}
+    sound = {batch: sound_epsilon(releases, DELTA) for batch, releases in by_batch.items()}
+    return Measured(
+        value=epsilon[256],
+        epsilon=epsilon[256],
+        epsilon_sound=sound[256],
+        computed=True,
+        explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of 256 "
+        f"and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
+    )
+
+
+def epochs_at(batch: int, epochs: int, noise_multiplier: float = 1.1) -> Releases:
+    """The releases of DP-SGD on 60,000 examples: floor(N/B) Poisson-sampled steps an epoch."""
+    event = PoissonSampledDpEvent(batch / EXAMPLES, GaussianDpEvent(noise_multiplier))
+    return ((event, epochs * (EXAMPLES // batch)),)

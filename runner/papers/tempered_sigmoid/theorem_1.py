@@ -1,0 +1,209 @@
+"""Theorem 1, checked numerically in float64: the bias of clipped gradient descent on tempered logistic regression.
+
+Loss of one example, ||z|| <= 1, y = +-1: l(θ) = ln(1 + exp(-T y <z, θ>)). The theorem, with the constant of its proof:
+clipped gradient descent over Θ ends at an excess risk of at most 2 max(T - C, 0) diam(Θ); none where T <= C.
+
+Gradient norms. Two classes: the gradient is -T y z / (1 + exp(T y <z, θ>)), of norm < |T| ||z||. k classes, with
+p = softmax(T θ z): the gradient is the outer product T z (p - e_y)^T, of Frobenius norm |T| ||z|| ||p - e_y||. The paper
+bounds that by sqrt(k) |T| ||z||, from every |p_m - [m = y]| <= 1. In fact sqrt(2) |T| ||z|| holds for any k:
+
+    ||p - e_y||^2 = (1 - p_y)^2 + sum_{m != y} p_m^2 <= (1 - p_y)^2 + (sum_{m != y} p_m)^2 = 2 (1 - p_y)^2 <= 2,
+
+as a sum of squares of nonnegative numbers is at most the square of their sum, and they sum to 1 - p_y. It is approached
+when all of the probability sits on one wrong class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor
+
+from runner.aggregation.claims import Claim
+from runner.aggregation.evidence import Evidence
+from runner.aggregation.files import Table
+from runner.aggregation.measures import Measured
+from runner.aggregation.plots import figure as new_figure
+from runner.aggregation.verdicts import Judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array: TypeAlias = np.ndarray  # of float64
+
+TEMPERATURES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+CLIPPING_NORMS = (0.25, 0.5, 1.0, 2.0, 4.0)
+RADIUS = 2.0  # of the ball Θ; its diameter is twice that
+ITERATIONS = 20_000
+SOLVER_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Excess risk at one temperature and clipping norm, and the theorem's bound on it."""
+
+    data: str
+    temperature: float
+    clipping_norm: float
+    excess_risk: float
+    bound: float
+    stationarity: float  # the larger length of the last projected step of the two solutions: 0 at a minimum
+
+
+def mixture() -> tuple[Array, Array]:
+    """Random points in the unit ball, labels of a linear rule, a fifth of them flipped: z [100, 5], y [100]."""
+    random = np.random.default_rng(0)
+    z = random.normal(size=(100, 5))
+    z *= np.sqrt(random.uniform(size=(100, 1))) / np.linalg.norm(z, axis=1, keepdims=True)
+    y = np.sign(z @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]))
+    return z, np.where(random.uniform(size=100) < 0.2, -y, y)
+
+
+def two_groups() -> tuple[Array, Array]:
+    """Made for bias: three long examples against seven short ones; clipping shortens the long: z [10, 1], y [10]."""
+    return np.array([1.0] * 3 + [0.25] * 7)[:, None], np.array([1.0] * 3 + [-1.0] * 7)
+
+
+DATA = {"mixture": mixture, "two groups": two_groups}
+
+
+def risk(theta: Array, z: Array, y: Array, temperature: Array) -> Array:
+    """Mean tempered logistic loss: [problems], for theta [problems, d] and temperature [problems]."""
+    return np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T)).mean(axis=1)
+
+
+def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array) -> tuple[Array, Array]:
+    """Projected full-batch gradient descent on per-example clipped gradients, from 0.
+
+    The clipped gradients are those of a convex function as smooth as the loss (T^2/4 for ||z|| <= 1; Song, Thakkar and
+    Thakurta 2020, lemma 3.1), so that a step size of 4/T^2 converges. Returns theta [problems, d] and the length of the
+    last step [problems].
+    """
+    theta = np.zeros((len(temperature), z.shape[1]))
+    largest_weight = clipping_norm[:, None] / np.linalg.norm(z, axis=1)
+    for _ in range(ITERATIONS):
+        # A gradient's norm over ||z||. NumPy: these arrays are too small for the threads of PyTorch.
+        weight = temperature[:, None] * expit(-temperature[:, None] * y * (theta @ z.T))
+        step = (np.minimum(weight, largest_weight) * y) @ z / len(y)
+        new = theta + 4 / temperature[:, None] ** 2 * step
+        new *= RADIUS / np.maximum(np.linalg.norm(new, axis=1, keepdims=True), RADIUS)
+        moved, theta = np.linalg.norm(new - theta, axis=1), new
+        if moved.max() < 1e-15:
+            break
+    return theta, moved
+
+
+@lru_cache
+def biases() -> tuple[Bias, ...]:
+    """The excess risk of clipped descent over the whole grid, for both data sets. The minimum is that without clipping."""
+    temperature, clipping_norm = (
+        axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij")
+    )
+    found = []
+    for name, make in DATA.items():
+        z, y = make()
+        clipped, moved = clipped_descent(z, y, temperature, clipping_norm)
+        optimal, moved_optimal = clipped_descent(z, y, temperature, np.full_like(clipping_norm, np.inf))
+        excess = risk(clipped, z, y, temperature) - risk(optimal, z, y, temperature)
+        bound = 2 * np.maximum(temperature - clipping_norm, 0) * 2 * RADIUS
+        columns = (temperature, clipping_norm, excess, bound, np.maximum(moved, moved_optimal))
+        found += [Bias(name, *values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+    return tuple(found)
+
+
+def largest_ratio() -> float:
+    """The largest excess risk over its bound; infinite if there is bias where the bound is zero. At most 1 if it holds."""
+    return max(
+        (b.excess_risk / b.bound if b.bound else (0.0 if b.excess_risk <= SOLVER_TOLERANCE else math.inf))
+        for b in biases()
+    )
+
+
+@lru_cache
+def gradient_ratios() -> dict[str, float]:
+    """Largest gradient norms found, over |T| ||z||, by automatic differentiation: at random and at adversarial points.
+
+    An adversarial point has a margin of -30 / T or less: the prediction is as wrong as can be.
+    """
+    generator = torch.Generator().manual_seed(0)
+    ratios: dict[str, float] = {}
+    for k in (2, 10):
+        largest = {"random": 0.0, "adversarial": 0.0}
+        for temperature in (0.1, 1.0, 2.0, 8.0):
+            z = torch.randn(100, 6, generator=generator, dtype=torch.float64)
+            random = torch.randn(100, k, 6, generator=generator, dtype=torch.float64)
+            wrong = torch.zeros_like(random)
+            wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, where 0 is right
+            for name, theta in (("random", random), ("adversarial", wrong)):
+                largest[name] = max(largest[name], _multiclass_ratio(theta, z, temperature))
+        ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}
+        ratios |= {f"{k} classes, √2": math.sqrt(2), f"{k} classes, √k of the paper": math.sqrt(k)}
+    z = torch.randn(200, 6, generator=generator, dtype=torch.float64)
+    wrong = -40 * z / z.norm(dim=1, keepdim=True) ** 2
+    for name, theta in (
+        ("random", torch.randn(200, 6, generator=generator, dtype=torch.float64)),
+        ("adversarial", wrong),
+    ):
+        theta = theta.requires_grad_()
+        torch.nn.functional.softplus(-(theta * z).sum(dim=1)).sum().backward()
+        assert theta.grad is not None
+        ratios[f"logistic, {name}"] = (theta.grad.norm(dim=1) / z.norm(dim=1)).max().item()
+    return ratios
+
+
+def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
+    """Largest norm of the gradient of -log softmax(T θ z)_0 in theta [points, k, d], over |T| ||z||."""
+    theta = theta.clone().requires_grad_()
+    logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
+    (-logits.log_softmax(dim=1)[:, 0]).sum().backward()
+    assert theta.grad is not None
+    return (theta.grad.flatten(1).norm(dim=1) / (temperature * z.norm(dim=1))).max().item()
+
+
+def measure(_: Claim, __: Evidence) -> Measured:
+    """The largest ratio of excess risk to bound over the grid."""
+    bias = max(b.excess_risk for b in biases() if b.bound == 0)
+    ratios = gradient_ratios()
+    return Measured(
+        value=largest_ratio(),
+        computed=True,
+        explanation=f"the largest excess risk over its bound, of {len(biases())} problems; where T <= C the largest excess "
+        f"risk is {max(bias, 0):.1g}; gradient norms over |T| ||z||: at most {ratios['logistic, adversarial']:.4f} (logistic), "
+        f"{ratios['10 classes, adversarial']:.4f} (10 classes: √2 bounds it, the paper's √k is {math.sqrt(10):.2f})",
+    )
+
+
+def table(_: Evidence, __: Sequence[Judged]) -> Table:
+    """Excess risk and bound over the grid."""
+    header = ("data", "T", "C", "excess risk", "bound 2 max(T - C, 0) diam", "last step of the solver")
+    rows = [
+        (b.data, b.temperature, b.clipping_norm, b.excess_risk, b.bound, b.stationarity) for b in biases()
+    ]
+    norms = "; ".join(f"{name}: {ratio:.6f}" for name, ratio in gradient_ratios().items())
+    return Table(header, rows, (f"Largest gradient norm over |T| ||z||: {norms}.",))
+
+
+def figure(_: Evidence) -> Figure:
+    """Excess risk against T for every C, with the bound dashed, a panel a data set."""
+    drawn = new_figure(9, 4)
+    for axes, data in zip(drawn.subplots(1, 2, sharey=True), DATA, strict=True):
+        for i, norm in enumerate(CLIPPING_NORMS):
+            chosen = [b for b in biases() if b.data == data and b.clipping_norm == norm]
+            temperatures = [b.temperature for b in chosen]
+            excess = [max(b.excess_risk, 0.0) for b in chosen]  # what is negative is rounding
+            axes.plot(temperatures, excess, "o-", markersize=3, color=f"C{i}", label=f"C = {norm:g}")
+            axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
+        axes.plot([], [], "--", linewidth=1, color="grey", label="bound")
+        axes.set_yscale("symlog", linthresh=1e-4)
+        axes.set_title(data)
+        axes.set_xlabel("inverse temperature T")
+        axes.legend(loc="upper left", ncols=2)
+        axes.set_ylabel("excess empirical risk")
+    return drawn
