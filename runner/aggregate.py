@@ -40,9 +40,7 @@ def aggregate(
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
     for item in chosen:
-        judged = [
-            judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name
-        ]
+        judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
     return [*written, report.write_report(folder, scale)]
 
@@ -64,9 +62,7 @@ def _checked_claims(paper: Paper) -> list[Claim]:
     names = {item.name for item in paper.items}
     for claim in claims:
         if claim.item not in names or claim.measure not in paper.measures:
-            raise ValueError(
-                f"{path}: {claim.item} or {claim.measure} is no item or measure of {paper.name}."
-            )
+            raise ValueError(f"{path}: {claim.item} or {claim.measure} is no item or measure of {paper.name}.")
     return claims
 
 
@@ -105,9 +101,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.aggregate", description=(__doc__ or "").partition(":")[2]
-    )
+    parser = argparse.ArgumentParser(prog="python -m runner.aggregate", description=(__doc__ or "").partition(":")[2])
     parser.add_argument("paper", help="tempered_sigmoid")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="only these, separated by commas: fig-3,table-3")

@@ -11,6 +11,8 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import torch
 from hydra.errors import HydraException
@@ -29,7 +31,7 @@ from runner.scheduler import Tally, run_jobs
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     try:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped. Finished runs are recorded; the same command goes on from there.", file=sys.stderr)
         return 130
-    _conclude(paper, options.scale, items, tally)
+    roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
+    _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
     return 1 if tally.failed else 0
 
 
@@ -87,8 +90,14 @@ def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: 
     return "\n".join(lines)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence instead of the usage in front of it."""
+        sys.exit(_refuse(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m runner.reproduce", description=__doc__)
+    parser = _Parser(prog="python -m runner.reproduce", description=__doc__)
     parser.add_argument("paper", help="tempered-sigmoid, ...")
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
@@ -143,11 +152,12 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str
     return list(ordered.values())
 
 
-def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally) -> None:
+def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
     from runner.aggregate import aggregate, headline
 
-    paths = aggregate(paper.name, scale, [item.name for item in items])
-    print(headline(paper.name, scale, [item.name for item in items]))
+    names = [item.name for item in items]
+    paths = aggregate(paper.name, scale, names, results_root)
+    print(headline(paper.name, scale, names[:1], results_root))
     for path in paths:
         print(path)
     for job, why in tally.failed:

@@ -38,7 +38,7 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
         assert expected in text
     assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
 
-    rows = [_items(r) for r in records if r["type"] == "history"]
+    rows = [r["history"]["item"] for r in records if r["type"] == "history"]
     assert [row["epoch"] for row in rows] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows] == pytest.approx(record["history"][name], rel=1e-4)
@@ -47,25 +47,6 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     summary = _inspect(folder, "--summary")
     assert "finished" in summary
     assert "best_test_accuracy" in summary
-
-
-def _items(record: dict) -> dict:
-    """A history record's values by name, wherever this version of the tool nests them."""
-    found: dict = {}
-
-    def walk(value: object) -> None:
-        if isinstance(value, dict):
-            if "value_json" in value or "valueJson" in value:
-                key = value.get("key") or "/".join(value.get("nested_key", value.get("nestedKey", [])))
-                found[key] = json.loads(value.get("value_json", value.get("valueJson")))
-            for inner in value.values():
-                walk(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                walk(inner)
-
-    walk(record)
-    return found
 
 
 def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:

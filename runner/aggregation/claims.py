@@ -87,8 +87,6 @@ def read_claims(path: Path) -> list[Claim]:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}, line {line}: {error}.") from error
         if any(n is not None and math.isnan(n) for n in numbers) or claim.direction not in DIRECTIONS:
-            raise ValueError(
-                f"{path}, line {line}: a number is NaN, or direction is none of {', '.join(DIRECTIONS)}."
-            )
+            raise ValueError(f"{path}, line {line}: a number is NaN, or direction is none of {', '.join(DIRECTIONS)}.")
         claims.append(claim)
     return claims

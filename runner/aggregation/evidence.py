@@ -83,9 +83,7 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
     if scale not in scales():
         raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales())}.")
     root = REPOSITORY / "results" if results_root is None else results_root
-    return results_folder(
-        OmegaConf.create({"runtime": {"results_root": str(root)}, "scale": {"name": scale}})
-    )
+    return results_folder(OmegaConf.create({"runtime": {"results_root": str(root)}, "scale": {"name": scale}}))
 
 
 def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:
@@ -98,10 +96,7 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
     extra = () if scale == PAPER_SCALE else (f"scale={scale}",)
     return Evidence(
         scale,
-        {
-            s: [PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)]
-            for s in dict.fromkeys(sweeps)
-        },
+        {s: [PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)] for s in dict.fromkeys(sweeps)},
     )
 
 

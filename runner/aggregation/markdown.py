@@ -56,9 +56,7 @@ def measured_text(judged: Judged) -> list[str]:
     spread = "–"
     if summary.min is not None and summary.median is not None and summary.max is not None:
         spread = " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max))
-    std = (
-        summary.std if measured.value == summary.mean else None
-    )  # the std of runs is not that of their maximum
+    std = summary.std if measured.value == summary.mean else None  # the std of runs is not that of their maximum
     return [
         plus_minus(measured.value, std, unit),
         spread,

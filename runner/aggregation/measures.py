@@ -63,9 +63,7 @@ def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         **counts(planned),
         **final_epsilons(recorded),
         best=fmean(run.final("best_test_accuracy") for run in recorded),
-        explanation="mean of the seeds at one setting"
-        if claim.aggregation.startswith("best of search")
-        else "",
+        explanation="mean of the seeds at one setting" if claim.aggregation.startswith("best of search") else "",
     )
 
 
@@ -79,8 +77,7 @@ def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
     assert claim.epsilon is not None
     bound = claim.epsilon[0]
     last = [
-        max((e for e, spent in enumerate(run.history("epsilon")) if spent < bound), default=None)
-        for run in recorded
+        max((e for e, spent in enumerate(run.history("epsilon")) if spent < bound), default=None) for run in recorded
     ]
     reached = [(run, epoch) for run, epoch in zip(recorded, last, strict=True) if epoch is not None]
     if not reached:

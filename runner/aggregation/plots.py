@@ -129,15 +129,11 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
         axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
         levels += mean[len(mean) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
-            axes.plot(
-                run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7
-            )
+            axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
     if any(curve.claimed is not None for curve in panel.curves):
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
     if panel.epsilon is not None:
-        axes.axvline(
-            panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}"
-        )
+        axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
@@ -145,9 +141,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
     axes.legend(loc="lower right")
 
 
-def band(
-    runs: Sequence[PlannedRun], x: str, y: str
-) -> tuple[list[float], list[float], list[float], list[float]]:
+def band(runs: Sequence[PlannedRun], x: str, y: str) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, and mean, minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
 
     x is the largest over those runs; runs of one setting agree in it.

@@ -61,18 +61,14 @@ def item_rows(folder: Path, paper: Paper, item: Item) -> list[Row]:
         return read_csv(path)
     claims = [claim for claim in read_claims(claims_path(paper.name)) if claim.item == item.name]
     return [
-        {**asdict(claim), "verdict": NOT_RUN, "claimed_epsilon": NOT_RUN, "explanation": claim.note}
-        for claim in claims
+        {**asdict(claim), "verdict": NOT_RUN, "claimed_epsilon": NOT_RUN, "explanation": claim.note} for claim in claims
     ]
 
 
 def write_report(folder: Path, scale: str) -> Path:
     """Write README.md into the results folder of a scale."""
     papers = [load(name) for name in KNOWN]
-    by_paper = {
-        paper.name: [row for item in paper.items for row in item_rows(folder, paper, item)]
-        for paper in papers
-    }
+    by_paper = {paper.name: [row for item in paper.items for row in item_rows(folder, paper, item)] for paper in papers}
     text = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     text += "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale)
     text += _INTRODUCTION + "\n## Verdicts\n\n" + markdown(_totals(papers, by_paper))
@@ -84,9 +80,7 @@ def write_report(folder: Path, scale: str) -> Path:
 def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[Row]]) -> Table:
     counts = {paper.name: Counter(row["verdict"] for row in by_paper[paper.name]) for paper in papers}
     shown = [v for v in VERDICTS if v != NOT_JUDGED or any(c[v] for c in counts.values())]
-    rows = [
-        [paper.name, *(counts[paper.name][v] for v in shown), counts[paper.name].total()] for paper in papers
-    ]
+    rows = [[paper.name, *(counts[paper.name][v] for v in shown), counts[paper.name].total()] for paper in papers]
     together = sum(counts.values(), Counter())
     rows.append(["**all**", *(together[v] for v in shown), together.total()])
     return Table(("paper", *shown, "claims"), rows)
@@ -100,9 +94,7 @@ def _items(folder: Path, paper: Paper) -> Table:
         recorded = sum(int(row["n_recorded"]) for row in settings)
         planned = sum(int(row["n_planned"]) for row in settings)
         runs = (f"{recorded} of {planned}" if recorded else "not run") if item.sweeps else "computed"
-        names = [
-            name for name in ("figure.svg", "table.md", "settings.csv", "runs.csv") if (place / name).exists()
-        ]
+        names = [name for name in ("figure.svg", "table.md", "settings.csv", "runs.csv") if (place / name).exists()]
         links = " ".join(f"[{Path(name).stem}]({paper.name}/{item.name}/{name})" for name in names)
         rows.append([item.title, runs, links])
     return Table(("item", "runs", "files"), rows)
@@ -110,8 +102,7 @@ def _items(folder: Path, paper: Paper) -> Table:
 
 def _claims(rows: Sequence[Row]) -> Table:
     notes = {
-        text: f"[{i}]"
-        for i, text in enumerate(dict.fromkeys(r["explanation"] for r in rows if r["explanation"]), 1)
+        text: f"[{i}]" for i, text in enumerate(dict.fromkeys(r["explanation"] for r in rows if r["explanation"]), 1)
     }
     cells = []
     for row in rows:
@@ -171,11 +162,7 @@ def headline(paper: str, scale: str, folder: Path, items: Sequence[str] | None =
     lines = [header]
     for row in (row for item in chosen for row in item_rows(folder, known, item)):
         claimed, at, measured, _, _, _, verdict, _, sound, holds = _numbers(row)
-        lines.append(
-            (row["item"], f"{row['dataset']}, {row['method']}", claimed, at, measured, verdict, sound, holds)
-        )
+        lines.append((row["item"], f"{row['dataset']}, {row['method']}", claimed, at, measured, verdict, sound, holds))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = "\n".join(
-        "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    text = "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
     return text if scale == PAPER_SCALE else f"{scale.upper()}: not a reproduction\n{text}"

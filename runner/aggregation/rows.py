@@ -19,9 +19,7 @@ def varied(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys([*swept, *fields]))
 
 
-def runs_table(
-    runs: Sequence[PlannedRun], fields: Sequence[str] = ()
-) -> tuple[list[str], list[dict[str, Any]]]:
+def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps.
 
     Accuracies are in percent on the split named by `evaluation`, times in seconds.
@@ -75,16 +73,11 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
         **{n: record["final"].get(n) for n in ("noise_multiplier", "sampling_rate", "parameters")},
-        **{
-            n: record["provenance"].get(n)
-            for n in ("wall_seconds", "examples_per_second", "device", "git_revision")
-        },
+        **{n: record["provenance"].get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
     }
 
 
-def settings_table(
-    runs: Sequence[PlannedRun], fields: Sequence[str] = ()
-) -> tuple[list[str], list[dict[str, Any]]]:
+def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of settings.csv: one row a setting of a sweep, those without a record included.
 
     accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The epsilons are

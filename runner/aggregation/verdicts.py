@@ -41,9 +41,7 @@ def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
         return Judged(claim, measured, None, NOT_RUN, NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
         return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
-    return Judged(
-        claim, measured, _difference(claim, measured), _verdict(claim, measured), privacy(claim, measured)
-    )
+    return Judged(claim, measured, _difference(claim, measured), _verdict(claim, measured), privacy(claim, measured))
 
 
 def _difference(claim: Claim, measured: Measured) -> float | None:
@@ -64,11 +62,7 @@ def _verdict(claim: Claim, measured: Measured) -> str:
     if difference is None or math.isnan(difference):
         return NOT_REPRODUCED
     if claim.direction in ("above", "below"):
-        return (
-            REPRODUCED
-            if (difference > 0) == (claim.direction == "above") and difference != 0
-            else NOT_REPRODUCED
-        )
+        return REPRODUCED if (difference > 0) == (claim.direction == "above") and difference != 0 else NOT_REPRODUCED
     if abs(difference) <= float(claim.tolerance):
         return REPRODUCED
     better = {"higher": difference > 0, "lower": difference < 0, "match": False}[claim.direction]

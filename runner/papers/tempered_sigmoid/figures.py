@@ -85,12 +85,8 @@ def _scatter_3d(drawn: Figure, place: tuple[int, int, int], runs: list[PlannedRu
     drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.12, label="test accuracy (%)", location="left")
 
 
-def _against_one(
-    axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None
-) -> None:
-    axes.scatter(
-        _values(runs, field), [r.final("test_accuracy") for r in runs], s=14, color="0.6", label="triples"
-    )
+def _against_one(axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None) -> None:
+    axes.scatter(_values(runs, field), [r.final("test_accuracy") for r in runs], s=14, color="0.6", label="triples")
     if top:
         values = _values(top, field)
         axes.scatter(values, [r.final("test_accuracy") for r in top], s=18, color="C2", label="best tenth")
@@ -128,9 +124,7 @@ def figure_4(evidence: Evidence) -> Figure:
             axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
             if label == "SGD ReLU":
                 five = 5 * measures.level(steps, norms)
-                axes.axhline(
-                    five, color="k", linestyle="--", linewidth=1, label="claimed of DP-SGD ReLU: above this"
-                )
+                axes.axhline(five, color="k", linestyle="--", linewidth=1, label="claimed of DP-SGD ReLU: above this")
             if label == "ReLU":
                 clip = float(run.job.config.clipping.norm)
                 axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
@@ -171,9 +165,7 @@ def class_accuracy(evidence: Evidence) -> Figure:
             runs = [run for run in planned if run.record is not None]
             if not runs:
                 continue
-            by_class = list(
-                zip(*(map(float, r.diagnostic("per_class_accuracy")[-1]) for r in runs), strict=True)
-            )
+            by_class = list(zip(*(map(float, r.diagnostic("per_class_accuracy")[-1]) for r in runs), strict=True))
             mean = [statistics.fmean(values) for values in by_class]
             spread = [
                 [m - min(v) for m, v in zip(mean, by_class, strict=True)],

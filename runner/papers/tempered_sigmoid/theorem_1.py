@@ -103,9 +103,7 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
 @lru_cache
 def biases() -> tuple[Bias, ...]:
     """The excess risk of clipped descent over the whole grid, for both data sets. The minimum is that without clipping."""
-    temperature, clipping_norm = (
-        axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij")
-    )
+    temperature, clipping_norm = (axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij"))
     found = []
     for name, make in DATA.items():
         z, y = make()
@@ -183,9 +181,7 @@ def measure(_: Claim, __: Evidence) -> Measured:
 def table(_: Evidence, __: Sequence[Judged]) -> Table:
     """Excess risk and bound over the grid."""
     header = ("data", "T", "C", "excess risk", "bound 2 max(T - C, 0) diam", "last step of the solver")
-    rows = [
-        (b.data, b.temperature, b.clipping_norm, b.excess_risk, b.bound, b.stationarity) for b in biases()
-    ]
+    rows = [(b.data, b.temperature, b.clipping_norm, b.excess_risk, b.bound, b.stationarity) for b in biases()]
     norms = "; ".join(f"{name}: {ratio:.6f}" for name, ratio in gradient_ratios().items())
     return Table(header, rows, (f"Largest gradient norm over |T| ||z||: {norms}.",))
 
