@@ -67,7 +67,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plus_minus(mean: float | None, std: float | None, unit: str = "") -> str:
-    """`98.02 ± 0.11`, without the second part where there is no standard deviation, a dash where nothing was measured."""
+    """`98.02 ± 0.11`, without the second part where there is no standard deviation, a dash where nothing was
+    measured.
+    """
     if mean is None:
         return "–"
     return number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")

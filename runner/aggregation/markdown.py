@@ -51,7 +51,9 @@ def _row(judged: Judged) -> list[str]:
 
 
 def measured_text(judged: Judged) -> list[str]:
-    """The measured value ± standard deviation, minimum / median / maximum, n of planned, and the best epoch's accuracy."""
+    """The measured value ± standard deviation, minimum / median / maximum, n of planned, and the best epoch's
+    accuracy.
+    """
     measured, summary, unit = judged.measured, judged.summary, judged.claim.unit
     spread = "–"
     if summary.min is not None and summary.median is not None and summary.max is not None:

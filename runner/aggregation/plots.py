@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "figure",  # with no date, the same figure is the same file
     "font.size": 9,
     "axes.titlesize": 10,
@@ -94,7 +94,8 @@ def runs_text(planned: Sequence[PlannedRun]) -> str:
 def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Figure:
     """Mean and range of test accuracy by epoch against epsilon: as the paper counts above, sound below.
 
-    The mean at an epoch is over the runs that reached it; a cross marks where a run diverged. Dashed lines: claimed.
+    The mean at an epoch is over the runs that reached it; a cross marks where a run diverged. Dashed lines:
+    claimed.
     """
     drawn = figure(3.6 * len(panels), 5.6)
     axes = drawn.subplots(2, len(panels), squeeze=False)

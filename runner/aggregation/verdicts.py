@@ -35,7 +35,8 @@ class Judged:
 def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     """Compare a claim with what was measured for it.
 
-    At any scale but the paper's, runs say nothing about a claim: it is not judged; what was computed still is.
+    At any scale but the paper's, runs say nothing about a claim: it is not judged; what was computed still
+    is.
     """
     if measured.value is None:
         return Judged(claim, measured, None, NOT_RUN, NOT_RUN)
@@ -130,7 +131,9 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
 
 
 def explanation(judged: Judged) -> str:
-    """What a reader has to know beside the verdict: incomplete or diverged runs, then how it was measured, then the note."""
+    """What a reader has to know beside the verdict: incomplete or diverged runs, then how it was measured,
+    then the note.
+    """
     measured = judged.measured
     parts = []
     if 0 < measured.n < measured.planned:

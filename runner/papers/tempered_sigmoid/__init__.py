@@ -1,5 +1,6 @@
-"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy (Papernot, Thakurta, Song, Chien and
-Erlingsson, AAAI 2021): its items, the headline first."""
+"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy (Papernot, Thakurta, Song, Chien
+and Erlingsson, AAAI 2021): its items, the headline first.
+"""
 
 from runner.aggregation.measures import accuracy_within_epsilon, test_accuracy
 from runner.papers.interface import Item, Paper

@@ -47,7 +47,9 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def figure_2(evidence: Evidence) -> Figure:
-    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then accuracy against each parameter alone."""
+    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then accuracy against each parameter
+    alone.
+    """
     sweep = f"{PAPER}/fig_2"
     rows = [d for d in DATASETS if evidence.recorded(sweep, f"{PAPER}/{d}_triple")]
     drawn = figure(13, 3.3 * len(rows))
@@ -117,7 +119,9 @@ _SCENARIO_LABELS = {"ReLU": "DP-SGD ReLU", "tanh": "DP-SGD tanh"}
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
+    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with
+    ReLU.
+    """
     drawn = figure(7, 4)
     axes = drawn.subplots()
     for label, experiment in _SCENARIOS.items():
