@@ -62,9 +62,7 @@ class Claim:
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:
-        """The claimed epsilon, and whether it is claimed to be undercut strictly; None where none is
-        claimed.
-        """
+        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed."""
         text = self.claimed_value if self.quantity == "epsilon" else self.privacy_epsilon
         return (float(text.lstrip("<")), text.startswith("<")) if text else None
 

@@ -19,8 +19,7 @@ class Measured:
     values: the runs' own numbers that it summarises, empty where it does not summarise runs.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs.
-    best: mean over the runs of the best epoch's accuracy (percent), chosen on the evaluation data; for
-    comparison.
+    best: the best epoch's accuracy (percent), chosen on the evaluation data, summarised like value; to compare.
     reference: the other experiment's value, for claims about an order.
     """
 
@@ -75,9 +74,7 @@ def _counts(planned: Sequence[PlannedRun]) -> tuple[int, int]:
 
 
 def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """Last-epoch accuracy in percent of one experiment, mean over its runs; a diverged run counts as it
-    ended.
-    """
+    """Last-epoch accuracy (percent) of one experiment, mean over its runs; a diverged run counts as it ended."""
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
     if not recorded:
@@ -92,8 +89,7 @@ def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
 def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
     """Accuracy in percent at the last epoch whose epsilon, as the paper counts, is below the claimed one.
 
-    Mean over the runs. A run that was set up for a larger budget may do worse there than one set up for this
-    budget.
+    Mean over the runs. A run set up for a larger budget may do worse there than one set up for this budget.
     """
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)

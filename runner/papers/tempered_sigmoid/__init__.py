@@ -9,7 +9,7 @@ from runner.papers.tempered_sigmoid import computed, figures, measures, tables, 
 ITEMS = (
     Item(
         "fig-3",
-        "Figure 3: accuracy against ε, ReLU and tanh, mean of 10 runs",
+        "Figure 3: accuracy against ε, ReLU and tanh, mean and range of the seeds",
         sweeps=("tempered_sigmoid/fig_3",),
         draw=figures.figure_3,
     ),

@@ -19,9 +19,7 @@ EXAMPLES, DELTA = 60_000, 1e-5
 
 
 def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
-    """The highest last-epoch accuracy (percent) of the triples that were run; chosen on test data, as in the
-    paper.
-    """
+    """The highest last-epoch accuracy (percent) of the triples run; chosen on test data, as in the paper."""
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
     if not recorded:
@@ -33,9 +31,7 @@ def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def top_triples(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The tenth of the runs with the highest last-epoch accuracy, rounded up; ties in the order of the
-    draws.
-    """
+    """The tenth of the runs with the highest last-epoch accuracy, rounded up; ties by the order of the draws."""
     return sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)]
 
 
@@ -83,9 +79,7 @@ def triangular_average(values: Sequence[float]) -> list[float]:
 
 
 def level(steps: Sequence[int], values: Sequence[float]) -> float:
-    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps
-    measured.
-    """
+    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps."""
     smooth = triangular_average(values)
     return statistics.fmean(v for step, v in zip(steps, smooth, strict=True) if step >= 0.75 * steps[-1])
 
@@ -114,9 +108,7 @@ def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
-    """The first experiment's level of the first activation's norm over the larger of the others' (see
-    `level`).
-    """
+    """The first experiment's level of the first activation's norm over the larger of the others'."""
     planned, runs = _one_each(claim, evidence)
     if not runs:
         return unmeasured(planned)
@@ -128,19 +120,16 @@ def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The planned runs of the claim's experiments, and the first recorded one of each: none if one has
-    none.
-    """
+    """The planned runs of the claim's experiments, and the first recorded one of each; none if one has none."""
     planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
     recorded = [evidence.recorded(claim.sweep, name)[:1] for name in claim.experiments]
     return planned, [runs[0] for runs in recorded] if all(recorded) else []
 
 
 def class_std(run: PlannedRun) -> float:
-    """Standard deviation (n in the denominator: the classes are all there are) of the last epoch's per-class
-    accuracies.
+    """Standard deviation of the last epoch's per-class accuracies, in percentage points.
 
-    In percentage points.
+    With n in the denominator: the classes are all there are, not a sample.
     """
     return statistics.pstdev(float(v) for v in run.diagnostic("per_class_accuracy")[-1])
 

@@ -53,9 +53,7 @@ def _learning_rate(evidence: Evidence, judged: Judged) -> str:
 
 
 def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
-    """One sentence a technique: the best learning rate of the search, by accuracy on held-out training
-    images.
-    """
+    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images."""
     notes = []
     for sweep in sweeps:
         for experiment in dict.fromkeys(run.job.experiment for run in evidence.sweeps.get(sweep, [])):
@@ -67,8 +65,8 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
             best = max(recorded, key=lambda run: run.final("test_accuracy"))
             rate, accuracy = best.job.config.optimizer.lr, number(best.final("test_accuracy"), "%")
             notes.append(
-                f"Learning-rate search, {name}: {rate:g} is the best of {len(recorded)} of {len(planned)}, with "
-                f"{accuracy}% of held-out training images; "
+                f"Learning-rate search, {name}: {rate:g} is the best of {len(recorded)} of {len(planned)}, "
+                f"with {accuracy}% of held-out training images; "
                 f"this table is at {_table_rate(evidence, experiment)}."
             )
     return tuple(notes)
