@@ -29,7 +29,7 @@ class PlannedRun:
         return self.record is not None and self.record["status"] == "diverged"
 
     def final(self, name: str) -> float:
-        """A number of the last epoch (test_accuracy, epsilon, ...), or best_test_accuracy, chosen over the epochs."""
+        """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
         return float(self._recorded["final"][name])
 
     def history(self, name: str) -> list[float]:

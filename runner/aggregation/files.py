@@ -67,7 +67,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plus_minus(mean: float | None, std: float | None, unit: str = "") -> str:
-    """`98.02 ± 0.11`, only the first where there is no standard deviation, a dash where nothing was measured."""
+    """`98.02 ± 0.11`; one number without a standard deviation, a dash without a measurement."""
     if mean is None:
         return "–"
     return number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")

@@ -19,7 +19,7 @@ class Measured:
     values: the runs' own numbers that it summarises, empty where it does not summarise runs.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs.
-    best: the best epoch's accuracy (percent), chosen on the evaluation data, summarised like value; to compare.
+    best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
     """
 
@@ -74,7 +74,7 @@ def _counts(planned: Sequence[PlannedRun]) -> tuple[int, int]:
 
 
 def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """Last-epoch accuracy (percent) of one experiment, mean over its runs; a diverged run counts as it ended."""
+    """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
     if not recorded:

@@ -68,8 +68,8 @@ def table_1(_: Evidence, __: Sequence[Judged]) -> Table:
     """The layers of the MNIST and FashionMNIST network, from its config."""
     note = (
         "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has "
-        "SAME padding (6 in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the poolings "
-        "have stride 1 and the second convolution has no padding."
+        "SAME padding (6 in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the "
+        "poolings have stride 1 and the second convolution has no padding."
     )
     return layers("tempered_sigmoid/mnist_tanh", note)
 

@@ -31,7 +31,7 @@ def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def top_triples(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The tenth of the runs with the highest last-epoch accuracy, rounded up; ties by the order of the draws."""
+    """The tenth of the runs (rounded up) with the highest last-epoch accuracy; ties by the order of draws."""
     return sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)]
 
 
@@ -108,7 +108,7 @@ def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
-    """The first experiment's level of the first activation's norm over the larger of the others'."""
+    """Level of the first activation's norm of the first experiment over the larger of the others'."""
     planned, runs = _one_each(claim, evidence)
     if not runs:
         return unmeasured(planned)
