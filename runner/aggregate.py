@@ -1,4 +1,5 @@
-"""`python -m runner.aggregate tempered_sigmoid`: records to tables, figures, claims and the report. Trains nothing.
+"""`python -m runner.aggregate tempered_sigmoid`: records to tables, figures, claims and the report. Trains
+nothing.
 
 Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one sentence.
 """
@@ -25,9 +26,11 @@ _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 def aggregate(
     paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
 ) -> list[Path]:
-    """Aggregate what is recorded of a paper (of some of its items) and rewrite the report; returns the files written.
+    """Aggregate what is recorded of a paper (of some of its items) and rewrite the report; returns the files
+    written.
 
-    Unchanged records give byte-identical files. An item without a record gets no figure, and an old one is removed.
+    Unchanged records give byte-identical files. An item without a record gets no figure, and an old one is
+    removed.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.

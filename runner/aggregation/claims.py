@@ -16,12 +16,14 @@ DIRECTIONS = ("higher", "lower", "match", "above", "below", "above_other", "belo
 class Claim:
     """One row, as text. The columns up to `note` are what the paper says; the others say how it is checked.
 
-    sweep, experiment: whose records count (several experiments separated by a space, the claim's own first); empty
+    sweep, experiment: whose records count (several experiments separated by a space, the claim's own first);
+    empty
         where a number is computed.
     measure: the name of a measurement of the paper (`Paper.measures`).
     target: the number to compare with where claimed_value is not one.
     tolerance: the largest difference that still counts as reproduced.
-    direction: higher or lower (is better); match (neither is); above or below (the target, strictly); above_other or
+    direction: higher or lower (is better); match (neither is); above or below (the target, strictly);
+    above_other or
         below_other (the value that the second experiment has).
     comment: why this tolerance, this direction, these runs.
     """
@@ -60,7 +62,7 @@ class Claim:
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:
-        """The claimed epsilon, and whether it is claimed to be undercut strictly; None where none is claimed."""
+        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed."""
         text = self.claimed_value if self.quantity == "epsilon" else self.privacy_epsilon
         return (float(text.lstrip("<")), text.startswith("<")) if text else None
 

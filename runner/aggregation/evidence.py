@@ -29,7 +29,7 @@ class PlannedRun:
         return self.record is not None and self.record["status"] == "diverged"
 
     def final(self, name: str) -> float:
-        """A number of the last epoch (test_accuracy, epsilon, ...), or best_test_accuracy, chosen over all epochs."""
+        """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
         return float(self._recorded["final"][name])
 
     def history(self, name: str) -> list[float]:
@@ -87,7 +87,8 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
 
 
 def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:
-    """List the runs of these sweeps and read the records that exist. Records of no planned run are not looked at.
+    """List the runs of these sweeps and read the records that exist. Records of no planned run are not looked
+    at.
 
     Raises:
         ValueError: no such scale, or a record is damaged; the message names the file.

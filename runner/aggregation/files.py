@@ -67,7 +67,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plus_minus(mean: float | None, std: float | None, unit: str = "") -> str:
-    """`98.02 ± 0.11`, without the second part where there is no standard deviation, a dash where nothing was measured."""
+    """`98.02 ± 0.11`; one number without a standard deviation, a dash without a measurement."""
     if mean is None:
         return "–"
     return number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
@@ -81,7 +81,7 @@ def number(value: float, unit: str = "") -> str:
 
 
 def epsilon_text(value: float | None) -> str:
-    """An epsilon with three significant digits, ∞ for none, a dash where nothing was measured."""
+    """An epsilon with four significant digits, ∞ for none, a dash where nothing was measured."""
     if value is None:
         return "–"
-    return f"{value:.3g}" if math.isfinite(value) else "∞"
+    return f"{value:.4g}" if math.isfinite(value) else "∞"

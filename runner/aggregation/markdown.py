@@ -7,19 +7,11 @@ from collections.abc import Sequence
 from runner.aggregation.files import Table, epsilon_text, number, plus_minus
 from runner.aggregation.verdicts import Judged, explanation
 
+_MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference", "verdict")
 HEADER = (
-    *(
-        "dataset",
-        "method",
-        "quantity",
-        "claimed",
-        "at ε",
-        "measured",
-        "min / median / max",
-        "n",
-        "best epoch",
-    ),
-    *("difference", "verdict", "ε of the run", "sound ε of the run", "claimed ε holds?"),
+    *("dataset", "method", "claimed", "at ε"),
+    *_MEASURED,
+    *("ε of the run", "sound ε of the run", "claimed ε holds?"),
 )
 
 
@@ -38,7 +30,7 @@ def _row(judged: Judged) -> list[str]:
     claim, measured = judged.claim, judged.measured
     unit = claim.unit
     return [
-        *(claim.dataset, claim.method, claim.quantity),
+        *(claim.dataset, method_text(claim.method, claim.quantity)),
         claim.claimed_value or "qualitative",
         claim.privacy_epsilon.replace("inf", "∞") or "–",
         *measured_text(judged),
@@ -50,8 +42,13 @@ def _row(judged: Judged) -> list[str]:
     ]
 
 
+def method_text(method: str, quantity: str) -> str:
+    """The method, and what is claimed of it where that is not its accuracy."""
+    return method if quantity == "test_accuracy" else f"{method}: {quantity.replace('_', ' ')}"
+
+
 def measured_text(judged: Judged) -> list[str]:
-    """The measured value ± standard deviation, minimum / median / maximum, n of planned, and the best epoch's accuracy."""
+    """Value ± standard deviation, minimum / median / maximum, n of planned, and the best epoch's accuracy."""
     measured, summary, unit = judged.measured, judged.summary, judged.claim.unit
     spread = "–"
     if summary.min is not None and summary.median is not None and summary.max is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ class Measured:
     values: the runs' own numbers that it summarises, empty where it does not summarise runs.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs.
-    best: mean over the runs of the best epoch's accuracy (percent), chosen on the evaluation data; for comparison.
+    best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
     """
 
@@ -39,38 +39,55 @@ class Measured:
 Measure: TypeAlias = Callable[[Claim, Evidence], Measured]
 
 
-def counts(planned: Sequence[PlannedRun]) -> dict[str, int]:
-    """n, planned and diverged of some planned runs, as arguments of `Measured`."""
-    recorded = [run for run in planned if run.record is not None]
-    return {"n": len(recorded), "planned": len(planned), "diverged": sum(run.diverged for run in recorded)}
+def unmeasured(planned: Sequence[PlannedRun], explanation: str = "") -> Measured:
+    """No value, but how many of the planned runs are recorded."""
+    n, diverged = _counts(planned)
+    return Measured(n=n, planned=len(planned), diverged=diverged, explanation=explanation)
 
 
-def final_epsilons(recorded: Sequence[PlannedRun]) -> dict[str, float]:
-    """epsilon and epsilon_sound after the last epoch, as arguments of `Measured`."""
-    return {name: max(run.final(name) for run in recorded) for name in ("epsilon", "epsilon_sound")}
+def measured(
+    planned: Sequence[PlannedRun],
+    value: float,
+    values: Sequence[float] = (),
+    *,
+    charged: Sequence[PlannedRun] | None = None,
+    best: float | None = None,
+    reference: float | None = None,
+    explanation: str = "",
+) -> Measured:
+    """A value, with the counts of the planned runs and the epsilons after the last epoch of the recorded
+    ones.
+
+    `charged`: the recorded runs whose epsilons count, where they are not all of `planned`.
+    """
+    n, diverged = _counts(planned)
+    recorded = [run for run in (planned if charged is None else charged) if run.record is not None]
+    epsilon, sound = (max(run.final(name) for run in recorded) for name in ("epsilon", "epsilon_sound"))
+    return Measured(value, values, n, len(planned), diverged, epsilon, sound, best, reference, explanation=explanation)
+
+
+def _counts(planned: Sequence[PlannedRun]) -> tuple[int, int]:
+    """How many are recorded, and how many of those diverged."""
+    return sum(run.record is not None for run in planned), sum(run.diverged for run in planned)
 
 
 def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """Last-epoch accuracy in percent of one experiment, mean over its runs; a diverged run counts as it ended."""
+    """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
     if not recorded:
-        return Measured(**counts(planned))
+        return unmeasured(planned)
     values = [run.final("test_accuracy") for run in recorded]
-    return Measured(
-        value=fmean(values),
-        values=values,
-        **counts(planned),
-        **final_epsilons(recorded),
-        best=fmean(run.final("best_test_accuracy") for run in recorded),
-        explanation="mean of the seeds at one setting" if claim.aggregation.startswith("best of search") else "",
-    )
+    best = fmean(run.final("best_test_accuracy") for run in recorded)
+    search = claim.aggregation.startswith("best of search")
+    explanation = "mean of the seeds at one setting" if search else ""
+    return measured(planned, fmean(values), values, best=best, explanation=explanation)
 
 
 def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
     """Accuracy in percent at the last epoch whose epsilon, as the paper counts, is below the claimed one.
 
-    Mean over the runs. A run that was set up for a larger budget may do worse there than one set up for this budget.
+    Mean over the runs. A run set up for a larger budget may do worse there than one set up for this budget.
     """
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
@@ -81,15 +98,14 @@ def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
     ]
     reached = [(run, epoch) for run, epoch in zip(recorded, last, strict=True) if epoch is not None]
     if not reached:
-        return Measured(**counts(planned))
+        return unmeasured(planned)
     values = [run.history("test_accuracy")[epoch] for run, epoch in reached]
-    epochs = sorted({epoch + 1 for _, epoch in reached})
+    epochs = ", ".join(map(str, sorted({epoch + 1 for _, epoch in reached})))
     whole = max(run.final("epsilon") for run in recorded)
-    return Measured(
-        value=fmean(values),
-        values=values,
-        **{**counts(planned), "n": len(reached)},
+    return replace(
+        measured(planned, fmean(values), values),
+        n=len(reached),
         epsilon=max(run.history("epsilon")[epoch] for run, epoch in reached),
         epsilon_sound=max(run.history("epsilon_sound")[epoch] for run, epoch in reached),
-        explanation=f"after epoch {', '.join(map(str, epochs))}, the last below {bound:g}; the whole run ends at {whole:.3g}",
+        explanation=f"after epoch {epochs}, the last below {bound:g}; the whole run ends at {whole:.3g}",
     )

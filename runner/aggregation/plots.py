@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "figure",  # with no date, the same figure is the same file
     "font.size": 9,
     "axes.titlesize": 10,
@@ -94,7 +94,7 @@ def runs_text(planned: Sequence[PlannedRun]) -> str:
 def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Figure:
     """Mean and range of test accuracy by epoch against epsilon: as the paper counts above, sound below.
 
-    The mean at an epoch is over the runs that reached it; a cross marks where a run diverged. Dashed lines: claimed.
+    The mean is over the runs that reached the epoch; a cross marks where a run diverged. Dashed: claimed.
     """
     drawn = figure(3.6 * len(panels), 5.6)
     axes = drawn.subplots(2, len(panels), squeeze=False)
@@ -106,7 +106,8 @@ def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Fig
         high = max(axes[row][column].get_ylim()[1] for row in range(2))
         for row in range(2):
             axes[row][column].set_ylim(low, high)
-            axes[row][column].set_xlim(left=0)
+            axes[row][column].set_xlim(0, axes[0][column].get_xlim()[1])
+        axes[0][column].legend(loc="lower right")
     for row in range(2):
         axes[row][0].set_ylabel("test accuracy (%)")
     return drawn
@@ -138,7 +139,6 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
     axes.set_xlabel("ε as the paper counts" if name == "epsilon" else "sound ε of the same runs")
-    axes.legend(loc="lower right")
 
 
 def band(runs: Sequence[PlannedRun], x: str, y: str) -> tuple[list[float], list[float], list[float], list[float]]:

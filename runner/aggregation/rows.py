@@ -80,8 +80,8 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
 def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of settings.csv: one row a setting of a sweep, those without a record included.
 
-    accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The epsilons are
-    the largest over the runs.
+    accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The
+    epsilons are the largest over the runs.
     """
     names = varied(runs, fields)
     settings: dict[tuple[str, str], list[PlannedRun]] = {}

@@ -35,16 +35,18 @@ class Judged:
 def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     """Compare a claim with what was measured for it.
 
-    At any scale but the paper's, runs say nothing about a claim: it is not judged; what was computed still is.
+    At any scale but the paper's, runs say nothing about a claim: only what is computed is judged there.
     """
     if measured.value is None:
         return Judged(claim, measured, None, NOT_RUN, NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
         return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
-    return Judged(claim, measured, _difference(claim, measured), _verdict(claim, measured), privacy(claim, measured))
+    difference = None if claim.target else _difference(claim, measured)
+    return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
 
 
 def _difference(claim: Claim, measured: Measured) -> float | None:
+    """Measured minus claimed, or minus the target where what is claimed is not a number."""
     if claim.aim is None or measured.value is None or claim.direction in ("above_other", "below_other"):
         return None  # of an order there is no difference to state
     return round(measured.value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
@@ -124,7 +126,7 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
 
 
 def explanation(judged: Judged) -> str:
-    """What a reader has to know beside the verdict: incomplete or diverged runs, then how it was measured, then the note."""
+    """For the reader: incomplete or diverged runs, then how it was measured, then the claim's own note."""
     measured = judged.measured
     parts = []
     if 0 < measured.n < measured.planned:

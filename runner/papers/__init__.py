@@ -1,4 +1,6 @@
-"""The papers: what each consists of, how its claims are measured and its figures drawn. One module or package each."""
+"""The papers: what each consists of, how its claims are measured and its figures drawn. One module or package
+each.
+"""
 
 from importlib import import_module
 

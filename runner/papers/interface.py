@@ -1,4 +1,6 @@
-"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its claims."""
+"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its
+claims.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its measurements."""
+    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its
+    measurements.
+    """
 
     name: str
     title: str

@@ -1,5 +1,6 @@
-"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy (Papernot, Thakurta, Song, Chien and
-Erlingsson, AAAI 2021): its items, the headline first."""
+"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy (Papernot, Thakurta, Song, Chien
+and Erlingsson, AAAI 2021): its items, the headline first.
+"""
 
 from runner.aggregation.measures import accuracy_within_epsilon, test_accuracy
 from runner.papers.interface import Item, Paper
@@ -8,7 +9,7 @@ from runner.papers.tempered_sigmoid import computed, figures, measures, tables, 
 ITEMS = (
     Item(
         "fig-3",
-        "Figure 3: accuracy against ε, ReLU and tanh, mean of 10 runs",
+        "Figure 3: accuracy against ε, ReLU and tanh, mean and range of the seeds",
         sweeps=("tempered_sigmoid/fig_3",),
         draw=figures.figure_3,
     ),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TANH = (2.0, 2.0, 1.0)
-# The paper does not say which triples it drew: each but the first changes one of the three, the last are its best means.
+# The paper does not list the triples that it draws; the last one here is its best mean on CIFAR-10.
 TRIPLES = (
     TANH,
     (1.0, 2.0, 0.5),
@@ -67,9 +67,9 @@ def figure_1_data() -> Table:
 def table_1(_: Evidence, __: Sequence[Judged]) -> Table:
     """The layers of the MNIST and FashionMNIST network, from its config."""
     note = (
-        "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding "
-        "(6 in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the poolings have stride 1 and "
-        "the second convolution has no padding."
+        "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has "
+        "SAME padding (6 in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the "
+        "poolings have stride 1 and the second convolution has no padding."
     )
     return layers("tempered_sigmoid/mnist_tanh", note)
 
@@ -77,8 +77,8 @@ def table_1(_: Evidence, __: Sequence[Judged]) -> Table:
 def table_2(_: Evidence, __: Sequence[Judged]) -> Table:
     """The layers of the CIFAR-10 network, from its config."""
     note = (
-        "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "
-        "layer. The last convolution has no activation."
+        "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before "
+        "the last layer. The last convolution has no activation."
     )
     return layers("tempered_sigmoid/cifar10_tanh", note)
 
@@ -101,8 +101,9 @@ def layers(experiment: str, note: str) -> Table:
 def _described(layer: nn.Module) -> str:
     match layer:
         case nn.Conv2d():
-            (height, width), (stride, _), (padding, _) = layer.kernel_size, layer.stride, layer.padding
-            return f"convolution, {layer.out_channels} filters of {height}x{width}, stride {stride}, padding {padding}"
+            (height, width), stride, padding = layer.kernel_size, layer.stride[0], layer.padding[0]
+            filters = f"{layer.out_channels} filters of {height}x{width}"
+            return f"convolution, {filters}, stride {stride}, padding {padding}"
         case nn.MaxPool2d() | nn.AvgPool2d():
             kind = "max" if isinstance(layer, nn.MaxPool2d) else "average"
             return f"{kind}-pooling {layer.kernel_size}x{layer.kernel_size}, stride {layer.stride}"

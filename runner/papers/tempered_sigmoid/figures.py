@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim, claims_path, read_claims
 from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.plots import COLOURS, Curve, Panel, accuracy_against_epsilon, figure, runs_text
+from runner.aggregation.summary import summarise
 from runner.papers.tempered_sigmoid import measures
 
 if TYPE_CHECKING:
@@ -47,19 +48,22 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def figure_2(evidence: Evidence) -> Figure:
-    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then accuracy against each parameter alone."""
+    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then against each parameter alone."""
     sweep = f"{PAPER}/fig_2"
     rows = [d for d in DATASETS if evidence.recorded(sweep, f"{PAPER}/{d}_triple")]
-    drawn = figure(13, 3.3 * len(rows))
+    drawn = figure(13, 3.4 * len(rows) + 0.4)
+    grid = drawn.add_gridspec(len(rows), 4, width_ratios=(1.35, 1, 1, 1))
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
         top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else []
-        title = f"{DATASETS[dataset]}, {runs_text(planned)}"
-        _scatter_3d(drawn, (len(rows), 4, 4 * row + 1), runs, title)
-        for column, field in enumerate(TRIPLE):
-            axes = drawn.add_subplot(len(rows), 4, 4 * row + 2 + column)
+        space = drawn.add_subplot(grid[row, 0], projection="3d")
+        _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
+        for column, field in enumerate(TRIPLE, start=1):
+            axes = drawn.add_subplot(grid[row, column])
             _against_one(axes, runs, top, field, _claimed_mean(experiment, field))
+    named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
     return drawn
 
 
@@ -72,35 +76,34 @@ def _values(runs: list[PlannedRun], field: str) -> list[float]:
     return [float(OmegaConf.select(run.job.config, field)) for run in runs]
 
 
-def _scatter_3d(drawn: Figure, place: tuple[int, int, int], runs: list[PlannedRun], title: str) -> None:
-    axes = drawn.add_subplot(*place, projection="3d")
+def _scatter_3d(drawn: Figure, axes: Any, runs: list[PlannedRun], title: str) -> None:
     accuracy = [run.final("test_accuracy") for run in runs]
-    points = axes.scatter(
-        *(_values(runs, field) for field in TRIPLE), c=accuracy, cmap="YlGn", edgecolors="k", linewidths=0.3
-    )
+    places = [_values(runs, field) for field in TRIPLE]
+    points = axes.scatter(*places, c=accuracy, cmap="YlGn", edgecolors="k", linewidths=0.3)
     for name, field in zip(("x", "y", "z"), TRIPLE, strict=True):
         getattr(axes, f"set_{name}label")(TRIPLE[field].rpartition(" ")[2], labelpad=-6)
         getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=7)
     axes.set_title(title)
-    drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.12, label="test accuracy (%)", location="left")
+    drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.02, label="test accuracy (%)", location="left")
 
 
 def _against_one(axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None) -> None:
-    axes.scatter(_values(runs, field), [r.final("test_accuracy") for r in runs], s=14, color="0.6", label="triples")
+    axes.scatter(_values(runs, field), _accuracies(runs), s=14, color="0.6", label="triples")
+    title = "" if claimed is None else f"claimed mean {claimed:.3g}"
     if top:
-        values = _values(top, field)
-        axes.scatter(values, [r.final("test_accuracy") for r in top], s=18, color="C2", label="best tenth")
-        axes.axvline(
-            statistics.fmean(values),
-            color="C2",
-            linewidth=1,
-            label=f"its mean, {statistics.fmean(values):.3g}",
-        )
+        mean = statistics.fmean(_values(top, field))
+        axes.scatter(_values(top, field), _accuracies(top), s=18, color="C2", label="best tenth")
+        axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
+        title = f"mean of the best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
-        axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label=f"claimed mean, {claimed:.3g}")
+        axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label="claimed mean of the best tenth")
+    axes.set_title(title, fontsize=8)
     axes.set_xlabel(TRIPLE[field])
     axes.set_ylabel("test accuracy (%)")
-    axes.legend(loc="best", fontsize=7)
+
+
+def _accuracies(runs: list[PlannedRun]) -> list[float]:
+    return [run.final("test_accuracy") for run in runs]
 
 
 _SCENARIOS = {
@@ -113,7 +116,9 @@ _SCENARIO_LABELS = {"ReLU": "DP-SGD ReLU", "tanh": "DP-SGD tanh"}
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
+    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with
+    ReLU.
+    """
     drawn = figure(7, 4)
     axes = drawn.subplots()
     for label, experiment in _SCENARIOS.items():
@@ -124,14 +129,20 @@ def figure_4(evidence: Evidence) -> Figure:
             axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
             if label == "SGD ReLU":
                 five = 5 * measures.level(steps, norms)
-                axes.axhline(five, color="k", linestyle="--", linewidth=1, label="claimed of DP-SGD ReLU: above this")
+                axes.axhline(
+                    five,
+                    color="k",
+                    linestyle="--",
+                    linewidth=1,
+                    label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above",
+                )
             if label == "ReLU":
                 clip = float(run.job.config.clipping.norm)
                 axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     axes.set_yscale("log")
     axes.set_xlabel("step")
     axes.set_ylabel("mean per-example gradient norm")
-    axes.legend(loc="best", ncols=2)
+    drawn.legend(loc="outside lower center", ncols=3)
     return drawn
 
 
@@ -147,7 +158,7 @@ def figure_5(evidence: Evidence) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("step")
     axes.set_ylabel("norm of the first convolution's activations")
-    axes.legend(loc="best")
+    drawn.legend(loc="outside lower center", ncols=3)
     return drawn
 
 
@@ -157,29 +168,25 @@ def _scenario(label: str, planned: list[PlannedRun]) -> str:
 
 def class_accuracy(evidence: Evidence) -> Figure:
     """Last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel a data set."""
-    sweep = f"{PAPER}/fig_3"
-    drawn = figure(11, 3.3)
+    drawn = figure(11, 3.8)
     for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
         for shift, label in ((-0.12, "tanh"), (0.12, "ReLU")):
-            planned = evidence.planned(sweep, f"{PAPER}/{dataset}_{label.lower()}")
+            planned = evidence.planned(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{label.lower()}")
             runs = [run for run in planned if run.record is not None]
             if not runs:
+                axes.plot([], [], color=COLOURS[label], label=f"{label}, not run")
                 continue
-            by_class = list(zip(*(map(float, r.diagnostic("per_class_accuracy")[-1]) for r in runs), strict=True))
-            mean = [statistics.fmean(values) for values in by_class]
-            spread = [
-                [m - min(v) for m, v in zip(mean, by_class, strict=True)],
-                [max(v) - m for m, v in zip(mean, by_class, strict=True)],
-            ]
+            by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
+            summaries = [summarise(values) for values in zip(*by_run, strict=True)]
+            at = [c + shift for c in range(len(summaries))]
+            ranges = ([s.min for s in summaries], [s.max for s in summaries])
+            axes.vlines(at, *ranges, color=COLOURS[label], linewidth=1.5)
             std = statistics.fmean(measures.class_std(run) for run in runs)
-            at = [c + shift for c in range(len(mean))]
-            text = f"{label}, std over classes {std:.2f}, {runs_text(planned)}"
-            axes.errorbar(at, mean, yerr=spread, fmt="o", markersize=4, color=COLOURS[label], label=text)
+            text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
+            axes.plot(at, [s.mean for s in summaries], "o", markersize=4, color=COLOURS[label], label=text)
         axes.set_title(title)
         axes.set_xlabel("class")
         axes.set_ylabel("accuracy (%)")
         axes.set_xticks(range(10))
-        axes.legend(loc="best", fontsize=7) if axes.has_data() else axes.text(
-            0.5, 0.5, "not run", transform=axes.transAxes, ha="center"
-        )
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     return drawn

@@ -9,34 +9,29 @@ from collections.abc import Sequence
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf
 
-from runner.accounting import Releases, RdpClassic, sound_epsilon
+from runner.accounting import RdpClassic, Releases, sound_epsilon
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.measures import Measured, counts, final_epsilons
+from runner.aggregation.measures import Measured, measured, unmeasured
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run
 EXAMPLES, DELTA = 60_000, 1e-5
 
 
 def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
-    """The highest last-epoch accuracy (percent) of the triples that were run; chosen on test data, as in the paper."""
+    """The highest last-epoch accuracy (percent) of the triples run; chosen on test data, as in the paper."""
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
     if not recorded:
-        return Measured(**counts(planned))
+        return unmeasured(planned)
     values = [run.final("test_accuracy") for run in recorded]
-    return Measured(
-        value=max(values),
-        values=values,
-        **counts(planned),
-        **final_epsilons(recorded),
-        best=max(run.final("best_test_accuracy") for run in recorded),
-        explanation="the best triple, chosen on test data; mean and standard deviation are over the triples",
-    )
+    best = max(run.final("best_test_accuracy") for run in recorded)
+    explanation = "the best triple, chosen on test data; the spread is over the triples"
+    return measured(planned, max(values), values, best=best, explanation=explanation)
 
 
 def top_triples(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The tenth of the runs with the highest last-epoch accuracy, rounded up; ties in the order of the draws."""
+    """The tenth of the runs (rounded up) with the highest last-epoch accuracy; ties by the order of draws."""
     return sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)]
 
 
@@ -66,16 +61,11 @@ def _top(claim: Claim, evidence: Evidence, field: str) -> Measured:
     if not enough_triples(len(recorded), len(planned)):
         needed = math.ceil(max(LEAST_TRIPLES, len(planned) / 2))
         explanation = f"too few of the triples have run to speak of the best tenth: {needed} are needed"
-        return Measured(**counts(planned), explanation=explanation if recorded else "")
+        return unmeasured(planned, explanation if recorded else "")
     top = top_triples(recorded)
     values = [float(OmegaConf.select(run.job.config, field)) for run in top]
-    return Measured(
-        value=statistics.fmean(values),
-        values=values,
-        **counts(planned),
-        **final_epsilons(recorded),
-        explanation=f"over the best {len(top)} of {len(recorded)} triples; the standard deviation is over these {len(top)}",
-    )
+    explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
+    return measured(planned, statistics.fmean(values), values, explanation=explanation)
 
 
 def triangular_average(values: Sequence[float]) -> list[float]:
@@ -89,7 +79,7 @@ def triangular_average(values: Sequence[float]) -> list[float]:
 
 
 def level(steps: Sequence[int], values: Sequence[float]) -> float:
-    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps measured."""
+    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps."""
     smooth = triangular_average(values)
     return statistics.fmean(v for step, v in zip(steps, smooth, strict=True) if step >= 0.75 * steps[-1])
 
@@ -109,45 +99,37 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
 
 def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
     """Level of the gradient norm of the claim's first experiment over that of its second (see `level`)."""
-    planned, first = _one_each(claim, evidence)
-    if any(run is None for run in first):
-        return Measured(**counts(planned))
-    one, other = (level(*gradient_norms(run)) for run in first if run is not None)
-    return Measured(
-        value=one / other,
-        **counts(planned),
-        **final_epsilons([run for run in first[:1] if run is not None]),
-        explanation=f"mean per-example norm, last quarter of training: {one:.4g} over {other:.4g}",
-    )
+    planned, runs = _one_each(claim, evidence)
+    if not runs:
+        return unmeasured(planned)
+    one, other = (level(*gradient_norms(run)) for run in runs)
+    explanation = f"mean per-example norm, last quarter of training: {one:.4g} over {other:.4g}"
+    return measured(planned, one / other, charged=runs[:1], explanation=explanation)
 
 
 def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
-    """The first experiment's level of the first activation's norm over the larger of the others' (see `level`)."""
-    planned, first = _one_each(claim, evidence)
-    if any(run is None for run in first):
-        return Measured(**counts(planned))
-    one, *others = (level(*first_activation_norms(run)) for run in first if run is not None)
+    """Level of the first activation's norm of the first experiment over the larger of the others'."""
+    planned, runs = _one_each(claim, evidence)
+    if not runs:
+        return unmeasured(planned)
+    one, *others = (level(*first_activation_norms(run)) for run in runs)
     names = [name.rpartition("/")[2] for name in claim.experiments[1:]]
     ratios = ", ".join(f"{one / other:.3g} times {name}" for name, other in zip(names, others, strict=True))
-    return Measured(
-        value=one / max(others),
-        **counts(planned),
-        **final_epsilons([run for run in first[:1] if run is not None]),
-        explanation=f"last quarter of training: {ratios}; the smaller one counts",
-    )
+    explanation = f"last quarter of training: {ratios}; the smaller one counts"
+    return measured(planned, one / max(others), charged=runs[:1], explanation=explanation)
 
 
-def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun | None]]:
-    """The planned runs of the claim's experiments, and the first recorded one of each."""
+def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """The planned runs of the claim's experiments, and the first recorded one of each; none if one has none."""
     planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
-    first = [next(iter(evidence.recorded(claim.sweep, name)), None) for name in claim.experiments]
-    return planned, first
+    recorded = [evidence.recorded(claim.sweep, name)[:1] for name in claim.experiments]
+    return planned, [runs[0] for runs in recorded] if all(recorded) else []
 
 
 def class_std(run: PlannedRun) -> float:
-    """Standard deviation (n in the denominator: the classes are all there are) of the last epoch's per-class accuracies.
+    """Standard deviation of the last epoch's per-class accuracies, in percentage points.
 
-    In percentage points.
+    With n in the denominator: the classes are all there are, not a sample.
     """
     return statistics.pstdev(float(v) for v in run.diagnostic("per_class_accuracy")[-1])
 
@@ -157,17 +139,11 @@ def class_accuracy_std(claim: Claim, evidence: Evidence) -> Measured:
     own, other = (evidence.planned(claim.sweep, name) for name in claim.experiments)
     values, others = ([class_std(run) for run in runs if run.record is not None] for runs in (own, other))
     if not values or not others:
-        return Measured(**counts(own))
+        return unmeasured(own)
     reference = statistics.fmean(others)
-    return Measured(
-        value=statistics.fmean(values),
-        values=values,
-        **counts(own),
-        **final_epsilons([run for run in own if run.record is not None]),
-        reference=reference,
-        explanation=f"in percentage points; {claim.experiments[1].rpartition('/')[2]} has {reference:.3g} (n = {len(others)}); "
-        "the verdict is on the order only",
-    )
+    name = claim.experiments[1].rpartition("/")[2]
+    explanation = f"in percentage points; {name} has {reference:.3g} (n = {len(others)}); the verdict is on the order"
+    return measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
 
 
 def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
@@ -183,8 +159,8 @@ def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
         epsilon=epsilon[256],
         epsilon_sound=sound[256],
         computed=True,
-        explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of 256 "
-        f"and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
+        explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of "
+        f"256 and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omegaconf import OmegaConf
-
 from runner.aggregation.evidence import Evidence
 from runner.aggregation.files import Table, epsilon_text, number
 from runner.aggregation.markdown import claim_cells, measured_text
@@ -13,7 +11,6 @@ from runner.aggregation.verdicts import Judged, explanation
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
-_LR = "optimizer.lr"
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -56,7 +53,7 @@ def _learning_rate(evidence: Evidence, judged: Judged) -> str:
 
 
 def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
-    """One sentence a technique: the best learning rate of the search, by accuracy on held-out training images."""
+    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images."""
     notes = []
     for sweep in sweeps:
         for experiment in dict.fromkeys(run.job.experiment for run in evidence.sweeps.get(sweep, [])):
@@ -66,10 +63,11 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
                 notes.append(f"Learning-rate search, {name}: not run.")
                 continue
             best = max(recorded, key=lambda run: run.final("test_accuracy"))
-            rate, accuracy = OmegaConf.select(best.job.config, _LR), best.final("test_accuracy")
+            rate, accuracy = best.job.config.optimizer.lr, number(best.final("test_accuracy"), "%")
             notes.append(
-                f"Learning-rate search, {name}: {rate:g} is the best of {len(recorded)} of {len(planned)}, with "
-                f"{number(accuracy, '%')}% of held-out training images; this table is at {_table_rate(evidence, experiment)}."
+                f"Learning-rate search, {name}: {rate:g} is the best of {len(recorded)} of {len(planned)}, "
+                f"with {accuracy}% of held-out training images; "
+                f"this table is at {_table_rate(evidence, experiment)}."
             )
     return tuple(notes)
 
