@@ -16,8 +16,10 @@ from runner.aggregation.claims import Claim, claims_path, read_claims
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun, collect, folder_of
 from runner.aggregation.files import markdown, write_csv, write_table_csv, write_text
 from runner.aggregation.markdown import claims_table
+from runner.aggregation.readme import write_readme
 from runner.aggregation.rows import runs_table, settings_table
 from runner.aggregation.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
+from runner.config import REPOSITORY
 from runner.papers import Item, Paper, load
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
@@ -45,7 +47,10 @@ def aggregate(
     for item in chosen:
         judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
-    return [*written, report.write_report(folder, scale)]
+    written.append(report.write_report(folder, scale))
+    if folder == REPOSITORY / "results":
+        write_readme(folder)
+    return written
 
 
 def headline(

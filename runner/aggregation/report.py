@@ -151,30 +151,29 @@ def _float(row: Row, name: str) -> float | None:
     return float(row[name]) if row.get(name) else None
 
 
+def headline_table(paper: Paper, folder: Path, items: Sequence[str] | None = None) -> Table:
+    """The claims of the paper's first item, or of the items named, as last aggregated: what, claimed, measured, cost.
+
+    Raises:
+        ValueError: unknown item.
+    """
+    chosen = [paper.item(name) for name in items] if items else [paper.items[0]]
+    rows = []
+    for row in (row for item in chosen for row in item_rows(folder, paper, item)):
+        claimed, at, measured, _, _, _, verdict, _, sound, holds = _numbers(row)
+        what = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}"
+        rows.append([row["item"], what, claimed, at, measured, verdict, sound, holds])
+    return Table(("item", "what", "claimed", "at ε", "measured", "verdict", "sound ε", "claimed ε"), rows)
+
+
 def headline(paper: str, scale: str, folder: Path, items: Sequence[str] | None = None) -> str:
-    """A compact table of claims for a terminal: of the paper's headline, or of the items named.
+    """The same for a terminal.
 
     Raises:
         ValueError: unknown paper or item.
     """
-    known = load(paper)
-    chosen = [known.item(name) for name in items] if items else [known.items[0]]
-    header = ("item", "what", "claimed", "at ε", "measured", "verdict", "sound ε", "claimed ε")
-    lines = [header]
-    for row in (row for item in chosen for row in item_rows(folder, known, item)):
-        claimed, at, measured, _, _, _, verdict, _, sound, holds = _numbers(row)
-        lines.append(
-            (
-                row["item"],
-                f"{row['dataset']}, {method_text(row['method'], row['quantity'])}",
-                claimed,
-                at,
-                measured,
-                verdict,
-                sound,
-                holds,
-            )
-        )
+    table = headline_table(load(paper), folder, items)
+    lines = [table.header, *table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
     return text if scale == PAPER_SCALE else f"{scale.upper()}: not a reproduction\n{text}"
