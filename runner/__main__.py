@@ -29,10 +29,13 @@ def run(composed: DictConfig) -> None:
 
     try:
         _run(composed)
-    except (ConfigError, DataError) as error:
+    except Exception as error:
+        refused = isinstance(error, (ConfigError, DataError))
+        notes = " ".join(getattr(error, "__notes__", ()))
+        said = str(error) if refused else f"failed, {type(error).__name__}: {error} ({notes})"
         if HydraConfig.get().mode == RunMode.RUN:
-            _stop(str(error), 2)
-        print(f"runner: {one_line(str(error))}", file=sys.stderr)
+            _stop(said, 2 if refused else 1)
+        print(f"runner: {one_line(said)}", file=sys.stderr)
         raise
 
 
@@ -64,10 +67,12 @@ def main() -> None:
 
     try:
         run()
-    except (ConfigError, DataError) as error:
-        _stop(str(error), 2)
     except (HydraException, OmegaConfBaseException) as error:
         _stop(sentence(error), 2)
+    except (ConfigError, DataError):
+        _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
+    except Exception:
+        _stop("a run of the sweep failed; the others are recorded, and its traceback is in results/.../failed.", 1)
 
 
 def sentence(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -68,7 +69,8 @@ def live(config: DictConfig, on_epoch: OnEpoch) -> Outcome:
                 write_record(record_path(folder, identity), record)
                 summarise(record["final"])
         except Exception as error:
-            _write_failure(config, identity, setting, rows, error)
+            path = _write_failure(config, identity, setting, rows, error)
+            error.add_note(f"traceback in {path}")
             raise
     failure_path(folder, identity).unlink(missing_ok=True)
     return "diverged" if trained.status == "diverged" else "finished"
@@ -90,7 +92,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
 
 def _write_failure(
     config: DictConfig, identity: str, setting: str, rows: list[dict[str, float]], error: Exception
-) -> None:
+) -> Path:
     history: dict[str, list[float]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
     failure = {
         "run_id": identity,
@@ -102,4 +104,6 @@ def _write_failure(
         "history": history,
         "provenance": {"git_revision": git_revision()},
     }
-    write_record(failure_path(results_folder(config), identity), failure, replace=True)
+    path = failure_path(results_folder(config), identity)
+    write_record(path, failure, replace=True)
+    return path
