@@ -95,12 +95,12 @@ def _against_one(
     axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None
 ) -> None:
     axes.scatter(_values(runs, field), _accuracies(runs), s=14, color="0.6", label="triples")
-    title = "" if claimed is None else f"claimed mean {claimed:.3g}"
+    title = "" if claimed is None else f"claimed: {claimed:.3g}"
     if top:
         mean = statistics.fmean(_values(top, field))
         axes.scatter(_values(top, field), _accuracies(top), s=18, color="C2", label="best tenth")
         axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
-        title = f"mean of the best {len(top)}: {mean:.3g}, {title}"
+        title = f"mean of best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
         axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label="claimed mean of the best tenth")
     axes.set_title(title, fontsize=8)
