@@ -84,7 +84,8 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[J
         written.append(write_csv(folder / "claims.csv", JUDGED_COLUMNS, rows))
     if item.table or not item.draw:
         table = item.table(evidence, judged) if item.table else claims_table(judged)
-        banner = "" if scale == PAPER_SCALE else _BANNER.format(scale=scale.upper())
+        label = _label(item, evidence)
+        banner = _BANNER.format(scale=label.upper()) if label else ""
         written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}"))
         written.append(write_table_csv(folder / "table.csv", table))
     if item.data:
@@ -92,6 +93,11 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[J
     if item.draw:
         written += _draw(folder, item, evidence)
     return written
+
+
+def _label(item: Item, evidence: Evidence) -> str:
+    """The scale, to mark an item with that is made of runs, where it is not the paper's; else nothing."""
+    return evidence.scale if item.sweeps and evidence.scale != PAPER_SCALE else ""
 
 
 def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
@@ -103,7 +109,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     with plots.style():
         drawn = item.draw(evidence)
         drawn.suptitle(item.title, fontsize=10)
-        return plots.save(drawn, folder, evidence.scale)
+        return plots.save(drawn, folder, _label(item, evidence))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

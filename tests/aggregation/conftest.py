@@ -19,7 +19,7 @@ Fabricate = Callable[..., Path]
 
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
-    """`fabricate(job, [97.0, 98.0])`: write the record of a job with these accuracies by epoch; returns its path."""
+    """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path."""
 
     def write(
         job: Job,

@@ -132,6 +132,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
         fabricate(jobs("fig_3", experiment, "smoke")[0], [80.0, 98.0])
     written = aggregate(PAPER, "smoke", ["fig-3"], tmp_path)
     assert all(path.is_relative_to(tmp_path / "smoke") for path in written)
+    assert b"not a reproduction" in (tmp_path / "smoke" / "README.md").read_bytes().lower()
     assert not (tmp_path / PAPER).exists()
     assert not (tmp_path / "README.md").exists()
     assert "NOT A REPRODUCTION" in (tmp_path / "smoke" / "README.md").read_text()

@@ -93,7 +93,7 @@ def test_triangular_average_by_hand():
 
 
 def test_level_is_the_last_quarter():
-    # Steps 30 and 40 are at or beyond 0.75 * 40; their averages are (2 + 2 * 6 + 10) / 4 and (6 + 2 * 10) / 3.
+    # Steps 30 and 40 are in the last quarter; their averages: (2 + 2 * 6 + 10) / 4 and (6 + 2 * 10) / 3.
     assert measures.level([0, 10, 20, 30, 40], [9.0, 9.0, 2.0, 6.0, 10.0]) == pytest.approx((6 + 26 / 3) / 2)
 
 

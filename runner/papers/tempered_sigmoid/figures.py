@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 from runner.aggregation.plots import COLOURS, Curve, Panel, accuracy_against_epsilon, figure, runs_text
 from runner.aggregation.summary import summarise
 from runner.papers.tempered_sigmoid import measures
@@ -61,7 +61,8 @@ def figure_2(evidence: Evidence) -> Figure:
         _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
         for column, field in enumerate(TRIPLE, start=1):
             axes = drawn.add_subplot(grid[row, column])
-            _against_one(axes, runs, top, field, _claimed_mean(experiment, field))
+            claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
+            _against_one(axes, runs, top, field, claimed)
     named = {
         label: handle
         for a in drawn.axes
@@ -133,7 +134,7 @@ def figure_4(evidence: Evidence) -> Figure:
             steps, norms = measures.gradient_norms(run)
             smooth = measures.triangular_average(norms)
             axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
-            if label == "SGD ReLU":
+            if label == "SGD ReLU" and evidence.scale == PAPER_SCALE:
                 five = 5 * measures.level(steps, norms)
                 axes.axhline(
                     five,
@@ -194,5 +195,9 @@ def class_accuracy(evidence: Evidence) -> Figure:
         axes.set_xlabel("class")
         axes.set_ylabel("accuracy (%)")
         axes.set_xticks(range(10))
+        if not any(
+            evidence.recorded(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{name}") for name in ("tanh", "relu")
+        ):
+            axes.set_yticks([])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     return drawn
