@@ -1,5 +1,6 @@
-"""`python -m runner.aggregate tempered_sigmoid`: records to tables, figures, claims and the report. Trains
-nothing.
+"""`python -m runner.aggregate tempered_sigmoid`: from records to tables, figures, claims and the report.
+
+Reads records and configs, and trains nothing.
 
 Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one sentence.
 """
@@ -115,7 +116,8 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m runner.aggregate", description=(__doc__ or "").partition(":")[2]
+        prog="python -m runner.aggregate",
+        description="Turn the records of a paper into tables, figures, claims and a report.",
     )
     parser.add_argument("paper", help="tempered_sigmoid")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")

@@ -105,7 +105,7 @@ def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Fig
         axes[0][column].set_title(panel.title)
         low = min(axes[row][column].get_ylim()[0] for row in range(2))
         high = max(axes[row][column].get_ylim()[1] for row in range(2))
-        right = max(axes[row][column].get_xlim()[1] for row in range(2))
+        right = 1.03 * max(axes[row][column].get_xlim()[1] for row in range(2))
         for row in range(2):
             axes[row][column].set(xlim=(0, right), ylim=(low, high))
         axes[1][column].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
@@ -130,7 +130,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
         epsilon, mean, low, high = band(recorded, name, "test_accuracy")
         marker = "o" if len(mean) < 8 else ""  # one epoch alone makes no line
         text = f"{curve.label}, {runs_text(planned)}"
-        axes.plot(epsilon, mean, color=colour, marker=marker, label=text)
+        axes.plot(epsilon, mean, color=colour, marker=marker, markersize=4, label=text)
         axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
         levels += mean[len(mean) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
@@ -146,6 +146,8 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
+    else:
+        axes.set(xticks=[], yticks=[])
     axes.set_xlabel("ε as the paper counts" if name == "epsilon" else "sound ε of the same runs")
 
 
