@@ -1,5 +1,6 @@
-"""`python -m runner.aggregate tempered_sigmoid`: records to tables, figures, claims and the report. Trains
-nothing.
+"""`python -m runner.aggregate tempered_sigmoid`: from records to tables, figures, claims and the report.
+
+Reads records and configs, and trains nothing.
 
 Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one sentence.
 """
@@ -85,7 +86,8 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[J
         written.append(write_csv(folder / "claims.csv", JUDGED_COLUMNS, rows))
     if item.table or not item.draw:
         table = item.table(evidence, judged) if item.table else claims_table(judged)
-        banner = "" if scale == PAPER_SCALE else _BANNER.format(scale=scale.upper())
+        label = _label(item, evidence)
+        banner = _BANNER.format(scale=label.upper()) if label else ""
         written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}"))
         written.append(write_table_csv(folder / "table.csv", table))
     if item.data:
@@ -93,6 +95,11 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[J
     if item.draw:
         written += _draw(folder, item, evidence)
     return written
+
+
+def _label(item: Item, evidence: Evidence) -> str:
+    """The scale, to mark an item with that is made of runs, where it is not the paper's; else nothing."""
+    return evidence.scale if item.sweeps and evidence.scale != PAPER_SCALE else ""
 
 
 def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
@@ -104,12 +111,15 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     with plots.style():
         drawn = item.draw(evidence)
         drawn.suptitle(item.title, fontsize=10)
-        return plots.save(drawn, folder, evidence.scale)
+        return plots.save(drawn, folder, _label(item, evidence))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m runner.aggregate", description=(__doc__ or "").partition(":")[2])
+    parser = argparse.ArgumentParser(
+        prog="python -m runner.aggregate",
+        description="Turn the records of a paper into tables, figures, claims and a report.",
+    )
     parser.add_argument("paper", help="tempered_sigmoid")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="only these, separated by commas: fig-3,table-3")

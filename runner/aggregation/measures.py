@@ -98,7 +98,7 @@ def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
     ]
     reached = [(run, epoch) for run, epoch in zip(recorded, last, strict=True) if epoch is not None]
     if not reached:
-        return unmeasured(planned)
+        return unmeasured(planned, f"no epoch of these runs stays below {bound:g}" if recorded else "")
     values = [run.history("test_accuracy")[epoch] for run, epoch in reached]
     epochs = ", ".join(map(str, sorted({epoch + 1 for _, epoch in reached})))
     whole = max(run.final("epsilon") for run in recorded)

@@ -50,12 +50,12 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(drawn: Figure, folder: Path, scale: str) -> list[Path]:
-    """figure.svg and figure.png in `folder`; at any scale but the paper's, marked as such."""
-    if scale != PAPER_SCALE:
-        drawn.text(0.5, 0.5, scale, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
+def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
+    """figure.svg and figure.png in `folder`, with `label` across them where there is one ("smoke")."""
+    if label:
+        drawn.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
         title = drawn.get_suptitle()
-        mark = f"{scale.upper()}: not a reproduction"
+        mark = f"{label.upper()}: not a reproduction"
         drawn.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
     folder.mkdir(parents=True, exist_ok=True)
     svg, png = (folder / name for name in FILES)
@@ -94,9 +94,10 @@ def runs_text(planned: Sequence[PlannedRun]) -> str:
 def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Figure:
     """Mean and range of test accuracy by epoch against epsilon: as the paper counts above, sound below.
 
-    The mean is over the runs that reached the epoch; a cross marks where a run diverged. Dashed: claimed.
+    The mean is over the runs that reached the epoch; a cross marks where a run diverged. Dashed: claimed,
+    at the paper's scale only: runs of another are on other data.
     """
-    drawn = figure(3.6 * len(panels), 5.6)
+    drawn = figure(3.6 * len(panels), 6.2)
     axes = drawn.subplots(2, len(panels), squeeze=False)
     for column, panel in enumerate(panels):
         for row, name in enumerate(("epsilon", "epsilon_sound")):
@@ -104,10 +105,10 @@ def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Fig
         axes[0][column].set_title(panel.title)
         low = min(axes[row][column].get_ylim()[0] for row in range(2))
         high = max(axes[row][column].get_ylim()[1] for row in range(2))
+        right = 1.03 * max(axes[row][column].get_xlim()[1] for row in range(2))
         for row in range(2):
-            axes[row][column].set_ylim(low, high)
-            axes[row][column].set_xlim(0, axes[0][column].get_xlim()[1])
-        axes[0][column].legend(loc="lower right")
+            axes[row][column].set(xlim=(0, right), ylim=(low, high))
+        axes[1][column].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     for row in range(2):
         axes[row][0].set_ylabel("test accuracy (%)")
     return drawn
@@ -115,29 +116,34 @@ def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Fig
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> None:
     levels: list[float] = []
+    comparable = evidence.scale == PAPER_SCALE
     for curve in panel.curves:
         planned = evidence.planned(curve.sweep, curve.experiment)
         recorded = [run for run in planned if run.record is not None]
         colour = COLOURS.get(curve.label, "C4")
-        if curve.claimed is not None:
+        if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
             levels.append(curve.claimed)
         if not recorded:
             axes.plot([], [], color=colour, label=f"{curve.label}, not run")
             continue
         epsilon, mean, low, high = band(recorded, name, "test_accuracy")
-        axes.plot(epsilon, mean, color=colour, label=f"{curve.label}, {runs_text(planned)}")
+        marker = "o" if len(mean) < 8 else ""  # one epoch alone makes no line
+        text = f"{curve.label}, {runs_text(planned)}"
+        axes.plot(epsilon, mean, color=colour, marker=marker, markersize=4, label=text)
         axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
         levels += mean[len(mean) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
             axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
-    if any(curve.claimed is not None for curve in panel.curves):
+    if comparable and any(curve.claimed is not None for curve in panel.curves):
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
-    if panel.epsilon is not None:
+    if comparable and panel.epsilon is not None:
         axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
+    else:
+        axes.set(xticks=[], yticks=[])
     axes.set_xlabel("ε as the paper counts" if name == "epsilon" else "sound ε of the same runs")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 from runner.aggregation.plots import COLOURS, Curve, Panel, accuracy_against_epsilon, figure, runs_text
 from runner.aggregation.summary import summarise
 from runner.papers.tempered_sigmoid import measures
@@ -61,7 +61,8 @@ def figure_2(evidence: Evidence) -> Figure:
         _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
         for column, field in enumerate(TRIPLE, start=1):
             axes = drawn.add_subplot(grid[row, column])
-            _against_one(axes, runs, top, field, _claimed_mean(experiment, field))
+            claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
+            _against_one(axes, runs, top, field, claimed)
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
     return drawn
@@ -89,12 +90,12 @@ def _scatter_3d(drawn: Figure, axes: Any, runs: list[PlannedRun], title: str) ->
 
 def _against_one(axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None) -> None:
     axes.scatter(_values(runs, field), _accuracies(runs), s=14, color="0.6", label="triples")
-    title = "" if claimed is None else f"claimed mean {claimed:.3g}"
+    title = "" if claimed is None else f"claimed: {claimed:.3g}"
     if top:
         mean = statistics.fmean(_values(top, field))
         axes.scatter(_values(top, field), _accuracies(top), s=18, color="C2", label="best tenth")
         axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
-        title = f"mean of the best {len(top)}: {mean:.3g}, {title}"
+        title = f"mean of best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
         axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label="claimed mean of the best tenth")
     axes.set_title(title, fontsize=8)
@@ -127,7 +128,7 @@ def figure_4(evidence: Evidence) -> Figure:
             steps, norms = measures.gradient_norms(run)
             smooth = measures.triangular_average(norms)
             axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
-            if label == "SGD ReLU":
+            if label == "SGD ReLU" and evidence.scale == PAPER_SCALE:
                 five = 5 * measures.level(steps, norms)
                 axes.axhline(
                     five,
@@ -188,5 +189,7 @@ def class_accuracy(evidence: Evidence) -> Figure:
         axes.set_xlabel("class")
         axes.set_ylabel("accuracy (%)")
         axes.set_xticks(range(10))
+        if not any(evidence.recorded(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{name}") for name in ("tanh", "relu")):
+            axes.set_yticks([])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     return drawn

@@ -120,7 +120,7 @@ def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The planned runs of the claim's experiments, and the first recorded one of each; none if one has none."""
+    """The planned runs of the claim's experiments, and the first recorded of each; none if one has none."""
     planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
     recorded = [evidence.recorded(claim.sweep, name)[:1] for name in claim.experiments]
     return planned, [runs[0] for runs in recorded] if all(recorded) else []

@@ -1,0 +1,100 @@
+"""Verdicts at their boundaries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import pytest
+
+from runner.aggregation.claims import Claim, read_claims
+from runner.aggregation.measures import Measured
+from runner.aggregation.summary import summarise
+from runner.aggregation.verdicts import judge
+
+
+def claim(**columns: str) -> Claim:
+    return Claim(
+        **{
+            **{field.name: "" for field in fields(Claim)},
+            "direction": "higher",
+            "tolerance": "0.5",
+            **columns,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("direction", "claimed", "value", "verdict"),
+    [
+        ("higher", "96.6", 96.1, "reproduced"),  # 96.6 - 96.1 > 0.5 in floating point
+        ("higher", "96.6", 96.09, "not reproduced"),
+        ("higher", "96.1", 96.6, "reproduced"),
+        ("higher", "96.1", 96.61, "better"),
+        ("lower", "3", 2.4, "better"),
+        ("lower", "3", 3.6, "not reproduced"),
+        ("match", "1.97", 2.4, "reproduced"),
+        ("match", "1.97", 2.5, "not reproduced"),
+        ("above", ">5", 5.01, "reproduced"),
+        ("above", ">5", 5.0, "not reproduced"),
+        ("below", "1", 0.9, "reproduced"),
+        ("below", "1", math.inf, "not reproduced"),
+        ("match", "~1", math.nan, "not reproduced"),
+    ],
+)
+def test_verdict(direction, claimed, value, verdict):
+    judged = judge(claim(direction=direction, claimed_value=claimed), Measured(value=value, n=1, planned=1), "paper")
+    assert judged.verdict == verdict
+
+
+@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "reproduced"), ("below_other", "not reproduced")])
+def test_an_order_has_no_difference(direction, verdict):
+    judged = judge(claim(direction=direction, claimed_value="0.27"), Measured(value=0.5, reference=0.4), "paper")
+    assert (judged.verdict, judged.difference) == (verdict, None)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "sound", "privacy"),
+    [
+        ("2.93", 2.93, "holds"),
+        ("2.93", 2.9301, "does not hold"),
+        ("2.93", math.inf, "does not hold"),
+        ("<3", 2.999, "holds"),
+        ("<3", 3.0, "does not hold"),
+        ("inf", math.inf, "not private"),
+        ("", 2.0, "none claimed"),
+        ("2.93", None, "not run"),
+    ],
+)
+def test_privacy(claimed, sound, privacy):
+    measured = Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=sound)
+    assert judge(claim(privacy_epsilon=claimed, claimed_value="98.1"), measured, "paper").privacy == privacy
+
+
+def test_nothing_is_judged_at_another_scale_but_what_is_computed():
+    one = claim(privacy_epsilon="2.93", claimed_value="98.1")
+    judged = judge(one, Measured(value=98.1, n=1, planned=1, epsilon_sound=1.0), "smoke")
+    assert (judged.verdict, judged.privacy, judged.difference) == ("not judged", "not judged", None)
+    assert judge(one, Measured(value=98.1, computed=True), "smoke").verdict == "reproduced"
+
+
+def test_not_run_has_no_number():
+    judged = judge(claim(privacy_epsilon="2.93", claimed_value="98.1"), Measured(planned=10), "paper")
+    assert (judged.verdict, judged.privacy, judged.difference) == ("not run", "not run", None)
+    assert judged.summary.mean is None
+
+
+def test_summary_by_hand():
+    two = summarise([1.0, 2.0, 6.0])
+    assert (two.n, two.mean, two.min, two.median, two.max) == (3, 3.0, 1.0, 2.0, 6.0)
+    assert two.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
+    assert summarise([4.0]).std is None
+    assert summarise([]).mean is None
+
+
+def test_a_wrong_claims_file_names_its_line(tmp_path):
+    path = tmp_path / "claims.csv"
+    header = ",".join(field.name for field in fields(Claim))
+    path.write_text(f"{header}\n" + ",".join(["x"] * len(fields(Claim))) + "\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_claims(path)

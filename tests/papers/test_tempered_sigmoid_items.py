@@ -1,0 +1,128 @@
+"""The items of Tempered Sigmoid that need no run, and its measurements on small made-up numbers."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+import torch
+
+from runner.aggregation.claims import claims_path, read_claims
+from runner.aggregation.evidence import Evidence
+from runner.config import REPOSITORY
+from runner.papers import KNOWN, load
+from runner.papers.tempered_sigmoid import computed, measures, theorem_1
+
+NOTHING = Evidence("paper", {})
+ITEMS = (
+    "fig-3",
+    "table-3",
+    "fig-4",
+    "fig-5",
+    "table-4",
+    "text",
+    "text-std",
+    "fig-2",
+    "fig-1",
+    "table-1",
+    "table-2",
+    "theorem-1",
+)
+
+
+def test_the_items_in_order_and_their_sweeps_exist():
+    paper = load("tempered-sigmoid")
+    assert paper is load("tempered_sigmoid")
+    assert tuple(item.name for item in paper.items) == ITEMS
+    for item in paper.items:
+        for sweep in item.sweeps:
+            assert (REPOSITORY / "sweeps" / f"{sweep}.yaml").exists()
+    swept = {sweep for item in paper.items for sweep in item.sweeps}
+    on_disk = {f"tempered_sigmoid/{path.stem}" for path in (REPOSITORY / "sweeps/tempered_sigmoid").glob("*.yaml")}
+    assert swept == on_disk
+
+
+def test_an_unknown_paper_lists_the_known_ones():
+    with pytest.raises(ValueError, match=", ".join(KNOWN)):
+        load("lost_paper")
+
+
+def test_the_claims_are_the_papers():
+    with claims_path("tempered_sigmoid").open() as file:
+        rows = list(csv.DictReader(file))
+    claimed = {
+        (r["item"], r["dataset"], r["method"]): r["claimed_value"] for r in rows if r["quantity"] == "test_accuracy"
+    }
+    assert claimed["table-3", "MNIST", "DP-SGD tanh"] == "98.1"
+    assert claimed["table-3", "CIFAR10", "DP-SGD tanh"] == "66.2"
+    assert claimed["fig-3", "CIFAR10", "DP-SGD tanh (same settings as ReLU)"] == "63.84"
+    assert claimed["table-4", "FashionMNIST", "Adam DP"] == "86.0"
+    assert claimed["text", "MNIST", "DP-SGD ReLU"] == "96.1"
+    assert len(rows) == 42
+
+
+def test_figure_1_tanh_is_tanh():
+    x = torch.linspace(-20, 20, 4001, dtype=torch.float64)
+    assert (computed.tempered_sigmoid(computed.TANH, x) - x.tanh()).abs().max() < 1e-12
+    data = computed.figure_1_data()
+    assert len(data.rows) == 201
+    assert all(abs(row[1] - math.tanh(row[0])) < 1e-12 for row in data.rows)
+
+
+def test_table_1_is_the_network():
+    rows = computed.table_1(NOTHING, ()).rows
+    assert [row[1] for row in rows if "conv" in row[0]] == ["16 x 14 x 14", "32 x 5 x 5"]
+    assert [row[2] for row in rows if row[2]] == [1040, 8224, 16416, 330, 26010]
+    assert sum(row[2] for row in rows[:-1]) == rows[-1][2] == 26010
+
+
+def test_table_2_is_the_network():
+    rows = computed.table_2(NOTHING, ()).rows
+    assert sum("convolution" in row[0] for row in rows) == 8
+    assert sum(row[2] for row in rows[:-1]) == rows[-1][2] == 605226
+
+
+def test_triangular_average_by_hand():
+    assert measures.triangular_average([4.0, 8.0, 0.0, 4.0]) == [16 / 3, 5.0, 3.0, 8 / 3]
+    assert measures.triangular_average([7.0]) == [7.0]
+
+
+def test_level_is_the_last_quarter():
+    # Steps 30 and 40 are in the last quarter; their averages: (2 + 2 * 6 + 10) / 4 and (6 + 2 * 10) / 3.
+    assert measures.level([0, 10, 20, 30, 40], [9.0, 9.0, 2.0, 6.0, 10.0]) == pytest.approx((6 + 26 / 3) / 2)
+
+
+def test_a_sweep_is_complete_enough_at_half_of_it_and_ten_runs():
+    assert measures.enough_triples(30, 60)
+    assert not measures.enough_triples(29, 60)
+    assert not measures.enough_triples(4, 4)
+
+
+def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
+    claim = next(c for c in read_claims(claims_path("tempered_sigmoid")) if c.quantity == "epsilon")
+    measured = measures.standard_setting_epsilon(claim, NOTHING)
+    assert measured.value == pytest.approx(3.007, abs=5e-4)
+    assert measured.epsilon_sound == pytest.approx(2.380, abs=2e-3)
+    for number in ("2.93 is not what 60 epochs cost", "3.007", "2.970", "2.380", "2.350"):
+        assert number in measured.explanation
+
+
+def test_theorem_1_bias_is_within_its_bound_and_zero_without_clipping():
+    biases = theorem_1.biases()
+    assert len(biases) == 2 * len(theorem_1.TEMPERATURES) * len(theorem_1.CLIPPING_NORMS)
+    for bias in biases:
+        assert bias.stationarity < 1e-8
+        assert bias.excess_risk >= -theorem_1.SOLVER_TOLERANCE
+        assert bias.excess_risk <= bias.bound + theorem_1.SOLVER_TOLERANCE
+    assert {b.bound for b in biases if b.temperature <= b.clipping_norm} == {0.0}
+    assert max(b.excess_risk for b in biases) > 1  # there is bias to bound
+    assert 0 < theorem_1.largest_ratio() < 1
+
+
+def test_gradient_norms_are_bounded_and_the_bounds_are_reached():
+    ratios = theorem_1.gradient_ratios()
+    assert all(ratio <= 1 + 1e-12 for name, ratio in ratios.items() if name.startswith("logistic"))
+    assert all(ratio <= math.sqrt(2) + 1e-12 for name, ratio in ratios.items() if "classes" in name)
+    assert ratios["logistic, adversarial"] > 1 - 1e-9
+    assert ratios["10 classes, adversarial"] > math.sqrt(2) - 1e-9
