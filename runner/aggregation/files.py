@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,13 @@ def cell(value: Any) -> str:
 
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
     """One header line, then one line a row; a column that a row lacks is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
-    return write_text(path, text.getvalue())
+    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    return write_text(path, pd.DataFrame(cells, columns=list(columns)).to_csv(index=False, lineterminator="\n"))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file by column name, every value as text."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file)]
+    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
 def write_table_csv(path: Path, table: Table) -> Path:

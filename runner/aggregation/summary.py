@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation with n - 1 in the denominator, minimum, median and maximum."""
     if not values:
         return Summary(0)
-    mean = statistics.fmean(values)
-    # not statistics.stdev, which raises for a value that is not finite
-    std = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
-    return Summary(len(values), mean, std, min(values), statistics.median(values), max(values))
+    series = pd.Series(values, dtype="float64")
+    std = float(series.std(skipna=False)) if len(series) > 1 else None
+    mean, low, median, high = (float(getattr(series, name)(skipna=False)) for name in ("mean", "min", "median", "max"))
+    return Summary(len(series), mean, std, low, median, high)
