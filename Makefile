@@ -1,14 +1,14 @@
 # Every target that needs Python creates the virtual environment first, if there is none.
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 1
+JOBS ?=
 SCALE ?= paper
 BUDGET ?=
 ITEMS ?=
 OVERRIDES ?=
 
 RUN = $(VENV)/bin/python
-OPTIONS = --scale $(SCALE) --jobs $(JOBS) $(if $(ITEMS),--items $(ITEMS)) $(if $(BUDGET),--budget $(BUDGET)) $(OVERRIDES)
+OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format clean
@@ -21,10 +21,10 @@ help: ## Explain every target
 	@echo
 	@echo "  PAPER is tempered-sigmoid. Variables of reproduce- and plan-:"
 	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
-	@echo "    JOBS=2             so many runs at a time, one CPU thread each"
+	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one on a GPU)"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
-	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   Hydra overrides for every run"
+	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   how and where to run"
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
 demo: $(VENV)/installed ## A whole reproduction in small: bundled data, a few minutes, ends with a table and a figure
@@ -51,8 +51,8 @@ plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, hours left on thi
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
 	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
-clean: ## Remove the virtual environment and smoke results; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks
+clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -6,6 +6,7 @@ Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from typing import NoReturn
@@ -31,8 +32,8 @@ def run(composed: DictConfig) -> None:
         _run(composed)
     except Exception as error:
         refused = isinstance(error, (ConfigError, DataError))
-        notes = " ".join(getattr(error, "__notes__", ()))
-        said = str(error) if refused else f"failed, {type(error).__name__}: {error} ({notes})"
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        said = str(error) if refused else f"failed, {type(error).__name__}: {error}{notes}"
         if HydraConfig.get().mode == RunMode.RUN:
             _stop(said, 2 if refused else 1)
         print(f"runner: {one_line(said)}", file=sys.stderr)
@@ -49,6 +50,10 @@ def _run(composed: DictConfig) -> None:
     config = resolved(composed)
     config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
     line, started = Line(), time.monotonic()
+    for name in ("epochs", "batch_size", "seed"):
+        if config[name] != composed[name]:
+            line.keep(f"scale={config.scale.name} makes {name}={composed[name]} {config[name]}")
+    line.keep(f"run {identify(config)[0]}: reading data, then a line after each epoch")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         left = (time.monotonic() - started) / row["epoch"] * (run.epochs - row["epoch"])
@@ -82,6 +87,7 @@ def sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
     where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
+    said = re.sub(r"Key '(\S+)' is not in struct", r"there is no field '\1'", said)
     return f"{where}: {said}" if where and where not in said else said
 
 

@@ -22,10 +22,10 @@ from torch import nn
 from runner.accounting import calibrate_noise_multiplier, epochs_within
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping
-from runner.config import ConfigError, Engine, Evaluation
+from runner.config import Config, ConfigError, Engine, Evaluation
 from runner.datasets import ImageDataset, holdout_examples
 from runner.diagnostics import DIAGNOSTICS
-from runner.engines import ENGINES, Objective
+from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Pixels
 from runner.mechanism import Mechanism
@@ -85,10 +85,16 @@ def prepare(config: DictConfig) -> Run:
     dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
     clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
     device = _device(config.runtime.device)
+    for part, group, methods in ((clipping, "clipping", Clipping), (accountant, "accountant", Accountant)):
+        missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
+        if missing:
+            raise ConfigError(f"{group}: {config[group]._target_} has no method {missing[0]}.")
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = _objective(config, dataset, features)
         _check_objective(objective, features.shape(dataset.shape))
+        if config.runtime.engine == Engine.vmap:
+            _check_one_example(objective, features.shape(dataset.shape))
     _instantiate(config, "optimizer", call_with=list(objective.parameters()))
 
     examples = dataset.train_examples
@@ -108,30 +114,41 @@ def prepare(config: DictConfig) -> Run:
 
 
 def _check_fields(config: DictConfig) -> None:
-    """Ranges of the fields that no group's class checks."""
+    """Names and ranges of the fields that no group's class checks."""
+    unknown_fields = sorted(set(map(str, config)) - set(Config.__dataclass_fields__))
+    if unknown_fields:
+        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    positive, whole = "greater than 0 and finite", "a whole number from 1 up"
     ranges = {
-        "seed": config.seed >= 0,
-        "epochs": config.epochs >= 1,
-        "batch_size": config.batch_size >= 1,
-        "delta": 0 < config.delta < 1,
-        "diagnostics_every": config.diagnostics_every >= 1,
-        "runtime.physical_batch": config.runtime.physical_batch is None or config.runtime.physical_batch >= 1,
-        "runtime.threads": config.runtime.threads is None or config.runtime.threads >= 1,
-        "target_epsilon": config.target_epsilon is None or 0 < config.target_epsilon < math.inf,
-        "max_epsilon": config.max_epsilon is None or 0 < config.max_epsilon < math.inf,
-        "noise_multiplier": config.noise_multiplier is None or 0 <= config.noise_multiplier < math.inf,
+        "seed": ("0 or greater", config.seed >= 0),
+        "epochs": (whole, config.epochs >= 1),
+        "batch_size": (whole, config.batch_size >= 1),
+        "delta": ("between 0 and 1", 0 < config.delta < 1),
+        "diagnostics_every": (whole, config.diagnostics_every >= 1),
+        "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
+        "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
+        "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
+        "max_epsilon": (positive, config.max_epsilon is None or 0 < config.max_epsilon < math.inf),
+        "noise_multiplier": ("0 or greater, and finite", _absent_or(config.noise_multiplier, 0)),
     }
-    for name, holds in ranges.items():
+    for name, (range_, holds) in ranges.items():
         if not holds:
-            raise ConfigError(f"{name}={OmegaConf.select(config, name)} is out of range.")
+            value = OmegaConf.select(config, name)
+            raise ConfigError(f"{name}={value!r} is out of range: it has to be {range_}.")
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
 
 
+def _absent_or(value: float | None, least: float) -> bool:
+    return value is None or least <= value < math.inf
+
+
 def _check_arguments(config: DictConfig, group: str) -> None:
     """Types of a group's fields against the signature of its `_target_`."""
     node = config[group]
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(f"{group} names no class: its file needs a line `_target_: package.Class`.")
     try:
         target = get_object(node._target_)
     except Exception as error:
@@ -191,11 +208,12 @@ def _objective(config: DictConfig, dataset: ImageDataset, features: Pixels) -> O
 
 def _check_objective(objective: Objective, shape: list[int]) -> None:
     """One pass of two examples on the meta device: shapes fit, and no layer couples examples."""
-    coupling = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
     if coupling:
         raise ConfigError(
-            f"architecture: {type(coupling[0]).__name__} mixes the examples of a batch, so no example's "
-            f"contribution can be bounded: use group normalisation or none."
+            f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
+            f"without noise, so no example's contribution can be bounded: use group normalisation or none."
         )
     try:
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
@@ -205,6 +223,16 @@ def _check_objective(objective: Objective, shape: list[int]) -> None:
         raise ConfigError(
             f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
         )
+
+
+def _check_one_example(objective: Objective, shape: list[int]) -> None:
+    """What the vmap engine does, on the meta device: not every loss or layer can be taken one example at a time."""
+    try:
+        VmapEngine(objective).gradients(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('.')[0]}."
+        ) from error
 
 
 def _device(name: str) -> torch.device:

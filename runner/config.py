@@ -47,7 +47,12 @@ class TrackingMode(Enum):
 
 @dataclass
 class Runtime:
-    """Where and how fast a run is computed. Nothing here may change a result beyond float rounding."""
+    """Where and how fast a run is computed: no part of its identity.
+
+    On one type of device nothing here changes a result beyond float rounding. CPU and CUDA draw other batches and other
+    noise from the same seed, so a run repeated on the other is another draw of the same distribution; the record says
+    which device it was.
+    """
 
     device: str = "auto"
     threads: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,14 @@ import torch
 from torch import Tensor
 
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
+
+
+# A run is known by its config, which names its data: so the name must mean these images and no others.
+_DIGESTS = {
+    "MNIST": "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
+    "FashionMNIST": "ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
+    "CIFAR10": "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
+}
 
 
 class DataError(RuntimeError):
@@ -55,7 +64,8 @@ class ImageDataset:
         """The training and the test split, pixels in [0, 1].
 
         Raises:
-            DataError: if the files are neither under `root` nor to be downloaded, or do not have the stated sizes.
+            DataError: if the files are neither under `root` nor to be downloaded, are not the original images,
+                or do not have the stated sizes.
         """
         train, test = _bundled_digits(self.shape) if self.bundled else _torchvision(self.name, Path(root).expanduser())
         found = (list(train.images.shape[1:]), len(train), len(test))
@@ -64,9 +74,23 @@ class ImageDataset:
                 f"{self.name} under {root} has images of shape {found[0]}, {found[1]} for training and {found[2]} for "
                 f"test, but the configuration says {list(self.shape)}, {self.train_examples} and {self.test_examples}."
             )
+        digest = _DIGESTS.get(self.name)
+        if digest is not None and not self.bundled and _digest(train, test) != digest:
+            raise DataError(
+                f"The files of {self.name} under {root} are not the original ones: their pixels or labels differ."
+            )
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
             raise DataError(f"{self.name} has a label beyond the {self.classes} classes that the configuration says.")
         return train, test
+
+
+def _digest(train: Split, test: Split) -> str:
+    """SHA-256 of the pixels (as bytes, [examples, channels, height, width]) and labels of both splits."""
+    digest = hashlib.sha256()
+    for split in (train, test):
+        for values in (split.images * 255, split.targets):
+            digest.update(values.round().to(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def holdout_examples(train_examples: int) -> int:

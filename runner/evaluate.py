@@ -22,13 +22,15 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
-    """Evaluate on every example of `split`, whose images are features already."""
+    """Evaluate on every example of `split`, whose images are features already, with the network in evaluation mode."""
+    objective.eval()
     losses: list[Tensor] = []
     correct: list[Tensor] = []
     for inputs, targets in zip(split.images.split(_BATCH), split.targets.split(_BATCH), strict=True):
         logits = objective.network(inputs)
         losses.append(objective.loss(logits, targets))
         correct.append(logits.argmax(dim=1) == targets)
+    objective.train()
     hits = torch.cat(correct).double()
     per_class = torch.zeros(classes, dtype=torch.float64, device=hits.device).index_add_(0, split.targets, hits)
     counts = torch.bincount(split.targets, minlength=classes)

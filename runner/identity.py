@@ -49,7 +49,7 @@ def hashed_config(config: DictConfig) -> dict[str, Any]:
 
     Null and empty values are left out, so that a field added later with a null default makes no old record stale.
     """
-    return _without_absent({name: value for name, value in plain(config).items() if name not in _NOT_HASHED})
+    return _hashed(plain(config))
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
@@ -57,9 +57,18 @@ def identify(config: DictConfig) -> tuple[str, str]:
 
     Same config and seed, same run id, on any machine; the setting id leaves the seed out.
     """
-    content = hashed_config(config)
+    return identify_recorded(plain(config))
+
+
+def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
+    """The same from the config that a record keeps."""
+    content = _hashed(config)
     unseeded = {name: value for name, value in content.items() if name != "seed"}
     return _digest(content), _digest(unseeded)
+
+
+def _hashed(config: dict[str, Any]) -> dict[str, Any]:
+    return _without_absent({name: value for name, value in config.items() if name not in _NOT_HASHED})
 
 
 def _digest(content: dict[str, Any]) -> str:

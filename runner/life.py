@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from runner import tracking
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
-from runner.provenance import git_revision, provenance
+from runner.provenance import LOADED_REVISION, provenance
 from runner.records import claim, failure_path, record_path, results_folder, write_record
 from runner.train import Trained, load, train
 
@@ -66,13 +66,15 @@ def live(config: DictConfig, on_epoch: OnEpoch) -> Outcome:
                     "diagnostics": trained.diagnostics,
                     "provenance": provenance(run, trained, time.perf_counter() - started),
                 }
-                write_record(record_path(folder, identity), record)
+                written = write_record(record_path(folder, identity), record)
                 summarise(record["final"])
         except Exception as error:
             path = _write_failure(config, identity, setting, rows, error)
             error.add_note(f"traceback in {path}")
             raise
     failure_path(folder, identity).unlink(missing_ok=True)
+    if not written:  # another machine on the same file system was first, and its record stands
+        return "skipped"
     return "diverged" if trained.status == "diverged" else "finished"
 
 
@@ -85,6 +87,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
+        "neighbouring_relation": run.mechanism.neighbouring_relation,
         "sampling_rate": run.mechanism.sampling_rate,
         "parameters": run.parameters,
     }
@@ -102,7 +105,7 @@ def _write_failure(
         "traceback": traceback.format_exc(),
         "config": recorded_config(config),
         "history": history,
-        "provenance": {"git_revision": git_revision()},
+        "provenance": {"git_revision": LOADED_REVISION},
     }
     path = failure_path(results_folder(config), identity)
     write_record(path, failure, replace=True)

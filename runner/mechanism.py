@@ -70,6 +70,11 @@ class Mechanism:
         return self.batch_size / self.examples
 
     @property
+    def neighbouring_relation(self) -> str:
+        """For which neighbours the sound epsilon holds: see `charge_step`."""
+        return "add-or-remove-one" if self.sampling is Sampling.poisson else "zero-out"
+
+    @property
     def steps_per_epoch(self) -> int:
         return self.examples // self.batch_size
 

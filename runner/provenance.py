@@ -20,7 +20,7 @@ _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "n
 def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:
     """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation."""
     return {
-        "git_revision": git_revision(),
+        "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "device": _device_name(run.device),
@@ -34,7 +34,7 @@ def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any
 
 
 def git_revision() -> str | None:
-    """The commit checked out, with "+changes" where files differ from it; None outside a git checkout."""
+    """The commit checked out, with "+changes" where code or configs differ from it; None outside a git checkout."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -42,10 +42,13 @@ def git_revision() -> str | None:
         ).stdout.strip()
 
     try:
-        changes = git("status", "--porcelain", "--untracked-files=no", "--", "runner", "conf")
+        changes = git("status", "--porcelain", "--", "runner", "conf")
         return git("rev-parse", "HEAD") + ("+changes" if changes else "")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+LOADED_REVISION = git_revision()  # of the code that was imported, whatever is committed while it runs
 
 
 def _version(package: str) -> str | None:

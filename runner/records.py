@@ -1,7 +1,7 @@
 """Records: one small JSON file per run, written once and never changed.
 
-A record has the keys run_id, setting_id, status, config, history, final, diagnostics and provenance. Numbers keep five
-significant digits; those that JSON cannot hold are the strings "inf", "-inf" and "nan", which float() reads back.
+A record has the keys run_id, setting_id, status, config, history, final, diagnostics and provenance. Measured numbers
+keep five significant digits; those that JSON cannot hold are the strings "inf", "-inf" and "nan", which float() reads.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from pathlib import Path
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import Any, NoReturn
 
 from omegaconf import DictConfig
+
+from runner.identity import identify_recorded
 
 
 def results_folder(config: DictConfig) -> Path:
@@ -40,39 +44,58 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
     Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w") as file:
-            file.write(dumps(record))
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(path)
-            return True
-        os.link(temporary, path)  # unlike a rename, fails where the file exists
-        return True
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, prefix=".", suffix=".part") as file:
+        file.write(dumps(record))
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            if replace:
+                path.unlink(missing_ok=True)
+            os.link(file.name, path)  # unlike a rename, fails where the file exists
+        except FileExistsError:
+            return False
+    path.chmod(0o644)
+    return True
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record. Raises ValueError, naming the file, where it is not one."""
+    """Read a record and check that it is the run it is filed under.
+
+    Raises:
+        ValueError: naming the file, where it is not whole, its ids are not those of its config, its status is not that
+            of a run that ended, or its final metrics are not the last of its history.
+    """
     try:
         record = json.loads(path.read_text())
-        return record if record["run_id"] == path.stem else _refuse(path, "its run_id is not its file's name")
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        return _refuse(path, str(error))
+        history, final = record["history"], record["final"]
+        checks = {
+            "its run_id is not its file's name": record["run_id"] == path.stem,
+            "its ids are not those of its config": identify_recorded(record["config"])
+            == (record["run_id"], record["setting_id"]),
+            "its status is not finished or diverged": record["status"] in ("finished", "diverged"),
+            "its history is not of equal lengths": len({len(values) for values in history.values()}) == 1,
+            "it has no epoch": bool(history["epoch"]),
+        }
+        for reason, holds in checks.items():
+            if not holds:
+                _refuse(path, reason)
+        if any(str(final[name]) != str(values[-1]) for name, values in history.items()):
+            _refuse(path, "its final metrics are not the last of its history")
+        return record
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
+        _refuse(path, f"{type(error).__name__} {error}")
 
 
-def _refuse(path: Path, reason: str) -> dict[str, Any]:
+def _refuse(path: Path, reason: str) -> NoReturn:
     raise ValueError(f"{path} is not a whole record: {reason}.")
 
 
 def dumps(record: dict[str, Any]) -> str:
     """A record as JSON text: one line a list, so that a diff of two records is readable."""
-    lines = [f"{json.dumps(name)}: {_indented(rounded(value))}" for name, value in record.items()]
+    exact = ("config",)  # the ids are the hash of the config as it is
+    lines = [
+        f"{json.dumps(name)}: {_indented(value if name in exact else rounded(value))}" for name, value in record.items()
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -83,15 +106,21 @@ def _indented(value: Any) -> str:
     return "{\n" + inner + "\n}"
 
 
-def rounded(value: Any) -> Any:
-    """Floats to five significant digits, non-finite ones to strings, through nested lists and dicts."""
+def rounded(value: Any, name: str = "") -> Any:
+    """Floats to five significant digits, non-finite ones to strings, through nested lists and dicts.
+
+    What is called epsilon is rounded up, so that an upper bound stays one.
+    """
     if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
+        return {key: rounded(v, key) for key, v in value.items()}
     if isinstance(value, list):
-        return [rounded(v) for v in value]
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else str(value)
-    return value
+        return [rounded(v, name) for v in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return str(value)
+    rounding = ROUND_UP if name.startswith("epsilon") else ROUND_HALF_EVEN
+    return float(Context(prec=5, rounding=rounding).create_decimal(repr(value)))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -36,14 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)
-        if options.jobs < 1:
-            raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
-        threads = options.threads or (1 if options.jobs > 1 else None)
-        if threads is not None:
-            torch.set_num_threads(threads)  # for the estimates
+        _check_overrides(options.overrides)
+        workers = _workers() if options.jobs is None else options.jobs
+        if workers < 1:
+            raise ConfigError(f"Expected JOBS >= 1, got {workers}.")
+        threads = options.threads or 1
+        torch.set_num_threads(threads)  # for the estimates
         extra = (f"scale={options.scale}", *options.overrides)
         jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
         pending = _pending(jobs)
+        print(f"{len(pending)} runs left; timing a few steps of each kind ...", file=sys.stderr)
         estimates = {job.run_id: estimated_seconds(job.config) for job in pending}
     except (ConfigError, ValueError) as error:
         return _refuse(str(error))
@@ -51,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(sentence(error))
 
     if options.plan:
-        print(plan_text(jobs, estimates, options.jobs))
+        print(plan_text(jobs, estimates, workers))
         return 0
     started = time.monotonic()
     deadline = None if budget is None else started + budget
     try:
-        tally = run_jobs(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, Line())
+        tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
     except KeyboardInterrupt:
         print("\nStopped. Finished runs are recorded; the same command goes on from there.", file=sys.stderr)
         return 130
@@ -101,23 +104,37 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("paper", help="tempered-sigmoid, ...")
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one CPU thread each if more than one")
-    parser.add_argument("--threads", type=int, help="CPU threads of each run")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one on a GPU)")
+    parser.add_argument("--threads", type=int, help="CPU threads of each run (default: 1, which suits many runs best)")
     parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run: runtime.device=cuda")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda")
     return parser
 
 
 def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
     if names is None:
         return paper.items
-    wanted = [name.strip() for name in names.split(",")]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in {item.name for item in paper.items}]
     if unknown:
         known = ", ".join(item.name for item in paper.items)
         raise ConfigError(f"{paper.name} has no item {unknown[0]!r}: choose from {known}.")
     return tuple(item for item in paper.items if item.name in wanted)
+
+
+def _check_overrides(overrides: Sequence[str]) -> None:
+    """A table is made of its own settings: only where and how they run may be changed."""
+    for override in overrides:
+        if override.partition("=")[0].partition(".")[0] not in ("runtime", "tracking"):
+            raise ConfigError(
+                f"OVERRIDES may set runtime and tracking, not {override}: other settings are no part of the paper's "
+                f"tables; run them with python -m runner."
+            )
+
+
+def _workers() -> int:
+    return 1 if torch.cuda.is_available() else min(os.cpu_count() or 1, 8)
 
 
 def _pending(jobs: dict[str, list[Job]]) -> list[Job]:

@@ -143,16 +143,23 @@ def _work(job: Job, threads: int | None, connection: Connection) -> None:
     register()
     job.config.runtime.threads = job.config.runtime.threads or threads
 
+    def say(*message: str) -> None:
+        try:
+            connection.send(message)
+        except BrokenPipeError:  # the parent is gone: end as `_end_with_parent` does
+            os._exit(1)
+
     def on_epoch(row: dict[str, float], run: Run) -> None:
-        connection.send(("epoch", epoch_text(row, run.epochs)))
         last.update(text=epoch_text(row, run.epochs))
+        say("epoch", last["text"])
 
     last: dict[str, str] = {}
     try:
         outcome = live(job.config, on_epoch)
-        connection.send((outcome, last["text"]) if "text" in last else (outcome,))
     except Exception as error:
-        connection.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        say("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    else:
+        say(outcome, *last.values())
 
 
 def _end_with_parent() -> None:

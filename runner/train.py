@@ -17,7 +17,7 @@ from runner.config import Evaluation
 from runner.datasets import Split, hold_out
 from runner.diagnostics import Diagnostics
 from runner.evaluate import evaluate
-from runner.seeds import generator
+from runner.seeds import derived_seed, generator
 
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
 
@@ -47,8 +47,16 @@ def load(run: Run) -> tuple[Split, Split]:
 def train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
-    `on_epoch` sees each epoch's row of the history as soon as it is there.
+    `on_epoch` sees each epoch's row of the history as soon as it is there. Layers that draw from PyTorch's global
+    generator get a stream of the run's seed, and the generator is left as it was.
     """
+    cuda = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(derived_seed(run.config.seed, "layers"))
+        return _train(run, data, on_epoch)
+
+
+def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
     training, evaluation_split = data
     config, mechanism = run.config, run.mechanism
     objective = run.objective

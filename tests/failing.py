@@ -22,3 +22,15 @@ class Dies(nn.CrossEntropyLoss):
         if logits.device.type != "meta" and torch.is_tensor(logits):
             os._exit(7)
         return super().forward(logits, targets)
+
+
+class NeedsOneHot(nn.Module):
+    """A loss that looks at the values of its targets, which vmap cannot."""
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__()
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if logits.device.type == "meta" and len(targets) == 2:
+            return logits.sum(dim=1)
+        return logits[:, int(targets[0])]

@@ -27,6 +27,11 @@ BAD = {
     "epochs=0": "epochs=0",
     "seed=-1": "seed",
     "foo=1": "foo",
+    "+foo=1": "foo",
+    "optimizer.learning_rate=1": "there is no field 'learning_rate'",
+    "clipping._target_=runner.activations.TemperedSigmoid": "clipping",
+    "accountant._target_=runner.accounting.Ledger": "epsilon",
+    "loss._target_=tests.failing.NeedsOneHot": "one example",
     "epochs": "epochs",
     "delta=1": "delta",
     "batch_size=60001": "60000",
@@ -50,6 +55,9 @@ BAD = {
     "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "one loss per example",
     "activation=tempered_sigmoid activation.scale=-1": "activation.scale",
     "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
+    "activation._target_=torch.nn.InstanceNorm2d +activation.num_features=16 +activation.track_running_stats=true": (
+        "InstanceNorm2d"
+    ),
     "diagnostics=[weights]": "weights",
     "sampling=sequential": "sampling",
     "accountant=moments": "accountant/moments",

@@ -28,16 +28,16 @@ def _write_idx(path, array: torch.Tensor) -> None:
     path.write_bytes(header + array.numpy().tobytes())
 
 
-def _mnist_files(root, train: int, test: int) -> None:
+def _mnist_files(root, train: int, test: int, name: str = "KMNIST") -> None:
     for prefix, count in (("train", train), ("t10k", test)):
         pixels = torch.full((count, 28, 28), 51, dtype=torch.uint8)
-        _write_idx(root / f"MNIST/raw/{prefix}-images-idx3-ubyte", pixels)
-        _write_idx(root / f"MNIST/raw/{prefix}-labels-idx1-ubyte", torch.arange(count, dtype=torch.uint8) % 10)
+        _write_idx(root / f"{name}/raw/{prefix}-images-idx3-ubyte", pixels)
+        _write_idx(root / f"{name}/raw/{prefix}-labels-idx1-ubyte", torch.arange(count, dtype=torch.uint8) % 10)
 
 
 def test_reads_the_original_files(tmp_path) -> None:
     _mnist_files(tmp_path, 30, 20)
-    train, test = ImageDataset("MNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
+    train, test = ImageDataset("KMNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
     assert (len(train), len(test)) == (30, 20)
     torch.testing.assert_close(train.images[0], torch.full((1, 28, 28), 0.2))
     assert test.targets.tolist()[:3] == [0, 1, 2]
@@ -47,7 +47,14 @@ def test_sizes_other_than_configured_are_refused(tmp_path) -> None:
     """The sampling rate is B / N: a training set of another size would be charged wrongly."""
     _mnist_files(tmp_path, 30, 20)
     with pytest.raises(DataError, match="30 for training"):
-        ImageDataset(**MNIST).load(tmp_path)
+        ImageDataset(**(MNIST | {"name": "KMNIST"})).load(tmp_path)
+
+
+def test_other_images_under_a_known_name_are_refused(tmp_path) -> None:
+    """Another data set in MNIST's folder would be recorded, and judged, as MNIST."""
+    _mnist_files(tmp_path, 30, 20, "MNIST")
+    with pytest.raises(DataError, match="not the original"):
+        ImageDataset("MNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
 
 
 def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.identity import hashed_config, identify, recorded_config
-from runner.records import claim, dumps, read_record, record_path, results_folder, write_record
+from runner.records import claim, dumps, read_record, record_path, results_folder, rounded, write_record
 
 
 def test_golden_id(composed) -> None:
@@ -56,28 +56,49 @@ def test_smoke_results_are_kept_apart(composed, tmp_path: Path) -> None:
     assert results_folder(composed("scale=smoke")) == tmp_path / "results" / "smoke"
 
 
-def test_records_round_trip_with_five_digits(tmp_path: Path) -> None:
-    path = record_path(tmp_path, "abc")
+def record_of(config, **changes) -> dict:
+    run_id, setting_id = identify(config)
+    history = {"epoch": [1, 2], "epsilon": [1.5, 2.0], "test_accuracy": [90.0, 98.123456]}
+    final = {"epoch": 2, "epsilon": 2.0, "test_accuracy": 98.123456}
     record = {
-        "run_id": "abc",
-        "final": {"epsilon": math.inf, "loss": math.nan, "accuracy": 98.123456},
-        "history": {"a": [1, 2]},
+        "run_id": run_id,
+        "setting_id": setting_id,
+        "status": "finished",
+        "config": recorded_config(config),
+        "history": history,
+        "final": final,
+        "diagnostics": {},
+        "provenance": {},
     }
+    return record | changes
+
+
+def test_records_round_trip_with_five_digits(composed, tmp_path: Path) -> None:
+    record = record_of(composed("optimizer.lr=0.123456789"))
+    record["diagnostics"] = {"loss": math.nan, "bound": math.inf}
+    path = record_path(tmp_path, record["run_id"])
     assert write_record(path, record)
     read = read_record(path)
-    assert float(read["final"]["epsilon"]) == math.inf
-    assert math.isnan(float(read["final"]["loss"]))
-    assert read["final"]["accuracy"] == 98.123
-    assert read["history"] == {"a": [1, 2]}
+    assert read["final"]["test_accuracy"] == 98.123
+    assert read["config"]["optimizer"]["lr"] == 0.123456789, "the id is the hash of the config as it is"
+    assert math.isnan(float(read["diagnostics"]["loss"]))
+    assert float(read["diagnostics"]["bound"]) == math.inf
     assert json.loads(dumps(read)) == read
 
 
-def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
-    path = record_path(tmp_path, "abc")
-    assert write_record(path, {"run_id": "abc", "final": 1})
-    assert not write_record(path, {"run_id": "abc", "final": 2})
-    assert read_record(path)["final"] == 1
-    assert [p.name for p in path.parent.iterdir()] == ["abc.json"]
+def test_epsilons_are_rounded_up() -> None:
+    """An upper bound must stay one: 2.9300397 is no more 2.93."""
+    found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
+    assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
+
+
+def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:
+    record = record_of(composed())
+    path = record_path(tmp_path, record["run_id"])
+    assert write_record(path, record)
+    assert not write_record(path, record | {"status": "diverged"})
+    assert read_record(path)["status"] == "finished"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": "other"}', "{}"])
@@ -85,6 +106,34 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "abc.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"abc\.json is not a whole record"):
+        read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"status": "failed"}, "status"),
+        ({"setting_id": "0" * 12}, "ids"),
+        ({"config": {"dataset": "CIFAR10"}}, "ids"),
+        ({"history": {"epoch": [1], "epsilon": [1.0, 2.0], "test_accuracy": [98.123]}}, "equal lengths"),
+        ({"history": {"epoch": [], "epsilon": [], "test_accuracy": []}}, "no epoch"),
+        ({"final": {"epoch": 2, "epsilon": 2.0, "test_accuracy": 99.0}}, "final metrics"),
+    ],
+)
+def test_a_record_that_is_not_the_run_it_is_filed_under_is_refused(composed, tmp_path, changes, said) -> None:
+    record = record_of(composed(), **changes)
+    path = record_path(tmp_path, record["run_id"])
+    write_record(path, record)
+    with pytest.raises(ValueError, match=said):
+        read_record(path)
+
+
+def test_a_record_of_another_run_under_this_name_is_refused(composed, tmp_path: Path) -> None:
+    other = record_of(composed("seed=1"))
+    mine = identify(composed())[0]
+    path = record_path(tmp_path, mine)
+    write_record(path, other | {"run_id": mine})
+    with pytest.raises(ValueError, match="ids"):
         read_record(path)
 
 

@@ -13,7 +13,7 @@ from runner.accounting import Ledger, RdpClassic, sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.mechanism import Mechanism
-from runner.sampling import poisson_batches, shuffled_batches
+from runner.sampling import poisson_batches
 
 ONE = (NoiseGroup(("w",), 0.5),)
 THREE = (NoiseGroup(("a", "b"), 0.5), NoiseGroup(("c",), 2.0), NoiseGroup(("d",), 0.1))
@@ -72,9 +72,12 @@ def test_poisson_sampling_is_what_the_ledger_says() -> None:
     assert isinstance(event, PoissonSampledDpEvent)
     assert (event.sampling_probability, count) == (100 / 1000, 1)
     assert event.event == GaussianDpEvent(1.1)
-    steps = 4000
+    generator = torch.Generator().manual_seed(0)
+    drawn = [indices for _ in range(400) for indices in m.batches(generator)]
+    steps = len(drawn)
+    assert steps == 400 * m.steps_per_epoch == 4000
     joined = torch.zeros(steps, 1000)
-    for step, indices in enumerate(poisson_batches(1000, m.sampling_rate, steps, torch.Generator().manual_seed(0))):
+    for step, indices in enumerate(drawn):
         assert len(indices.unique()) == len(indices)
         joined[step, indices] = 1
     rate = event.sampling_probability
@@ -93,9 +96,15 @@ def test_empty_batches_are_steps() -> None:
 
 
 def test_shuffled_batches_are_disjoint_and_of_full_size() -> None:
-    batches = list(shuffled_batches(1003, 100, 10, torch.Generator().manual_seed(0)))
-    assert [len(batch) for batch in batches] == [100] * 10
-    assert len(torch.cat(batches).unique()) == 1000
+    """What the ledger's one charge an epoch rests on: no example is in two of an epoch's batches."""
+    m = Mechanism(Sampling.shuffled, examples=1003, batch_size=100, noise_multiplier=1.0, noise_groups=ONE)
+    generator = torch.Generator().manual_seed(0)
+    epochs = [list(m.batches(generator)) for _ in range(2)]
+    for batches in epochs:
+        assert [len(batch) for batch in batches] == [100] * 10
+        assert len(torch.cat(batches).unique()) == 1000
+    assert not torch.equal(torch.cat(epochs[0]), torch.cat(epochs[1])), "every epoch has an order of its own"
+    assert m.neighbouring_relation == "zero-out"
 
 
 def test_shuffled_batches_are_charged_without_amplification() -> None:

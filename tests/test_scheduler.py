@@ -163,8 +163,9 @@ def test_budgets_that_are_no_times(text: str) -> None:
         ([], "paper"),
         (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
         (["tempered-sigmoid", "--scale", "large"], "large"),
-        (["tempered-sigmoid", "--items", "fig-4", "optimizer.rl=1"], "rl"),
-        (["tempered-sigmoid", "--items", "fig-4", "epochs=0"], "epochs=0"),
+        (["tempered-sigmoid", "--items", "fig-4", "optimizer.lr=1"], "optimizer.lr=1"),
+        (["tempered-sigmoid", "--items", "fig-4", "runtime.threads=0"], "runtime.threads=0"),
+        (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
     ],
 )
 def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, capsys) -> None:

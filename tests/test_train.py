@@ -6,12 +6,16 @@ import math
 
 import pytest
 import torch
+from dp_accounting import GaussianDpEvent
 
 from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.datasets import Split
+from runner.evaluate import evaluate
+from runner.life import final_metrics
+from runner.mechanism import Mechanism
 from runner.seeds import generator
-from runner.train import load, train
+from runner.train import Trained, load, train
 
 NOISE, NORM = 1.3, 0.2
 
@@ -155,3 +159,99 @@ def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
     assert (len(training), len(held_out)) == (1438 - 119, 119)
     assert torch.equal(torch.cat([training.images, held_out.images]), everything.images)
     assert run.mechanism.examples == len(training)
+
+
+def _releases(smoke, *overrides: str):
+    """Train for two epochs; the noise of every step, the drawn batches, and the generators that drew them."""
+    run = prepare(smoke("epochs=2", "noise_multiplier=0.8", "batch_size=600", "scale.batch_size=600", *overrides))
+    noises, batches, generators = [], [], {}
+    release, draw = Mechanism.release, Mechanism.batches
+
+    def watched_release(self, sums, noise):
+        noisy = release(self, sums, noise)
+        noises.append(torch.cat([(noisy[name] * self.batch_size - sums[name]).flatten() for name in sums]))
+        generators["noise"] = noise.initial_seed()
+        return noisy
+
+    def watched_batches(self, sampling):
+        generators["sampling"] = sampling.initial_seed()
+        for indices in draw(self, sampling):
+            batches.append(indices)
+            yield indices
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Mechanism, "release", watched_release)
+        patch.setattr(Mechanism, "batches", watched_batches)
+        trained = train(run, load(run), lambda row: None)
+    return run, trained, noises, batches, generators
+
+
+def test_every_step_and_seed_has_noise_and_a_batch_of_its_own(smoke) -> None:
+    """Noise that repeats cancels in a difference of two weights, and the guarantee with it."""
+    _, _, noises, batches, generators = _releases(smoke)
+    _, _, other_noises, other_batches, other_generators = _releases(smoke, "seed=1")
+    assert len(noises) == len(batches) == 4
+    every = torch.stack([*noises, *other_noises])
+    correlations = torch.corrcoef(every) - torch.eye(8)
+    assert correlations.abs().max() < 5 / math.sqrt(every.shape[1])
+    sets = [tuple(b.tolist()) for b in (*batches, *other_batches)]
+    assert len(set(sets)) == 8
+    seeds = [*generators.values(), *other_generators.values()]
+    assert len(set(seeds)) == 4, "streams and seeds share no generator"
+
+
+def test_shuffled_private_training_charges_each_epoch_without_amplification(smoke) -> None:
+    run, trained, _, batches, _ = _releases(smoke, "sampling=shuffled")
+    for epoch in (1, 2):
+        claimed = trained.history["epsilon"][epoch - 1]
+        assert claimed == pytest.approx(run.accountant.epsilon(run.mechanism.claimed_releases(epoch), 1e-5))
+        unamplified = ((GaussianDpEvent(0.8), epoch),)
+        assert trained.history["epsilon_sound"][epoch - 1] == pytest.approx(sound_epsilon(unamplified, 1e-5))
+    assert len(torch.cat(batches[:2]).unique()) == 1200
+    assert final_metrics(run, trained)["neighbouring_relation"] == "zero-out"
+
+
+def test_evaluates_on_the_evaluation_split_only(smoke) -> None:
+    run = prepare(smoke("epochs=1"))
+    training, test = load(run)
+    assert len(test) == run.dataset.test_examples
+    wrong = Split(test.images, (test.targets + 1) % 10)  # the same images: only their labels tell the splits apart
+    right_history = train(run, (training, test), lambda row: None).history
+    wrong_history = train(run, (training, wrong), lambda row: None).history
+    assert right_history["train_loss"] == wrong_history["train_loss"]
+    assert right_history["test_accuracy"][0] + wrong_history["test_accuracy"][0] < 100
+    assert right_history["test_loss"] != wrong_history["test_loss"]
+
+
+def test_layers_that_draw_are_seeded_and_evaluated_without_drawing(smoke) -> None:
+    def history() -> dict:
+        run = prepare(smoke("epochs=1", "activation._target_=torch.nn.RReLU", "clipping=none", "noise_multiplier=0"))
+        data = load(run)
+        objective = run.objective
+        assert evaluate(objective, data[1], 10) == evaluate(objective, data[1], 10)
+        return train(run, data, lambda row: None).history
+
+    first = history()
+    torch.rand(5)
+    assert history() == first
+
+
+def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
+    run = prepare(smoke())
+    trained = Trained()
+    for name in trained.history:
+        trained.history[name] = [1.0, 2.0, 3.0]
+    trained.history["test_accuracy"] = [70.0, 90.0, 80.0]
+    final = final_metrics(run, trained)
+    assert (final["test_accuracy"], final["epoch"]) == (80.0, 3.0)
+    assert (final["best_test_accuracy"], final["best_epoch"]) == (90.0, 2.0)
+
+
+@pytest.mark.parametrize("clipping", ["none", "flat"])
+def test_gradient_norms_with_opacus(smoke, clipping: str) -> None:
+    asked = ("diagnostics=[gradient_norms]", f"clipping={clipping}", "noise_multiplier=0", "epochs=1")
+    found = {}
+    for name in ("vmap", "opacus"):
+        run = prepare(smoke(*asked, f"runtime.engine={name}"))
+        found[name] = train(run, load(run), lambda row: None).diagnostics["gradient_norms"]
+    assert found["opacus"]["mean"] == pytest.approx(found["vmap"]["mean"], rel=1e-3)

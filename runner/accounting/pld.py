@@ -25,7 +25,7 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
 
     - finer (over powers of 2) than `interval` where the loss of one release is below ten times that, to 1e-5;
     - coarser (times powers of 2) where one release would need more than 100,000 points or the composition
-      more than 3 million, which keeps memory under 1 GB and time under 10 s;
+      more than 3 million, which keeps memory near 1 GB (and time to seconds up to millions of releases);
     - past an interval of 1 (epsilon in the hundreds of thousands), or for delta < 1e-10 where floating point
       would not carry it, `counting_epsilon` alone.
 

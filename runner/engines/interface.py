@@ -58,10 +58,20 @@ class Engine(Protocol):
     ) -> GradientSum:
         """sum_i factor_ig * grad_g loss_i for each group g of parameter names, over a batch of at least one example.
 
-        `factors` sees the exact L2 norms [batch, groups] of the per-example gradients. An example whose gradient is
-        not finite contributes zero: a NaN in the sum would reveal it, whatever the noise.
+        `factors` sees the L2 norms [batch, groups] of the per-example gradients, exact up to float rounding. An example
+        whose gradient is not finite contributes zero: a NaN in the sum would reveal it, whatever the noise.
         """
         ...
+
+
+def _norms(gradient: Tensor) -> Tensor:
+    """L2 norms [batch] of [batch, *shape], row by row and then over the rows.
+
+    One long float32 sum can lose its small terms (a part in 4,000 of a norm over 300,000 entries); sums of a row each
+    keep the relative error below 1e-5.
+    """
+    rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else gradient.flatten(1)
+    return torch.linalg.vector_norm(rows, dim=1)
 
 
 def weigh_and_sum(
@@ -71,9 +81,7 @@ def weigh_and_sum(
 
     Cost: one pass over the gradients for the norms and one matrix-vector product a parameter for the sum.
     """
-    squares = {
-        name: torch.linalg.vector_norm(gradient.flatten(1), dim=1).square() for name, gradient in per_example.items()
-    }
+    squares = {name: _norms(gradient).square() for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()
     broken = ~torch.isfinite(norms).all(dim=1)
     if broken.any():

@@ -22,13 +22,16 @@ class OpacusEngine:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._hooked = GradSampleModule(objective, loss_reduction="sum")
+        self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
+        self._hooked.enable_hooks()
         losses = self._hooked(inputs, targets)
         losses.sum().backward()
+        self._hooked.disable_hooks()
         per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
         for p in self.objective.parameters():
             cast(Any, p).grad_sample, p.grad = None, None

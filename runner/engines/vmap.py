@@ -27,6 +27,9 @@ class VmapEngine:
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
+        return weigh_and_sum(*self.gradients(inputs, targets), groups, factors)
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Every example's gradient, by parameter name [batch, *shape], and loss [batch]."""
         parameters = {name: p.detach() for name, p in self.objective.named_parameters()}
-        per_example, losses = self._gradients(parameters, inputs, targets)
-        return weigh_and_sum(per_example, losses, groups, factors)
+        return self._gradients(parameters, inputs, targets)

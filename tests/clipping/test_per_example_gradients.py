@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from runner.architectures import all_convolutional, small_cnn, vgg_cnn
 from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
+from runner.clipping.per_example import clip_factors
 from runner.engines import ENGINES, Objective
+from runner.engines.interface import weigh_and_sum
 
 STRATEGIES = [Flat(0.7), PerLayer(0.9), Automatic(0.5)]
 NETWORKS = {
@@ -161,3 +163,14 @@ def test_whole_contribution_of_per_layer_clipping_keeps_the_norm() -> None:
 def test_bounds_must_be_positive_and_finite(strategy, norm: float) -> None:
     with pytest.raises(ValueError, match=r"clipping\.norm"):
         strategy(norm)
+
+
+def test_norms_of_many_small_entries_are_not_lost() -> None:
+    """One large entry beside 294,911 small ones: summed in one float32 sum, a part in 4,000 of the norm is lost."""
+    gradient = torch.full((1, 256, 128, 3, 3), 2.3e-4)
+    gradient[0, 0, 0, 0, 0] = 1.0
+    exact = gradient.double().norm().item()
+    found = weigh_and_sum({"w": gradient}, torch.zeros(1), [["w"]], lambda norms: clip_factors(norms, 0.5))
+    assert found.norms is not None
+    assert found.norms.item() == pytest.approx(exact, rel=1e-5)
+    assert found.gradients["w"].double().norm().item() <= 0.5 * (1 + 1e-5)
