@@ -133,8 +133,8 @@ def _check_fields(config: DictConfig) -> None:
     }
     for name, (range_, holds) in ranges.items():
         if not holds:
-            value = OmegaConf.select(config, name)
-            raise ConfigError(f"{name}={value!r} is out of range: it has to be {range_}.")
+            value: Any = OmegaConf.select(config, name)
+            raise ConfigError(f"{name}={value} is out of range: it has to be {range_}.")
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
