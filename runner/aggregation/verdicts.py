@@ -12,8 +12,8 @@ from runner.aggregation.measures import Measured
 from runner.aggregation.summary import Summary, summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
-NOT_JUDGED = "not judged"
-VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN, NOT_JUDGED)
+ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "order holds", "order fails", "not judged"
+VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
 HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
 
 
@@ -53,13 +53,14 @@ def _difference(claim: Claim, measured: Measured) -> float | None:
 
 
 def _verdict(claim: Claim, measured: Measured) -> str:
+    """Where only the order of two experiments is checked, the value may be far off: a verdict of its own."""
     assert measured.value is not None
     if claim.direction in ("above_other", "below_other"):
         if measured.reference is None:
             return NOT_RUN
         above = measured.value > measured.reference
         below = measured.value < measured.reference
-        return REPRODUCED if (above if claim.direction == "above_other" else below) else NOT_REPRODUCED
+        return ORDER_HOLDS if (above if claim.direction == "above_other" else below) else ORDER_FAILS
     difference = _difference(claim, measured)
     if difference is None or math.isnan(difference):
         return NOT_REPRODUCED

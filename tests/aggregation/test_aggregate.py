@@ -226,9 +226,9 @@ def test_spread_over_the_classes_is_judged_by_its_order(tmp_path, fabricate, job
         fabricate(jobs("fig_3", experiment)[0], [97.0], diagnostics={"per_class_accuracy": classes})
     aggregate(PAPER, items=["text-std"], results_root=tmp_path)
     relu = claim(tmp_path, "text-std", "DP-SGD ReLU", "unspecified")
-    assert (relu["measured"], relu["verdict"], relu["difference"]) == ("2", "reproduced", "")
+    assert (relu["measured"], relu["verdict"], relu["difference"]) == ("2", "order holds", "")
     tanh = claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")
-    assert (tanh["measured"], tanh["verdict"]) == ("1", "reproduced")
+    assert (tanh["measured"], tanh["verdict"]) == ("1", "order holds")
 
 
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):

@@ -47,7 +47,7 @@ def test_verdict(direction, claimed, value, verdict):
     assert judged.verdict == verdict
 
 
-@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "reproduced"), ("below_other", "not reproduced")])
+@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "order holds"), ("below_other", "order fails")])
 def test_an_order_has_no_difference(direction, verdict):
     judged = judge(claim(direction=direction, claimed_value="0.27"), Measured(value=0.5, reference=0.4), "paper")
     assert (judged.verdict, judged.difference) == (verdict, None)
