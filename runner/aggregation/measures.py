@@ -20,7 +20,7 @@ class Measured:
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
-    reference: the other experiment's value, for claims about an order.
+    reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
     """
 
     value: float | None = None
@@ -34,6 +34,12 @@ class Measured:
     reference: float | None = None
     computed: bool = False
     explanation: str = ""
+    reference_partial: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is a value and planned runs are missing from it, or from what it is compared with."""
+        return self.value is not None and (self.n < self.planned or self.reference_partial)
 
 
 Measure: TypeAlias = Callable[[Claim, Evidence], Measured]

@@ -14,6 +14,7 @@ from runner.aggregation.summary import Summary, summarise
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
 ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "order holds", "order fails", "not judged"
 VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
+PARTIAL = " (partial)"  # ends a verdict that was reached before all of the planned runs were recorded
 HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
 
 
@@ -42,7 +43,10 @@ def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     if scale != PAPER_SCALE and not measured.computed:
         return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
     difference = None if claim.target else _difference(claim, measured)
-    return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
+    verdict = _verdict(claim, measured)
+    if verdict != NOT_RUN and measured.partial:
+        verdict += PARTIAL
+    return Judged(claim, measured, difference, verdict, privacy(claim, measured))
 
 
 def _difference(claim: Claim, measured: Measured) -> float | None:

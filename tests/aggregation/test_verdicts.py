@@ -54,6 +54,33 @@ def test_an_order_has_no_difference(direction, verdict):
 
 
 @pytest.mark.parametrize(
+    ("n", "planned", "reference_partial", "verdict"),
+    [
+        (1, 10, False, "reproduced (partial)"),
+        (9, 10, False, "reproduced (partial)"),
+        (10, 10, False, "reproduced"),
+        (10, 10, True, "reproduced (partial)"),
+    ],
+)
+def test_a_verdict_on_some_of_the_runs_is_partial(n, planned, reference_partial, verdict):
+    one = Measured(value=98.0, n=n, planned=planned, reference_partial=reference_partial)
+    assert judge(claim(claimed_value="98.1"), one, "paper").verdict == verdict
+
+
+def test_every_verdict_can_be_partial_but_not_run():
+    values = {"better": 99.0, "reproduced": 98.0, "not reproduced": 90.0}
+    for verdict, value in values.items():
+        judged = judge(claim(claimed_value="98.1"), Measured(value=value, n=1, planned=2), "paper")
+        assert judged.verdict == f"{verdict} (partial)"
+    order = claim(claimed_value="0.27", direction="above_other")
+    for reference, verdict in ((0.1, "order holds (partial)"), (0.9, "order fails (partial)"), (None, "not run")):
+        assert judge(order, Measured(value=0.5, n=1, planned=2, reference=reference), "paper").verdict == verdict
+    assert judge(order, Measured(n=1, planned=2), "paper").verdict == "not run"
+    assert judge(order, Measured(value=0.5, n=1, planned=2, reference=0.1), "smoke").verdict == "not judged"
+    assert judge(claim(claimed_value="1"), Measured(value=1.0, computed=True), "paper").verdict == "reproduced"
+
+
+@pytest.mark.parametrize(
     ("claimed", "sound", "privacy"),
     [
         ("2.93", 2.93, "holds"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf
@@ -143,7 +144,8 @@ def class_accuracy_std(claim: Claim, evidence: Evidence) -> Measured:
     reference = statistics.fmean(others)
     name = claim.experiments[1].rpartition("/")[2]
     explanation = f"in percentage points; {name} has {reference:.3g} (n = {len(others)}); the verdict is on the order"
-    return measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
+    compared = measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
+    return replace(compared, reference_partial=len(others) < len(other))
 
 
 def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
