@@ -28,6 +28,11 @@ class PlannedRun:
     def diverged(self) -> bool:
         return self.record is not None and self.record["status"] == "diverged"
 
+    @property
+    def delta(self) -> float:
+        """The delta that the run's epsilons are at."""
+        return float(self.job.config.delta)
+
     def final(self, name: str) -> float:
         """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
         return float(self._recorded["final"][name])

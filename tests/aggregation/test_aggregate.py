@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.aggregate import aggregate, headline, main
 from runner.aggregation.claims import claims_path, read_claims
+from runner.aggregation.evidence import Evidence, collect
+from runner.aggregation.measures import accuracy_within_epsilon
+from runner.aggregation.measures import test_accuracy as test_accuracy_of
+from runner.aggregation.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers import load
 
@@ -80,6 +86,26 @@ def test_epsilon_that_does_not_hold(tmp_path, fabricate, jobs):
     tanh = claim(tmp_path, "fig-3", "DP-SGD tanh (same settings as ReLU)")
     assert (tanh["epsilon_sound"], tanh["claimed_epsilon"]) == ("2.931", "does not hold")
     assert claim(tmp_path, "fig-3", "DP-SGD ReLU")["claimed_epsilon"] == "does not hold"
+
+
+def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    for name in ("runs.csv", "settings.csv"):
+        assert {row["delta"] for row in rows(tmp_path / PAPER / "fig-3" / name)} == {"1e-05"}
+    (run,) = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path).recorded(
+        "tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh"
+    )
+    config = copy.deepcopy(run.job.config)
+    config.delta = 1e-4
+    lax = replace(run, job=replace(run.job, config=config))
+    one = next(c for c in read_claims(claims_path(PAPER)) if (c.item, c.experiment) == ("fig-3", run.job.experiment))
+    for measure in (test_accuracy_of, accuracy_within_epsilon):
+        for found, privacy in ((run, "holds"), (lax, "does not hold")):
+            evidence = Evidence("paper", {one.sweep: [found]})
+            assert judge(one, measure(one, evidence), "paper").privacy == privacy
+        two = Evidence("paper", {one.sweep: [lax, run]})
+        assert measure(one, two).delta == 1e-4  # the largest
 
 
 def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):

@@ -160,6 +160,7 @@ def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
         value=epsilon[256],
         epsilon=epsilon[256],
         epsilon_sound=sound[256],
+        delta=DELTA,
         computed=True,
         explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of "
         f"256 and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
