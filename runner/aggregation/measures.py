@@ -105,7 +105,7 @@ def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
-    """Accuracy in percent at the last epoch whose epsilon, as the paper counts, is below the claimed one.
+    """Accuracy in percent at the last epoch whose epsilon, by the accountant configured, is below the claimed one.
 
     Mean over the runs. A run set up for a larger budget may do worse there than one set up for this budget.
     """
