@@ -340,6 +340,19 @@ def test_spread_over_the_classes_is_judged_by_its_order(tmp_path, fabricate, job
     assert (tanh["measured"], tanh["verdict"]) == ("1", "order holds (partial)")
 
 
+def test_an_order_is_partial_until_both_experiments_are_whole(tmp_path, fabricate, jobs):
+    for job in jobs("fig_3", "mnist_tanh"):
+        fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[96.0, 98.0] * 5]})
+    relu = jobs("fig_3", "mnist_relu")
+    verdicts = []
+    for due in (relu[:1], relu[1:]):
+        for job in due:
+            fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[95.0, 99.0] * 5]})
+        aggregate(PAPER, items=["text-std"], results_root=tmp_path)
+        verdicts.append(claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")["verdict"])
+    assert verdicts == ["order holds (partial)", "order holds"]
+
+
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):
     triples = jobs("fig_2", "mnist_triple")
     for place, job in enumerate(triples[:29]):
