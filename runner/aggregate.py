@@ -29,11 +29,11 @@ _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 def aggregate(
     paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
 ) -> list[Path]:
-    """Aggregate what is recorded of a paper (of some of its items) and rewrite the report; returns the files
-    written.
+    """Aggregate what is recorded of a paper; returns the files written.
 
-    Unchanged records give byte-identical files. An item without a record gets no figure, and an old one is
-    removed.
+    All items (None): also the report on all claims, and the table of the README where it is the repository's own
+    results. Some items: only their folders, as the report would show the others as they were. Unchanged records
+    give byte-identical files. An item without a record gets no figure, and an old one is removed.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
@@ -48,9 +48,10 @@ def aggregate(
     for item in chosen:
         judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
-    written.append(report.write_report(folder, scale))
-    if folder == REPOSITORY / "results":
-        write_readme(folder)
+    if items is None:
+        written.append(report.write_report(folder, scale))
+        if folder == REPOSITORY / "results":
+            written.append(write_readme(folder))
     return written
 
 
@@ -63,6 +64,12 @@ def headline(
         ValueError: an unknown paper, scale or item.
     """
     return report.headline(paper, scale, folder_of(scale, results_root), items)
+
+
+def shown(path: Path) -> str:
+    """A path for people: relative to the current directory where it is inside it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _checked_claims(paper: Paper) -> list[Claim]:
@@ -122,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("paper", help="tempered_sigmoid")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
-    parser.add_argument("--items", help="only these, separated by commas: fig-3,table-3")
+    parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
     chosen = parser.parse_args(arguments)
     items = chosen.items.split(",") if chosen.items else None
     try:
@@ -131,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"aggregate: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print("\n".join(str(path) for path in written))
+    print("\n".join(shown(path) for path in written))
     return 0
 
 

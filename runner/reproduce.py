@@ -170,13 +170,15 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str
 
 
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
-    from runner.aggregate import aggregate, headline
+    """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
+    from runner.aggregate import aggregate, headline, shown
 
     names = [item.name for item in items]
-    paths = aggregate(paper.name, scale, names, results_root)
+    paths = aggregate(paper.name, scale, results_root=results_root)
     print(headline(paper.name, scale, names[:1], results_root))
     for path in paths:
-        print(path)
+        if path.parent.name in names:
+            print(shown(path))
     for job, why in tally.failed:
         path = failure_path(results_folder(job.config), job.run_id)
         print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)

@@ -66,6 +66,11 @@ class Claim:
         text = self.claimed_value if self.quantity == "epsilon" else self.privacy_epsilon
         return (float(text.lstrip("<")), text.startswith("<")) if text else None
 
+    @property
+    def delta(self) -> float | None:
+        """The claimed delta; None where none above 0 is claimed."""
+        return float(self.privacy_delta or 0) or None
+
 
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
 
@@ -85,7 +90,7 @@ def read_claims(path: Path) -> list[Claim]:
     for line, row in enumerate(read_csv(path), start=2):
         try:
             claim = Claim(**row)
-            numbers = (claim.aim, float(claim.tolerance or 0), *(claim.epsilon or ())[:1])
+            numbers = (claim.aim, float(claim.tolerance or 0), claim.delta, *(claim.epsilon or ())[:1])
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}, line {line}: {error}.") from error
         if any(n is not None and math.isnan(n) for n in numbers) or claim.direction not in DIRECTIONS:

@@ -28,6 +28,11 @@ class PlannedRun:
     def diverged(self) -> bool:
         return self.record is not None and self.record["status"] == "diverged"
 
+    @property
+    def delta(self) -> float:
+        """The delta that the run's epsilons are at."""
+        return float(self.job.config.delta)
+
     def final(self, name: str) -> float:
         """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
         return float(self._recorded["final"][name])
@@ -94,7 +99,7 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
         ValueError: no such scale, or a record is damaged; the message names the file.
     """
     folder = folder_of(scale, results_root)
-    extra = () if scale == PAPER_SCALE else (f"scale={scale}",)
+    extra = (f"scale={scale}",)  # as the driver of a reproduction lists them: composed once, then cached
     return Evidence(
         scale,
         {s: [PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)] for s in dict.fromkeys(sweeps)},

@@ -18,9 +18,10 @@ class Measured:
     value: the number compared with the claim; None where it could not be measured.
     values: the runs' own numbers that it summarises, empty where it does not summarise runs.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
-    epsilon, epsilon_sound: at the point that was measured, the largest over the runs.
+    epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
+        largest too.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
-    reference: the other experiment's value, for claims about an order.
+    reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
     """
 
     value: float | None = None
@@ -34,6 +35,13 @@ class Measured:
     reference: float | None = None
     computed: bool = False
     explanation: str = ""
+    reference_partial: bool = False
+    delta: float | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is a value and planned runs are missing from it, or from what it is compared with."""
+        return self.value is not None and (self.n < self.planned or self.reference_partial)
 
 
 Measure: TypeAlias = Callable[[Claim, Evidence], Measured]
@@ -63,7 +71,19 @@ def measured(
     n, diverged = _counts(planned)
     recorded = [run for run in (planned if charged is None else charged) if run.record is not None]
     epsilon, sound = (max(run.final(name) for run in recorded) for name in ("epsilon", "epsilon_sound"))
-    return Measured(value, values, n, len(planned), diverged, epsilon, sound, best, reference, explanation=explanation)
+    return Measured(
+        value=value,
+        values=values,
+        n=n,
+        planned=len(planned),
+        diverged=diverged,
+        epsilon=epsilon,
+        epsilon_sound=sound,
+        delta=max(run.delta for run in recorded),
+        best=best,
+        reference=reference,
+        explanation=explanation,
+    )
 
 
 def _counts(planned: Sequence[PlannedRun]) -> tuple[int, int]:
@@ -85,7 +105,7 @@ def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
-    """Accuracy in percent at the last epoch whose epsilon, as the paper counts, is below the claimed one.
+    """Accuracy in percent at the last epoch whose epsilon, by the accountant configured, is below the claimed one.
 
     Mean over the runs. A run set up for a larger budget may do worse there than one set up for this budget.
     """
@@ -107,5 +127,6 @@ def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
         n=len(reached),
         epsilon=max(run.history("epsilon")[epoch] for run, epoch in reached),
         epsilon_sound=max(run.history("epsilon_sound")[epoch] for run, epoch in reached),
+        delta=max(run.delta for run, _ in reached),
         explanation=f"after epoch {epochs}, the last below {bound:g}; the whole run ends at {whole:.3g}",
     )

@@ -91,8 +91,13 @@ def runs_text(planned: Sequence[PlannedRun]) -> str:
     return f"n = {len(recorded)}{of}" + (f", {diverged} diverged" if diverged else "")
 
 
+def mark_not_run(axes: Axes) -> None:
+    """Say so in the middle of a panel that has no run."""
+    axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+
+
 def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Figure:
-    """Mean and range of test accuracy by epoch against epsilon: as the paper counts above, sound below.
+    """Mean and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
 
     The mean is over the runs that reached the epoch; a cross marks where a run diverged. Dashed: claimed,
     at the paper's scale only: runs of another are on other data.
@@ -144,7 +149,9 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
     else:
         axes.set(xticks=[], yticks=[])
-    axes.set_xlabel("ε as the paper counts" if name == "epsilon" else "sound ε of the same runs")
+    if not any(evidence.recorded(curve.sweep, curve.experiment) for curve in panel.curves):
+        mark_not_run(axes)
+    axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
 
 
 def band(runs: Sequence[PlannedRun], x: str, y: str) -> tuple[list[float], list[float], list[float], list[float]]:

@@ -42,6 +42,7 @@ def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[
     columns += [
         "epsilon",
         "epsilon_sound",
+        "delta",
         "accuracy_last",
         "accuracy_best",
         "best_epoch",
@@ -112,7 +113,7 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         "n_diverged",
     ]
     columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
-    return [*columns, "epsilon", "epsilon_sound", "scale"], rows
+    return [*columns, "epsilon", "epsilon_sound", "delta", "scale"], rows
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -123,5 +124,6 @@ def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "experiment": run.job.experiment,
         **{name: OmegaConf.select(config, name) for name in names},
         "evaluation": config.evaluation.value,
+        "delta": run.delta,
         "scale": config.scale.name,
     }

@@ -12,8 +12,9 @@ from runner.aggregation.measures import Measured
 from runner.aggregation.summary import Summary, summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
-NOT_JUDGED = "not judged"
-VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN, NOT_JUDGED)
+ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "order holds", "order fails", "not judged"
+VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
+PARTIAL = " (partial)"  # ends a verdict that was reached before all of the planned runs were recorded
 HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
 
 
@@ -42,7 +43,10 @@ def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     if scale != PAPER_SCALE and not measured.computed:
         return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
     difference = None if claim.target else _difference(claim, measured)
-    return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
+    verdict = _verdict(claim, measured)
+    if verdict != NOT_RUN and measured.partial:
+        verdict += PARTIAL
+    return Judged(claim, measured, difference, verdict, privacy(claim, measured))
 
 
 def _difference(claim: Claim, measured: Measured) -> float | None:
@@ -53,13 +57,14 @@ def _difference(claim: Claim, measured: Measured) -> float | None:
 
 
 def _verdict(claim: Claim, measured: Measured) -> str:
+    """Where only the order of two experiments is checked, the value may be far off: a verdict of its own."""
     assert measured.value is not None
     if claim.direction in ("above_other", "below_other"):
         if measured.reference is None:
             return NOT_RUN
         above = measured.value > measured.reference
         below = measured.value < measured.reference
-        return REPRODUCED if (above if claim.direction == "above_other" else below) else NOT_REPRODUCED
+        return ORDER_HOLDS if (above if claim.direction == "above_other" else below) else ORDER_FAILS
     difference = _difference(claim, measured)
     if difference is None or math.isnan(difference):
         return NOT_REPRODUCED
@@ -72,7 +77,7 @@ def _verdict(claim: Claim, measured: Measured) -> str:
 
 
 def privacy(claim: Claim, measured: Measured) -> str:
-    """Whether the epsilon that a claim names covers the sound epsilon of what was run."""
+    """Whether the epsilon and delta that a claim names cover the sound epsilon of what was run, and its delta."""
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
@@ -81,7 +86,12 @@ def privacy(claim: Claim, measured: Measured) -> str:
     if math.isinf(bound):
         return NOT_PRIVATE
     holds = measured.epsilon_sound < bound if strict else measured.epsilon_sound <= bound
-    return HOLDS if holds else DOES_NOT_HOLD
+    return HOLDS if holds and not delta_exceeded(claim, measured) else DOES_NOT_HOLD
+
+
+def delta_exceeded(claim: Claim, measured: Measured) -> bool:
+    """Whether what was run is at another, larger delta than the claim's, or at none that is known."""
+    return claim.delta is not None and (measured.delta is None or measured.delta > claim.delta)
 
 
 JUDGED_COLUMNS = (
@@ -99,7 +109,7 @@ JUDGED_COLUMNS = (
         "computed",
         "best_epoch_mean",
     ),
-    *("difference", "verdict", "epsilon", "epsilon_sound", "claimed_epsilon", "explanation", "scale"),
+    *("difference", "verdict", "epsilon", "epsilon_sound", "delta", "claimed_epsilon", "explanation", "scale"),
 )
 
 
@@ -119,6 +129,7 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
         "verdict": judged.verdict,
         "epsilon": measured.epsilon,
         "epsilon_sound": measured.epsilon_sound,
+        "delta": measured.delta,
         "claimed_epsilon": judged.privacy,
         "explanation": explanation(judged),
         "scale": scale,
@@ -126,11 +137,16 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
 
 
 def explanation(judged: Judged) -> str:
-    """For the reader: incomplete or diverged runs, then how it was measured, then the claim's own note."""
-    measured = judged.measured
+    """For the reader: incomplete or diverged runs, a delta above the claimed one, then how it was measured, then
+    the claim's own note.
+    """
+    claim, measured = judged.claim, judged.measured
     parts = []
     if 0 < measured.n < measured.planned:
         parts.append(f"partial: {measured.n} of {measured.planned} runs")
     if measured.diverged:
         parts.append(f"{measured.diverged} diverged, counted as they ended")
-    return "; ".join(part for part in (*parts, measured.explanation, judged.claim.note) if part)
+    if judged.privacy == DOES_NOT_HOLD and delta_exceeded(claim, measured):
+        run = "unknown" if measured.delta is None else f"{measured.delta:g}"
+        parts.append(f"the δ of the runs, {run}, is above the claimed δ, {claim.delta:g}")
+    return "; ".join(part for part in (*parts, measured.explanation, claim.note) if part)

@@ -70,8 +70,7 @@ def jobs() -> Callable[..., list[Job]]:
     """`jobs("fig_3", "mnist_tanh")`: the planned jobs of one experiment, in order."""
 
     def of(sweep: str, experiment: str, scale: str = "paper") -> list[Job]:
-        extra = () if scale == "paper" else (f"scale={scale}",)
-        listed = sweep_jobs(f"tempered_sigmoid/{sweep}", extra)
+        listed = sweep_jobs(f"tempered_sigmoid/{sweep}", (f"scale={scale}",))
         return [job for job in listed if job.experiment == f"tempered_sigmoid/{experiment}"]
 
     return of

@@ -10,7 +10,7 @@ import pytest
 from runner.aggregation.claims import Claim, read_claims
 from runner.aggregation.measures import Measured
 from runner.aggregation.summary import summarise
-from runner.aggregation.verdicts import judge
+from runner.aggregation.verdicts import explanation, judge
 
 
 def claim(**columns: str) -> Claim:
@@ -47,10 +47,37 @@ def test_verdict(direction, claimed, value, verdict):
     assert judged.verdict == verdict
 
 
-@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "reproduced"), ("below_other", "not reproduced")])
+@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "order holds"), ("below_other", "order fails")])
 def test_an_order_has_no_difference(direction, verdict):
     judged = judge(claim(direction=direction, claimed_value="0.27"), Measured(value=0.5, reference=0.4), "paper")
     assert (judged.verdict, judged.difference) == (verdict, None)
+
+
+@pytest.mark.parametrize(
+    ("n", "planned", "reference_partial", "verdict"),
+    [
+        (1, 10, False, "reproduced (partial)"),
+        (9, 10, False, "reproduced (partial)"),
+        (10, 10, False, "reproduced"),
+        (10, 10, True, "reproduced (partial)"),
+    ],
+)
+def test_a_verdict_on_some_of_the_runs_is_partial(n, planned, reference_partial, verdict):
+    one = Measured(value=98.0, n=n, planned=planned, reference_partial=reference_partial)
+    assert judge(claim(claimed_value="98.1"), one, "paper").verdict == verdict
+
+
+def test_every_verdict_can_be_partial_but_not_run():
+    values = {"better": 99.0, "reproduced": 98.0, "not reproduced": 90.0}
+    for verdict, value in values.items():
+        judged = judge(claim(claimed_value="98.1"), Measured(value=value, n=1, planned=2), "paper")
+        assert judged.verdict == f"{verdict} (partial)"
+    order = claim(claimed_value="0.27", direction="above_other")
+    for reference, verdict in ((0.1, "order holds (partial)"), (0.9, "order fails (partial)"), (None, "not run")):
+        assert judge(order, Measured(value=0.5, n=1, planned=2, reference=reference), "paper").verdict == verdict
+    assert judge(order, Measured(n=1, planned=2), "paper").verdict == "not run"
+    assert judge(order, Measured(value=0.5, n=1, planned=2, reference=0.1), "smoke").verdict == "not judged"
+    assert judge(claim(claimed_value="1"), Measured(value=1.0, computed=True), "paper").verdict == "reproduced"
 
 
 @pytest.mark.parametrize(
@@ -69,6 +96,32 @@ def test_an_order_has_no_difference(direction, verdict):
 def test_privacy(claimed, sound, privacy):
     measured = Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=sound)
     assert judge(claim(privacy_epsilon=claimed, claimed_value="98.1"), measured, "paper").privacy == privacy
+
+
+@pytest.mark.parametrize(
+    ("claimed", "delta", "privacy"),
+    [
+        ("1e-5", 1e-5, "holds"),
+        ("1e-5", 1e-6, "holds"),
+        ("1e-5", 1.1e-5, "does not hold"),
+        ("1e-5", None, "does not hold"),
+        ("0", 1e-3, "holds"),
+        ("", 1e-3, "holds"),
+    ],
+)
+def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
+    one = claim(privacy_epsilon="2.93", privacy_delta=claimed, claimed_value="98.1", note="a note")
+    judged = judge(one, Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=2.0, delta=delta), "paper")
+    assert judged.privacy == privacy
+    text = "unknown" if delta is None else f"{delta:g}"
+    both = f"the δ of the runs, {text}, is above the claimed δ, 1e-05; a note"
+    assert explanation(judged) == ("a note" if privacy == "holds" else both)
+
+
+def test_an_epsilon_too_large_does_not_hold_at_a_smaller_delta_either():
+    one = claim(privacy_epsilon="2.93", privacy_delta="1e-5", claimed_value="98.1")
+    judged = judge(one, Measured(value=98.0, n=1, planned=1, epsilon_sound=3.0, delta=1e-9), "paper")
+    assert (judged.privacy, explanation(judged)) == ("does not hold", "")
 
 
 def test_nothing_is_judged_at_another_scale_but_what_is_computed():

@@ -59,7 +59,12 @@ def test_the_claims_are_the_papers():
     assert claimed["fig-3", "CIFAR10", "DP-SGD tanh (same settings as ReLU)"] == "63.84"
     assert claimed["table-4", "FashionMNIST", "Adam DP"] == "86.0"
     assert claimed["text", "MNIST", "DP-SGD ReLU"] == "96.1"
-    assert len(rows) == 42
+    assert claimed["text", "MNIST", "DP-SGD tempered sigmoid"] == "98.1"
+    assert claimed["text", "FashionMNIST", "DP-SGD tempered sigmoid"] == "86.1"
+    assert claimed["text", "FashionMNIST", "DP-SGD ReLU"] == "81.9"
+    assert claimed["text", "CIFAR10", "DP-SGD ReLU"] == "61.6"
+    assert {r["privacy_epsilon"] for r in rows if r["source"] == "abstract"} == {"<3"}
+    assert len(rows) == 46
 
 
 def test_figure_1_tanh_is_tanh():
@@ -118,6 +123,16 @@ def test_theorem_1_bias_is_within_its_bound_and_zero_without_clipping():
     assert {b.bound for b in biases if b.temperature <= b.clipping_norm} == {0.0}
     assert max(b.excess_risk for b in biases) > 1  # there is bias to bound
     assert 0 < theorem_1.largest_ratio() < 1
+
+
+def test_theorem_1_bound_by_hand():
+    # 2 (T - C) diam, with a ball of radius 2, whose diameter is 4
+    by_hand = {(2.0, 0.5): 12.0, (1.5, 1.0): 4.0, (6.0, 4.0): 16.0, (1.0, 1.0): 0.0, (0.5, 2.0): 0.0}
+    rows = theorem_1.table(NOTHING, ()).rows
+    for (temperature, norm), bound in by_hand.items():
+        assert [row[4] for row in rows if tuple(row[1:3]) == (temperature, norm)] == [bound, bound]
+    worst = max(row[3] / row[4] for row in rows if row[4])
+    assert theorem_1.largest_ratio() == pytest.approx(worst, rel=1e-12)
 
 
 def test_gradient_norms_are_bounded_and_the_bounds_are_reached():

@@ -9,7 +9,15 @@ from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim, claims_path, read_claims
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.plots import COLOURS, Curve, Panel, accuracy_against_epsilon, figure, runs_text
+from runner.aggregation.plots import (
+    COLOURS,
+    Curve,
+    Panel,
+    accuracy_against_epsilon,
+    figure,
+    mark_not_run,
+    runs_text,
+)
 from runner.aggregation.summary import summarise
 from runner.papers.tempered_sigmoid import measures
 
@@ -191,5 +199,6 @@ def class_accuracy(evidence: Evidence) -> Figure:
         axes.set_xticks(range(10))
         if not any(evidence.recorded(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{name}") for name in ("tanh", "relu")):
             axes.set_yticks([])
+            mark_not_run(axes)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     return drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf
@@ -143,7 +144,8 @@ def class_accuracy_std(claim: Claim, evidence: Evidence) -> Measured:
     reference = statistics.fmean(others)
     name = claim.experiments[1].rpartition("/")[2]
     explanation = f"in percentage points; {name} has {reference:.3g} (n = {len(others)}); the verdict is on the order"
-    return measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
+    compared = measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
+    return replace(compared, reference_partial=len(others) < len(other))
 
 
 def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
@@ -158,6 +160,7 @@ def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
         value=epsilon[256],
         epsilon=epsilon[256],
         epsilon_sound=sound[256],
+        delta=DELTA,
         computed=True,
         explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of "
         f"256 and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
