@@ -155,7 +155,7 @@ def _check_arguments(config: DictConfig, group: str) -> None:
         raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
-    for name, value in node.items():
+    for name, value in ((str(key), v) for key, v in node.items()):
         if name in ("_target_", "_partial_"):
             continue
         if name not in defaults:
