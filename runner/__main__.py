@@ -53,13 +53,17 @@ def _run(composed: DictConfig) -> None:
     for name in ("epochs", "batch_size", "seed"):
         if config[name] != composed[name]:
             line.keep(f"scale={config.scale.name} makes {name}={composed[name]} {config[name]}")
-    line.keep(f"run {identify(config)[0]}: reading data, then a line after each epoch")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         left = (time.monotonic() - started) / row["epoch"] * (run.epochs - row["epoch"])
         line.show(f"{epoch_text(row, run.epochs)} · {duration(left)} left")
 
-    outcome = live(config, on_epoch)
+    def on_start(run: Run) -> None:
+        line.keep(
+            f"run {identify(config)[0]}: {run.epochs} epochs of {run.mechanism.steps_per_epoch} steps on {run.device}"
+        )
+
+    outcome = live(config, on_epoch, on_start)
     path = record_path(results_folder(config), identify(config)[0])
     explained = {"skipped": "already recorded", "busy": "being computed by another process"}.get(outcome, outcome)
     line.keep(f"{explained}: {path}")

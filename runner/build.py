@@ -21,7 +21,7 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, epochs_within
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping
+from runner.clipping import Clipping, NoClipping
 from runner.config import Config, ConfigError, Engine, Evaluation
 from runner.datasets import ImageDataset, holdout_examples
 from runner.diagnostics import DIAGNOSTICS
@@ -93,7 +93,8 @@ def prepare(config: DictConfig) -> Run:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = _objective(config, dataset, features)
         _check_objective(objective, features.shape(dataset.shape))
-        if config.runtime.engine == Engine.vmap:
+        one_by_one = not isinstance(clipping, NoClipping) or "gradient_norms" in config.diagnostics
+        if one_by_one and config.runtime.engine == Engine.vmap:
             _check_one_example(objective, features.shape(dataset.shape))
     _instantiate(config, "optimizer", call_with=list(objective.parameters()))
 
@@ -231,7 +232,7 @@ def _check_one_example(objective: Objective, shape: list[int]) -> None:
         VmapEngine(objective).gradients(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
     except (RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('.')[0]}."
+            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
         ) from error
 
 

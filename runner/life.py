@@ -20,9 +20,10 @@ from runner.train import Trained, load, train
 
 Outcome = Literal["finished", "diverged", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], None]
+OnStart = Callable[[Run], None]
 
 
-def live(config: DictConfig, on_epoch: OnEpoch) -> Outcome:
+def live(config: DictConfig, on_epoch: OnEpoch, on_start: OnStart = lambda run: None) -> Outcome:
     """Carry out one resolved config (see `runner.identity.resolved`), unless its record exists.
 
     Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it.
@@ -46,6 +47,7 @@ def live(config: DictConfig, on_epoch: OnEpoch) -> Outcome:
             torch.set_num_threads(config.runtime.threads)
         started = time.perf_counter()
         data = load(run)
+        on_start(run)
         rows: list[dict[str, float]] = []
         try:
             with tracking.tracked(config, identity, setting) as (log, summarise):

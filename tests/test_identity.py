@@ -56,15 +56,15 @@ def test_smoke_results_are_kept_apart(composed, tmp_path: Path) -> None:
     assert results_folder(composed("scale=smoke")) == tmp_path / "results" / "smoke"
 
 
-def record_of(config, **changes) -> dict:
-    run_id, setting_id = identify(config)
+def record_of(run_config, **changes) -> dict:
+    run_id, setting_id = identify(run_config)
     history = {"epoch": [1, 2], "epsilon": [1.5, 2.0], "test_accuracy": [90.0, 98.123456]}
     final = {"epoch": 2, "epsilon": 2.0, "test_accuracy": 98.123456}
     record = {
         "run_id": run_id,
         "setting_id": setting_id,
         "status": "finished",
-        "config": recorded_config(config),
+        "config": recorded_config(run_config),
         "history": history,
         "final": final,
         "diagnostics": {},
