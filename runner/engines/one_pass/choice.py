@@ -1,7 +1,7 @@
 """Which method a layer gets: the exact one with the fewest operations, a pure function of its geometry.
 
-An operation is one multiplication and addition of a matrix product. Passing over memory is dearer than its count of
-operations: a number that is written, then read for the norm and again for the sum, counts as `_STORED` of them.
+An operation is one multiplication and addition of an ordinary weight gradient. The constants say what else costs, in
+such operations, as measured on CPUs with AVX2 and AVX-512; they decide between methods, never what is computed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from runner.engines.one_pass.geometry import Geometry
 
-_STORED = 16.0
+_STORED = 16  # a number written, then read for the norm and again for the sum
+_ADDED = 40  # a number added from a strided block
+_SMALL_PRODUCT = 1.5  # an operation of a batched product of small matrices
 
 
 @dataclass(frozen=True)
@@ -22,18 +24,18 @@ class Choice:
     costs: dict[str, float]
 
 
-def choose(shape: Geometry) -> Choice:
-    """The cheapest exact method for a layer."""
+def choose(shape: Geometry, compiled: bool) -> Choice:
+    """The cheapest exact method for a layer; `compiled` says whether `kernel` can stand in for `instantiate`."""
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
-    product = t * shape.weights
+    product, stored = t * shape.weights, _STORED * shape.weights
     if shape.groups > 1:
-        costs = {"one_by_one": product + _STORED * shape.weights}
+        costs = {"one_by_one": product + stored}
     elif t == 1 and k == 1:
-        costs = {"outer": product + 2 * (o + c)}
+        costs = {"outer": product + o + c}
     else:
         padded = math.prod(shape.padded)
         costs = {
-            "instantiate": product + _STORED * shape.weights,
-            "gram": product + padded**2 * c + t**2 * o + _STORED / 2 * (padded**2 + t**2 * (k + 1)),
+            "kernel" if compiled else "instantiate": product * (1 if compiled else _SMALL_PRODUCT) + stored,
+            "gram": product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2,
         }
     return Choice(min(costs, key=lambda method: costs[method]), costs)

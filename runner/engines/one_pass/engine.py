@@ -7,7 +7,7 @@ every layer's per-example gradients from its inputs and output gradients, the fa
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,13 @@ from runner.engines.one_pass.choice import Choice, choose
 from runner.engines.one_pass.geometry import Geometry, geometry, unsupported
 from runner.engines.one_pass.gram import gram
 from runner.engines.one_pass.instantiate import instantiate
+from runner.engines.one_pass.kernel import kernel, usable
 from runner.engines.one_pass.linear import linear
 from runner.engines.one_pass.one_by_one import one_by_one
 from runner.engines.one_pass.pooling import pool_first
 from runner.engines.one_pass.slices import channels_last, examples_per_slice
 from runner.engines.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
-from runner.engines.one_pass.terms import Terms
+from runner.engines.one_pass.terms import Terms, squared_norms
 from runner.engines.opacus import OpacusEngine
 
 
@@ -34,6 +35,13 @@ class Planned:
     shape: Geometry
     choice: Choice
 
+
+_METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool], Terms | None]] = {
+    "kernel": kernel,
+    "instantiate": instantiate,
+    "gram": gram,
+    "one_by_one": one_by_one,
+}
 
 Plan = dict[str, Planned]  # by layer name
 
@@ -54,7 +62,7 @@ class OnePassEngine:
         self._layers = {
             name: module for name, module in objective.named_modules() if any(True for _ in module.parameters(False))
         }
-        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
         self._fallback: Engine | None = None
         for name, module in self._layers.items():
             reason = unsupported(module)
@@ -74,23 +82,25 @@ class OnePassEngine:
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
-        if self._fallback is None and tuple(inputs.shape[1:]) not in self._plans:
+        kind = (inputs.shape[1:], inputs.dtype, inputs.device)
+        if self._fallback is None and kind not in self._plans:
             try:
-                self._plans[tuple(inputs.shape[1:])] = self._plan(inputs, targets)
+                self._plans[kind] = self._plan(inputs, targets)
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
         if self._fallback is not None:
             return self._fallback.clipped_sum(inputs, targets, groups, factors)
-        plan = self._plans[tuple(inputs.shape[1:])]
-        return self._clipped_sum(plan, inputs, targets, groups, factors)
+        return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
 
     def explain(self) -> str:
         """A table of every layer, at every input size seen: its method, and the operations each would cost."""
         if self._fallback is not None:
             return "Every layer: Opacus."
         lines = []
-        for size, plan in self._plans.items():
-            lines.append(f"Inputs {' x '.join(map(str, size))}, operations per example (norm and sum):")
+        for (size, dtype, device), plan in self._plans.items():
+            lines.append(
+                f"Inputs {' x '.join(map(str, size))} {dtype} {device}, operations per example (norm and sum):"
+            )
             for name, planned in plan.items():
                 costs = ", ".join(f"{method} {cost:,.0f}" for method, cost in planned.choice.costs.items())
                 lines.append(f"  {name:<20} {planned.choice.method:<12} of {costs}")
@@ -104,7 +114,7 @@ class OnePassEngine:
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name])
-                plan[name] = Planned(shape, choose(shape))
+                plan[name] = Planned(shape, choose(shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             found = self._clipped_sum(plan, inputs[i : i + 1], targets[i : i + 1], [names], torch.ones_like)
@@ -154,8 +164,7 @@ class OnePassEngine:
             for parameter in group:
                 layer, _, kind = parameter.rpartition(".")
                 if layer in terms:
-                    add = terms[layer].weight_sum if kind == "weight" else terms[layer].bias_sum
-                    total[parameter] += add(weights[:, column])
+                    total[parameter] += _sum(terms[layer], kind, weights[:, column])
         return torch.linalg.vector_norm(norms, dim=1)
 
 
@@ -168,9 +177,7 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
         a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    if planned.choice.method == "one_by_one":
-        return one_by_one(a, g, shape, has_bias)
-    terms = gram(a, g, shape, has_bias) if planned.choice.method == "gram" else None
+    terms = _METHODS[planned.choice.method](a, g, shape, has_bias)
     return instantiate(a, g, shape, has_bias) if terms is None else terms
 
 
@@ -182,11 +189,25 @@ def _norms(terms: dict[str, Terms], groups: Sequence[Sequence[str]], none: Tenso
         for parameter in group:
             layer, _, kind = parameter.rpartition(".")
             if layer in terms:
-                part = terms[layer].weight if kind == "weight" else terms[layer].bias
-                assert part is not None
-                square = square + part
+                square = square + _squares(terms[layer], kind)
         columns.append(square)
     return torch.stack(columns, dim=1).sqrt()
+
+
+def _squares(terms: Terms, kind: str) -> Tensor:
+    """Squared norms [batch] of the gradients of a layer's "weight" or "bias"."""
+    if kind == "weight":
+        return terms.squares
+    assert terms.biases is not None
+    return squared_norms(terms.biases)
+
+
+def _sum(terms: Terms, kind: str, factors: Tensor) -> Tensor:
+    """The sum of the gradients of a layer's "weight" or "bias", each times its factor."""
+    if kind == "weight":
+        return terms.weight_sum(factors)
+    assert terms.biases is not None
+    return factors @ terms.biases
 
 
 def _silenced(rows: Tensor, broken: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.instantiate import padded
-from runner.engines.one_pass.terms import Terms, squared_norms
+from runner.engines.one_pass.terms import Terms
 
 _CANCELLED = 1e-3
 
@@ -34,12 +34,10 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms | None:
     largest = (_diagonal(of_windows) * _diagonal(of_outputs)).clamp(min=0).sqrt().sum(1).square()
     if (squares < _CANCELLED * largest).any():
         return None
-    bias = rows.sum(1) if has_bias else None
     return Terms(
-        weight=squares,
-        bias=None if bias is None else squared_norms(bias),
+        squares=squares,
         weight_sum=lambda factors: weight_gradient(a, g * factors.view(-1, 1, 1, 1), shape),
-        bias_sum=lambda factors: factors @ bias,
+        biases=rows.sum(1) if has_bias else None,
     )
 
 

@@ -35,12 +35,10 @@ def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
 def formed_terms(formed: Tensor, rows: Tensor, shape: Geometry, has_bias: bool, squares: Tensor | None = None) -> Terms:
     """Terms of gradients formed [batch, kh * kw * in * out] in that order, and output gradients [batch, T, out]."""
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
-    bias = rows.sum(1) if has_bias else None
     return Terms(
-        weight=squared_norms(formed) if squares is None else squares,
-        bias=None if bias is None else squared_norms(bias),
+        squares=squared_norms(formed) if squares is None else squares,
         weight_sum=lambda factors: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
-        bias_sum=lambda factors: factors @ bias,
+        biases=rows.sum(1) if has_bias else None,
     )
 
 

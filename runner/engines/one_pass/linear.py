@@ -13,10 +13,8 @@ from runner.engines.one_pass.terms import Terms, squared_norms
 
 def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:
     """Terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
-    of_output = squared_norms(g)
     return Terms(
-        weight=of_output * squared_norms(a),
-        bias=of_output if has_bias else None,
+        squares=squared_norms(g) * squared_norms(a),
         weight_sum=lambda factors: (g * factors[:, None]).T @ a,
-        bias_sum=lambda factors: factors @ g,
+        biases=g if has_bias else None,
     )

@@ -14,10 +14,8 @@ from runner.engines.one_pass.terms import Terms, squared_norms
 def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
     """Terms of any convolution: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
     formed = torch.stack([weight_gradient(x, y, shape) for x, y in zip(a.split(1), g.split(1), strict=True)])
-    bias = g.sum((1, 2)) if has_bias else None
     return Terms(
-        weight=squared_norms(formed),
-        bias=None if bias is None else squared_norms(bias),
+        squares=squared_norms(formed),
         weight_sum=lambda factors: torch.tensordot(factors, formed, 1),
-        bias_sum=lambda factors: factors @ bias,
+        biases=g.sum((1, 2)) if has_bias else None,
     )

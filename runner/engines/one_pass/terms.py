@@ -11,16 +11,14 @@ class Terms:
     """One layer's per-example gradients over one slice of the batch, in whatever form is cheap.
 
     Attributes:
-        weight: [batch], squared L2 norm of each example's gradient of the weight.
-        bias: [batch], the same of the bias; None if the layer has none.
+        squares: [batch], squared L2 norm of each example's gradient of the weight.
         weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight), the shape of the weight.
-        bias_sum: the same of the bias.
+        biases: [batch, out], each example's gradient of the bias; None if the layer has none.
     """
 
-    weight: Tensor
-    bias: Tensor | None
+    squares: Tensor
     weight_sum: Callable[[Tensor], Tensor]
-    bias_sum: Callable[[Tensor], Tensor]
+    biases: Tensor | None
 
 
 def squared_norms(rows: Tensor) -> Tensor:
