@@ -28,6 +28,7 @@ def choose(shape: Geometry, compiled: bool) -> Choice:
     """The cheapest exact method for a layer; `compiled` says whether `kernel` can stand in for `instantiate`."""
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
     product, stored = t * shape.weights, _STORED * shape.weights
+    costs: dict[str, float]
     if shape.groups > 1:
         costs = {"one_by_one": product + stored}
     elif t == 1 and k == 1:

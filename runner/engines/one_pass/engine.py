@@ -73,24 +73,24 @@ class OnePassEngine:
         if len({id(p) for p in parameters}) < len(parameters):
             self._fall_back("two layers share a parameter")
 
-    def _fall_back(self, reason: str) -> Engine:
+    def _fall_back(self, reason: str) -> None:
         print(f"engine one_pass: {reason}, so Opacus computes the per-example gradients.", file=sys.stderr)
         self._fallback = OpacusEngine(self.objective)
-        return self._fallback
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
         kind = (inputs.shape[1:], inputs.dtype, inputs.device)
-        if self._fallback is None and kind not in self._plans:
+        if self._fallback is None:
             try:
-                self._plans[kind] = self._plan(inputs, targets)
+                if kind not in self._plans:
+                    self._plans[kind] = self._plan(inputs, targets)
+                return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
-        if self._fallback is not None:
-            return self._fallback.clipped_sum(inputs, targets, groups, factors)
-        return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
+        assert self._fallback is not None
+        return self._fallback.clipped_sum(inputs, targets, groups, factors)
 
     def explain(self) -> str:
         """A table of every layer, at every input size seen: its method, and the operations each would cost."""
@@ -98,9 +98,7 @@ class OnePassEngine:
             return "Every layer: Opacus."
         lines = []
         for (size, dtype, device), plan in self._plans.items():
-            lines.append(
-                f"Inputs {' x '.join(map(str, size))} {dtype} {device}, operations per example (norm and sum):"
-            )
+            lines.append(f"Inputs {' x '.join(map(str, size))}, {dtype}, {device}; operations per example:")
             for name, planned in plan.items():
                 costs = ", ".join(f"{method} {cost:,.0f}" for method, cost in planned.choice.costs.items())
                 lines.append(f"  {name:<20} {planned.choice.method:<12} of {costs}")
@@ -151,6 +149,9 @@ class OnePassEngine:
         examples: int,
     ) -> Tensor:
         """Add a slice's contributions to `total`. Returns the norms before clipping: [examples]."""
+        for name, g in gradients.items():
+            if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
+                raise NotRecordableError(f"{name} is not called on one row an example")
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
         norms = _norms(terms, groups, next(iter(total.values())).new_zeros(examples))
         broken = ~torch.isfinite(norms).all(dim=1)
@@ -164,7 +165,8 @@ class OnePassEngine:
             for parameter in group:
                 layer, _, kind = parameter.rpartition(".")
                 if layer in terms:
-                    total[parameter] += _sum(terms[layer], kind, weights[:, column])
+                    added = _sum(terms[layer], kind, weights[:, column])
+                    total[parameter] += added.reshape(total[parameter].shape)
         return torch.linalg.vector_norm(norms, dim=1)
 
 

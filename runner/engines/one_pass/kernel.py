@@ -43,8 +43,8 @@ def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
     formed, squares = a.new_empty(len(a), shape.weights), a.new_empty(len(a))
-    numbers = (*shape.input, shape.channels_in, *shape.output, shape.channels_out)
-    numbers += (*shape.kernel, *shape.stride, *shape.padding, *shape.dilation)
+    numbers = [*shape.input, shape.channels_in, *shape.output, shape.channels_out]
+    numbers += [*shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (a, g, formed, squares)]
     layout = (ctypes.c_int64 * len(numbers))(*numbers)
     compiled(*pointers, ctypes.c_int64(len(a)), layout, ctypes.c_int64(torch.get_num_threads()))

@@ -5,6 +5,8 @@ increasing, the largest x is the largest phi(x), and of equal x both orders choo
 below zero, tanh rounded to one) its derivative is zero, wherever it goes. Two inputs that differ and round to the
 same phi(x) are told apart in this order only, as they are in exact arithmetic.
 
+Activations that work in place are made not to: the engine needs the layers' outputs as they were.
+
 Cost: phi and its derivative on the pooled elements, a quarter of them for 2 x 2 pooling.
 """
 
@@ -22,8 +24,11 @@ _NON_DECREASING = (nn.ReLU, nn.Tanh, nn.Sigmoid, TemperedSigmoid)
 def pool_first(module: nn.Module) -> nn.Module:
     """`module` with activation and max-pooling exchanged in every `nn.Sequential`.
 
-    Containers are copied, everything inside them is shared: the layers, their parameters and their buffers.
+    What changes is copied, everything inside them is shared: the layers, their parameters and their buffers.
     """
+    if getattr(module, "inplace", False):
+        module = copy.copy(module)
+        module.inplace = False  # type: ignore[assignment]
     children = {name: pool_first(child) for name, child in module.named_children()}
     if type(module) is nn.Sequential:
         order = list(children.values())

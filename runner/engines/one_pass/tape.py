@@ -24,7 +24,7 @@ class Tape:
 
     inputs: dict[str, Tensor] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def clear(self) -> None:
         for kept in (self.inputs, self.outputs, self.versions):
@@ -45,7 +45,7 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
             if not output.requires_grad:
                 output.requires_grad_()
             tape.inputs[name], tape.outputs[name] = args[0].detach(), output
-            tape.versions[name] = output._version
+            tape.versions[name] = args[0]._version, output._version
 
         return record
 
@@ -65,9 +65,9 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
 
 def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
     """d(sum of losses) / d(layer output), by layer; layers that the loss does not depend on are left out."""
-    changed = [name for name, output in tape.outputs.items() if output._version != tape.versions[name]]
-    if changed:
-        raise NotRecordableError(f"the output of {changed[0]} is changed in place")
+    for name, output in tape.outputs.items():
+        if (tape.inputs[name]._version, output._version) != tape.versions[name]:
+            raise NotRecordableError(f"the input or the output of {name} is changed in place")
     if not losses.requires_grad:
         return {}
     gradients = torch.autograd.grad(losses.sum(), list(tape.outputs.values()), allow_unused=True)
