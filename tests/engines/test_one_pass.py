@@ -20,6 +20,7 @@ from runner.engines.one_pass.choice import Choice, choose
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.gram import gram
 from runner.engines.one_pass.kernel import usable
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.slices import channels_last
 from runner.engines.one_pass.tape import NotRecordableError, output_gradients, recording
 
@@ -380,9 +381,9 @@ def test_gram_refuses_terms_that_cancel() -> None:
     torch.manual_seed(0)
     shape = Geometry(4, 3, (8, 8), (8, 8))
     a, g = torch.ones(2, 8, 8, 4), torch.randn(2, 8, 8, 3)
-    assert gram(a, g, shape, True) is not None
+    assert gram(a, g, shape, True, Scratch()) is not None
     g[1] = 1e6 * (g[1] - g[1].mean((0, 1)))
-    assert gram(a, g, shape, True) is None
+    assert gram(a, g, shape, True, Scratch()) is None
     objective = Objective(nn.Sequential(nn.Conv2d(4, 3, 1), nn.Flatten()), nn.Identity())
     assert OnePassEngine(objective)._fallback is None
 

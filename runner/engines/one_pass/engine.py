@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from runner.engines.one_pass.kernel import kernel, usable
 from runner.engines.one_pass.linear import linear
 from runner.engines.one_pass.one_by_one import one_by_one
 from runner.engines.one_pass.pooling import pool_first
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.slices import channels_last, examples_per_slice
 from runner.engines.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.engines.one_pass.terms import Terms, squared_norms
@@ -34,9 +35,10 @@ class Planned:
 
     shape: Geometry
     choice: Choice
+    scratch: Scratch = field(default_factory=Scratch)
 
 
-_METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool], Terms | None]] = {
+_METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
     "kernel": kernel,
     "instantiate": instantiate,
     "gram": gram,
@@ -179,8 +181,8 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
         a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    terms = _METHODS[planned.choice.method](a, g, shape, has_bias)
-    return instantiate(a, g, shape, has_bias) if terms is None else terms
+    terms = _METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
+    return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms
 
 
 def _norms(terms: dict[str, Terms], groups: Sequence[Sequence[str]], none: Tensor) -> Tensor:

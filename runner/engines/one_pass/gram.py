@@ -21,12 +21,13 @@ from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.instantiate import padded
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.terms import Terms
 
 _CANCELLED = 1e-3
 
 
-def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms | None:
+def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms | None:
     """Terms of a convolution without groups: a [batch, h, w, in], g [batch, h', w', out]; None if terms cancel."""
     rows = g.flatten(1, 2)
     of_windows, of_outputs = _window_products(a, shape), torch.bmm(rows, rows.transpose(1, 2))

@@ -17,19 +17,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.terms import Terms, squared_norms
 
 _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast: one product over the whole window
 
 
-def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
+def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
     """Terms of a convolution without groups: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
     rows = g.flatten(1, 2)
+    formed = scratch.empty(a, len(a), shape.weights)
     if shape.kernel[1] * shape.channels_in < _SHORT_ROW:
-        formed = torch.bmm(_windows(a, shape).transpose(1, 2), rows)
+        torch.bmm(_windows(a, shape).transpose(1, 2), rows, out=formed.view(len(a), -1, shape.channels_out))
     else:
-        formed = _by_kernel_rows(a, rows, shape)
-    return formed_terms(formed.flatten(1), rows, shape, has_bias)
+        _by_kernel_rows(a, rows, shape, formed)
+    return formed_terms(formed, rows, shape, has_bias)
 
 
 def formed_terms(formed: Tensor, rows: Tensor, shape: Geometry, has_bias: bool, squares: Tensor | None = None) -> Terms:
@@ -59,8 +61,8 @@ def _windows(a: Tensor, shape: Geometry) -> Tensor:
     return view.reshape(len(a), shape.positions, -1)
 
 
-def _by_kernel_rows(a: Tensor, rows: Tensor, shape: Geometry) -> Tensor:
-    """Formed gradients [batch, kh, kw * in, out] by one batched product per kernel row."""
+def _by_kernel_rows(a: Tensor, rows: Tensor, shape: Geometry, formed: Tensor) -> None:
+    """Write formed gradients [batch, kh * kw * in * out] by one batched product per kernel row."""
     a = padded(a, shape)
     (sy, sx), (dy, dx), (kh, kw) = shape.stride, shape.dilation, shape.kernel
     height = -(-a.shape[1] // sy) * sy
@@ -71,9 +73,8 @@ def _by_kernel_rows(a: Tensor, rows: Tensor, shape: Geometry) -> Tensor:
     size = (len(a), sy, per_phase, out_width, kw, shape.channels_in)
     unfolded = a.as_strided(size, (batch, row, sy * row, sx * column, dx * column, channel))
     columns = unfolded.reshape(len(a), sy * per_phase * out_width, kw * shape.channels_in)
-    formed = a.new_empty(len(a), kh, kw * shape.channels_in, shape.channels_out)
+    by_row = formed.view(len(a), kh, kw * shape.channels_in, shape.channels_out)
     for k in range(kh):
         start = ((k * dy) % sy * per_phase + (k * dy) // sy) * out_width
         window = columns[:, start : start + shape.positions]
-        torch.bmm(window.transpose(1, 2), rows, out=formed[:, k])
-    return formed
+        torch.bmm(window.transpose(1, 2), rows, out=by_row[:, k])

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.instantiate import formed_terms
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.terms import Terms
 
 _SOURCE = Path(__file__).with_name("kernel.cpp")
@@ -37,12 +38,12 @@ def usable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype is torch.float32 and _compiled() is not None
 
 
-def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
+def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
     """Terms of a convolution without groups: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
     compiled = _compiled()
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
-    formed, squares = a.new_empty(len(a), shape.weights), a.new_empty(len(a))
+    formed, squares = scratch.empty(a, len(a), shape.weights), a.new_empty(len(a))
     numbers = [*shape.input, shape.channels_in, *shape.output, shape.channels_out]
     numbers += [*shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (a, g, formed, squares)]

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.gram import weight_gradient
+from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.terms import Terms, squared_norms
 
 
-def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
+def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
     """Terms of any convolution: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
     formed = torch.stack([weight_gradient(x, y, shape) for x, y in zip(a.split(1), g.split(1), strict=True)])
     return Terms(
