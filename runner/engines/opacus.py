@@ -1,11 +1,15 @@
 """Per-example gradients by Opacus' `GradSampleModule`: hooks on every layer Opacus knows.
 
 A second, independent implementation. `PrivacyEngine` is not used: it replaces the batch size by its own.
+
+Opacus 1.6 takes for granted that a convolution's input lies in memory as [batch, channels, height, width]. Given
+channels-last inputs or weights it returns wrong gradients without a word, so both are laid out anew here.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
 from opacus import GradSampleModule
 from torch import Tensor
 
@@ -21,13 +25,15 @@ class OpacusEngine:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
+        for parameter in objective.parameters():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self._hooked = GradSampleModule(objective, loss_reduction="sum")
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
-        losses = self._hooked(inputs, targets)
+        losses = self._hooked(inputs.clone(memory_format=torch.contiguous_format), targets)
         losses.sum().backward()
         per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
         for p in self.objective.parameters():
