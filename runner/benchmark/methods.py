@@ -99,7 +99,7 @@ def one_pass(of: Problem) -> Step:
 
 
 def opacus_hooks(of: Problem) -> Step:
-    """Opacus' GradSampleModule."""
+    """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
     return _engine(of, "opacus", PHYSICAL_BATCH)
 
 
@@ -109,14 +109,15 @@ def vmap(of: Problem) -> Step:
 
 
 def opacus_ghost(of: Problem) -> Step:
-    """Opacus' ghost clipping: norms from one backward pass, the sum from a second one."""
+    """Opacus' ghost clipping: norms from one backward pass, the sum from a second one. Channels first, as above."""
     from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
     from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
+    of = _channels_first(of)
     hooked = GradSampleModuleFastGradientClipping(of.network, max_grad_norm=CLIPPING_NORM, loss_reduction="sum")
     optimizer = DPOptimizerFastGradientClipping(
-        torch.optim.SGD(hooked.parameters(), lr=LEARNING_RATE),
+        torch.optim.SGD(hooked.parameters(), lr=LEARNING_RATE / len(of.targets)),  # it steps by the sum
         noise_multiplier=NOISE_MULTIPLIER,
         max_grad_norm=CLIPPING_NORM,
         expected_batch_size=len(of.targets),
@@ -135,6 +136,13 @@ def opacus_ghost(of: Problem) -> Step:
                 optimizer.zero_grad()
 
     return step
+
+
+def _channels_first(of: Problem) -> Problem:
+    """The same problem, every tensor in the order of its dimensions."""
+    for parameter in of.network.parameters():
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)
 
 
 def jax_vmap(of: Problem) -> Step:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from runner.engines.one_pass.geometry import Geometry
 
-_CACHED = {"cpu": 4 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
-_FORMED = {"cpu": 48 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
+_CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
+_FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
 
 
 def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:
