@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from runner.engines.one_pass.linear import linear
 from runner.engines.one_pass.one_by_one import one_by_one
 from runner.engines.one_pass.pooling import pool_first
 from runner.engines.one_pass.scratch import Scratch
-from runner.engines.one_pass.slices import channels_last, examples_per_slice
+from runner.engines.one_pass.slices import channels_last, examples_per_slice, examples_with_gradients
 from runner.engines.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.engines.one_pass.terms import Terms, squared_norms
 from runner.engines.opacus import OpacusEngine
@@ -92,7 +93,12 @@ class OnePassEngine:
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
         assert self._fallback is not None
-        return self._fallback.clipped_sum(inputs, targets, groups, factors)
+        held = examples_with_gradients(sum(p.numel() for p in self.objective.parameters()), inputs)
+        pieces = [
+            self._fallback.clipped_sum(some_inputs, some_targets, groups, factors)
+            for some_inputs, some_targets in zip(inputs.split(held), targets.split(held), strict=True)
+        ]
+        return reduce(GradientSum.__add__, pieces)
 
     def explain(self) -> str:
         """A table of every layer, at every input size seen: its method, and the operations each would cost."""

@@ -58,8 +58,8 @@ def _compiled() -> Callable[..., None] | None:
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if os.environ.get("ONE_PASS_KERNEL") == "0" or compiler is None:
         return None
-    library = _cache_folder() / f"one_pass_{_fingerprint(compiler)}.so"
     try:
+        library = _cache_folder() / f"one_pass_{_fingerprint(compiler)}.so"
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:  # then renamed: never half a library

@@ -26,8 +26,13 @@ def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -
     size, device = inputs.element_size(), inputs.device.type
     output = size * max(shape.positions * shape.channels_out for shape in shapes)
     formed = size * sum(shape.weights for shape in shapes if shape.positions > 1)
-    most = max(1, min(_CACHED.get(device, batch * output) // output, _FORMED.get(device, 0) // max(1, formed)))
+    most = max(1, min(_CACHED.get(device, 1 << 30) // output, _FORMED.get(device, 1 << 30) // max(1, formed)))
     return math.ceil(batch / math.ceil(batch / most))
+
+
+def examples_with_gradients(parameters: int, inputs: Tensor) -> int:
+    """Examples whose whole gradients may be held at once, by an engine that forms all of them."""
+    return max(8, _FORMED.get(inputs.device.type, 1 << 30) // (inputs.element_size() * parameters))
 
 
 def channels_last(images: Tensor) -> Tensor:
