@@ -134,14 +134,14 @@ class OnePassEngine:
         self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         per_slice = examples_per_slice([planned.shape for planned in plan.values()], len(targets), inputs)
-        total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.objective.named_parameters()}
+        parameters = dict(self.objective.named_parameters())
+        total = {name: torch.zeros_like(parameters[name], requires_grad=False) for group in groups for name in group}
         losses, norms = [], []
         with recording(self._layers) as tape:
             for some_inputs, some_targets in zip(inputs.split(per_slice), targets.split(per_slice), strict=True):
                 some_losses = self._ordered(channels_last(some_inputs), some_targets)
-                gradients = output_gradients(tape, some_losses)
                 with torch.no_grad():
-                    norms.append(self._add_slice(total, plan, tape, gradients, groups, factors, len(some_targets)))
+                    norms.append(self._add_slice(total, plan, tape, some_losses, groups, factors))
                 losses.append(some_losses.detach())
                 tape.clear()
         return GradientSum(total, torch.cat(losses), torch.cat(norms))
@@ -151,17 +151,17 @@ class OnePassEngine:
         total: dict[str, Tensor],
         plan: Plan,
         tape: Tape,
-        gradients: dict[str, Tensor],
+        losses: Tensor,
         groups: Sequence[Sequence[str]],
         factors: Factors,
-        examples: int,
     ) -> Tensor:
         """Add a slice's contributions to `total`. Returns the norms before clipping: [examples]."""
+        gradients, examples = output_gradients(tape, losses), len(losses)
         for name, g in gradients.items():
             if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
                 raise NotRecordableError(f"{name} is not called on one row an example")
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
-        norms = _norms(terms, groups, next(iter(total.values())).new_zeros(examples))
+        norms = _norms(terms, groups, losses.new_zeros(examples))
         broken = ~torch.isfinite(norms).all(dim=1)
         if broken.any():  # rare: the slice once more, with these examples' inputs and gradients set to zero
             terms = {

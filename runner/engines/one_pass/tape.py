@@ -70,5 +70,6 @@ def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
             raise NotRecordableError(f"the input or the output of {name} is changed in place")
     if not losses.requires_grad:
         return {}
-    gradients = torch.autograd.grad(losses.sum(), list(tape.outputs.values()), allow_unused=True)
+    outputs = list(tape.outputs.values())
+    gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
     return {name: g for name, g in zip(tape.outputs, gradients, strict=True) if g is not None}
