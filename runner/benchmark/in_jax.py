@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -65,22 +66,21 @@ def step(
     physical_batch: int,
 ) -> Callable[[], None]:
     """A function that takes one private step on one batch, and waits for it."""
-    images, labels = jnp.array(inputs.contiguous().numpy()), jnp.array(targets.numpy())
-    pieces = max(1, len(targets) // physical_batch)
+    parts = [
+        (jnp.array(some_inputs.contiguous().numpy()), jnp.array(some_targets.numpy()))
+        for some_inputs, some_targets in zip(inputs.split(physical_batch), targets.split(physical_batch), strict=True)
+    ]
+    summed = jax.jit(partial(clipped_sum, network, bound=bound))
+    added = jax.jit(partial(jax.tree.map, jnp.add))
 
     @jax.jit
-    def advance(weights: Weights, key: Any) -> Weights:
-        def piece(part: tuple[Any, Any]) -> Weights:
-            return clipped_sum(network, weights, *part, bound)
-
-        split = (images.reshape(pieces, -1, *images.shape[1:]), labels.reshape(pieces, -1))
-        sums = jax.tree.map(lambda leaf: leaf.sum(0), lax.map(piece, split))
+    def updated(weights: Weights, sums: Weights, key: Any) -> Weights:
         leaves, structure = jax.tree.flatten(sums)
         keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
 
         def update(weight: Any, total: Any, key: Any) -> Any:
             noise = noise_multiplier * bound * jax.random.normal(key, total.shape)
-            return weight - learning_rate * (total + noise) / len(labels)
+            return weight - learning_rate * (total + noise) / len(targets)
 
         return jax.tree.map(update, weights, sums, keys)
 
@@ -88,6 +88,7 @@ def step(
 
     def take() -> None:
         state["key"], key = jax.random.split(state["key"])
-        state["weights"] = jax.block_until_ready(advance(state["weights"], key))
+        sums = reduce(added, [summed(state["weights"], images=images, targets=labels) for images, labels in parts])
+        state["weights"] = jax.block_until_ready(updated(state["weights"], sums, key))
 
     return take
