@@ -13,9 +13,10 @@ import torch
 
 from runner.benchmark.figure import draw
 from runner.benchmark.measure import (
+    MATMUL_OPERATIONS,
     interleaved,
     keep_freed_memory,
-    matmul_speed,
+    matrix_products,
     one_thread_each,
     peak_memory,
     quartiles,
@@ -45,10 +46,11 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _rows(arguments: argparse.Namespace, network: str, batch: int, speed: float) -> list[dict[str, Any]]:
+def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row a method."""
     steps = {name: methods()[name](problem(network, batch)) for name in arguments.methods}
-    times = interleaved(steps, arguments.rounds, arguments.seconds)
+    times = interleaved({**steps, "products": matrix_products()}, arguments.rounds, arguments.seconds)
+    speed = MATMUL_OPERATIONS / min(times.pop("products"))
     floor = step_operations(network, batch) / speed
     rows = []
     for name, seconds in times.items():
@@ -70,6 +72,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int, speed: float)
                 "share_of_floor": _digits(floor / median),
                 "peak_mib": None if memory is None else _digits(memory),
                 "rounds": len(seconds),
+                "matmul_gflops": _digits(speed / 1e9),
             }
         )
     return rows
@@ -95,20 +98,21 @@ def main() -> None:
     one_thread_each(arguments.threads)
     if arguments.keep_freed_memory:
         keep_freed_memory()
-    speed = matmul_speed()
     print(
-        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.threads} thread(s), float32, matrix products "
-        f"at {speed / 1e9:.0f} GFLOP/s, freed memory {'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
+        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.threads} thread(s), float32, freed memory "
+        f"{'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
-        "step's operations at that speed; peak: MiB a step adds.\n"
+        "step's operations at the best speed of large matrix products, measured in turns with the steps (a convolution\n"
+        "library can be faster than the matrix library on some processors); peak: MiB a step adds.\n"
     )
-    print(
-        "net batch  method                        ms [quartiles]         examples/s  ratio              floor      peak"
-    )
+    print(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
     rows: list[dict[str, Any]] = []
     for network in arguments.networks:
         for batch in arguments.batches:
-            measured = _rows(arguments, network, batch, speed)
+            measured = _rows(arguments, network, batch)
+            products = measured[0]["matmul_gflops"]
+            seconds = measured[0]["share_of_floor"] * measured[0]["ms"] / 1e3
+            print(f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s")
             for row in measured:
                 _print(row)
             rows += measured
