@@ -64,9 +64,14 @@ class Run:
 
     @property
     def physical_batch(self) -> int:
-        """Examples per forward pass: as configured, else as many as keep per-example gradients in a fast memory."""
+        """Examples per forward pass: as configured, else as many as keep per-example gradients in a fast memory.
+
+        The one_pass engine cuts batches itself and is best given whole ones.
+        """
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
+        if self.config.runtime.engine is Engine.one_pass and not isinstance(self.clipping, NoClipping):
+            return self.mechanism.examples
         return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:

@@ -35,6 +35,7 @@ class Evaluation(Enum):
 
 
 class Engine(Enum):
+    one_pass = "one_pass"
     vmap = "vmap"
     opacus = "opacus"
 

@@ -1,11 +1,15 @@
 """Per-example gradients by Opacus' `GradSampleModule`: hooks on every layer Opacus knows.
 
 A second, independent implementation. `PrivacyEngine` is not used: it replaces the batch size by its own.
+
+Opacus 1.6 takes for granted that a convolution's input lies in memory as [batch, channels, height, width]. Given
+channels-last inputs or weights it returns wrong gradients without a word, so both are laid out anew here.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
 from opacus import GradSampleModule
 from torch import Tensor
 
@@ -21,6 +25,8 @@ class OpacusEngine:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
+        for parameter in objective.parameters():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self._hooked = GradSampleModule(objective, loss_reduction="sum")
         self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
 
@@ -29,7 +35,7 @@ class OpacusEngine:
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
         self._hooked.enable_hooks()
-        losses = self._hooked(inputs, targets)
+        losses = self._hooked(inputs.clone(memory_format=torch.contiguous_format), targets)
         losses.sum().backward()
         self._hooked.disable_hooks()
         per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}

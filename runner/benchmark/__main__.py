@@ -1,0 +1,131 @@
+"""`python -m runner.benchmark`: one table of every engine, written to results/benchmark as CSV and figure."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.benchmark.figure import draw
+from runner.benchmark.measure import (
+    MATMUL_OPERATIONS,
+    interleaved,
+    keep_freed_memory,
+    matrix_products,
+    one_thread_each,
+    peak_memory,
+    quartiles,
+    step_operations,
+)
+from runner.benchmark.methods import methods, problem
+from runner.config import REPOSITORY
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m runner.benchmark", description=__doc__)
+    parser.add_argument("--networks", nargs="+", default=["M", "C"], choices=["M", "C"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
+    parser.add_argument("--methods", nargs="+", default=list(methods()), choices=list(methods()))
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
+    parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
+    parser.add_argument("--keep-freed-memory", action="store_true", help="tune glibc's malloc, for every method")
+    parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "benchmark")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.batches, arguments.rounds, arguments.seconds, arguments.no_memory = [128, 512], 5, 20.0, True
+    if "non_private" not in arguments.methods:
+        arguments.methods.insert(0, "non_private")
+    return arguments
+
+
+def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
+    """Measure one network at one batch size: a row a method."""
+    steps = {name: methods()[name](problem(network, batch)) for name in arguments.methods}
+    times = interleaved({**steps, "products": matrix_products()}, arguments.rounds, arguments.seconds)
+    speed = MATMUL_OPERATIONS / min(times.pop("products"))
+    floor = step_operations(network, batch) / speed
+    rows = []
+    for name, seconds in times.items():
+        low, median, high = quartiles(seconds)
+        ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
+        memory = None if arguments.no_memory else peak_memory(name, network, batch, arguments.threads)
+        rows.append(
+            {
+                "network": network,
+                "batch": batch,
+                "method": name,
+                "ms": _digits(1e3 * median),
+                "ms_q1": _digits(1e3 * low),
+                "ms_q3": _digits(1e3 * high),
+                "examples_per_s": _digits(batch / median),
+                "ratio": _digits(ratios[1]),
+                "ratio_q1": _digits(ratios[0]),
+                "ratio_q3": _digits(ratios[2]),
+                "share_of_floor": _digits(floor / median),
+                "peak_mib": None if memory is None else _digits(memory),
+                "rounds": len(seconds),
+                "matmul_gflops": _digits(speed / 1e9),
+            }
+        )
+    return rows
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _print(row: dict[str, Any]) -> None:
+    memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:9,.0f}"
+    print(
+        f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
+        f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
+        + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
+        f"  {row['share_of_floor']:>5.0%} {memory}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    arguments = _arguments()
+    one_thread_each(arguments.threads)
+    if arguments.keep_freed_memory:
+        keep_freed_memory()
+    print(
+        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.threads} thread(s), float32, freed memory "
+        f"{'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
+        "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
+        "step's operations at the best speed of large matrix products, measured in turns with the steps (a\n"
+        "convolution library can be faster than the matrix library on some processors); peak: MiB a step adds.\n"
+    )
+    print(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
+    rows: list[dict[str, Any]] = []
+    for network in arguments.networks:
+        for batch in arguments.batches:
+            measured = _rows(arguments, network, batch)
+            products = measured[0]["matmul_gflops"]
+            seconds = measured[0]["share_of_floor"] * measured[0]["ms"] / 1e3
+            print(f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s")
+            for row in measured:
+                _print(row)
+            rows += measured
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    with (arguments.output / "engines.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    try:
+        draw(rows, arguments.output / "engines.png")
+    except ImportError:
+        print("No figure: matplotlib is not installed.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The benchmark as a figure: speed against the non-private step, over the batch size, a panel a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write the figure of the table's rows. Raises ImportError without matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    networks, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("network", "method"))
+    figure, panels = pyplot.subplots(1, len(networks), figsize=(5 * len(networks), 3.6), sharey=True, squeeze=False)
+    for panel, network in zip(panels[0], networks, strict=True):
+        for method in methods:
+            of = [row for row in rows if row["network"] == network and row["method"] == method]
+            batches, ratios = [row["batch"] for row in of], [row["ratio"] for row in of]
+            spread = [
+                [row["ratio"] - row["ratio_q1"] for row in of],
+                [row["ratio_q3"] - row["ratio"] for row in of],
+            ]
+            panel.errorbar(batches, ratios, yerr=spread, marker="o", markersize=3, capsize=2, label=method)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(sorted({row["batch"] for row in rows}), sorted({row["batch"] for row in rows}))
+        panel.set_title({"M": "M: MNIST CNN, 26k", "C": "C: CIFAR-10 CNN, 550k"}[network])
+        panel.set_xlabel("batch size")
+        panel.set_ylim(bottom=0)
+    panels[0][0].set_ylabel("speed / non-private")
+    panels[0][-1].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

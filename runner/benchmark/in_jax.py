@@ -1,0 +1,94 @@
+"""A network of convolutions, poolings, tanh and linear layers in JAX, and its private step under jit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from torch import Tensor, nn
+
+Weights = list[tuple[Any, Any]]  # (weight, bias) of every convolution and linear layer, in order
+
+
+def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
+    """Logits [classes] of one image [channels, height, width], with the layers of `network` and these weights."""
+    x, remaining = image[None], iter(weights)
+    for layer in network:
+        if isinstance(layer, nn.Conv2d):
+            weight, bias = next(remaining)
+            padding = [(int(p), int(p)) for p in layer.padding]
+            x = lax.conv_general_dilated(x, weight, layer.stride, padding) + bias[:, None, None]
+        elif isinstance(layer, nn.Linear):
+            weight, bias = next(remaining)
+            x = x @ weight.T + bias
+        elif isinstance(layer, nn.MaxPool2d):
+            size, stride = int(layer.kernel_size), int(layer.stride)  # type: ignore[arg-type]
+            x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, stride, stride), "VALID")
+        elif isinstance(layer, nn.Flatten):
+            x = x.reshape(1, -1)
+        elif isinstance(layer, nn.Tanh):
+            x = jnp.tanh(x)
+        else:
+            raise NotImplementedError(type(layer).__name__)
+    return x[0]
+
+
+def clipped_sum(network: nn.Sequential, weights: Weights, images: Any, targets: Any, bound: float) -> Weights:
+    """The sum over a batch of gradients of the cross entropy, each clipped to `bound`."""
+
+    def loss(weights: Weights, image: Any, target: Any) -> Any:
+        return -jax.nn.log_softmax(forward(network, weights, image))[target]
+
+    gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(weights, images, targets)
+    leaves = jax.tree.leaves(gradients)
+    norms = jnp.sqrt(sum(jnp.square(leaf.reshape(len(leaf), -1)).sum(1) for leaf in leaves))
+    factors = jnp.minimum(1.0, bound / norms)
+    return jax.tree.map(lambda leaf: jnp.tensordot(factors, leaf, 1), gradients)
+
+
+def weights_of(network: nn.Sequential) -> Weights:
+    """The weights of a PyTorch network as JAX arrays."""
+    layers = [layer for layer in network if isinstance(layer, nn.Conv2d | nn.Linear)]
+    return [tuple(jnp.array(p.detach().contiguous().numpy()) for p in layer.parameters()) for layer in layers]
+
+
+def step(
+    network: nn.Sequential,
+    inputs: Tensor,
+    targets: Tensor,
+    bound: float,
+    noise_multiplier: float,
+    learning_rate: float,
+    physical_batch: int,
+) -> Callable[[], None]:
+    """A function that takes one private step on one batch, and waits for it."""
+    parts = [
+        (jnp.array(some_inputs.contiguous().numpy()), jnp.array(some_targets.numpy()))
+        for some_inputs, some_targets in zip(inputs.split(physical_batch), targets.split(physical_batch), strict=True)
+    ]
+    summed = jax.jit(partial(clipped_sum, network, bound=bound))
+    added = jax.jit(partial(jax.tree.map, jnp.add))
+
+    @jax.jit
+    def updated(weights: Weights, sums: Weights, key: Any) -> Weights:
+        leaves, structure = jax.tree.flatten(sums)
+        keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
+
+        def update(weight: Any, total: Any, key: Any) -> Any:
+            noise = noise_multiplier * bound * jax.random.normal(key, total.shape)
+            return weight - learning_rate * (total + noise) / len(targets)
+
+        return jax.tree.map(update, weights, sums, keys)
+
+    state = {"weights": weights_of(network), "key": jax.random.key(0)}
+
+    def take() -> None:
+        state["key"], key = jax.random.split(state["key"])
+        sums = reduce(added, [summed(state["weights"], images=images, targets=labels) for images, labels in parts])
+        state["weights"] = jax.block_until_ready(updated(state["weights"], sums, key))
+
+    return take

@@ -1,0 +1,167 @@
+"""One training step by every method: gradients of a batch, clipped and noised where private, and one SGD update.
+
+Each builder gets a network of its own and returns a function of no arguments that takes one step on one batch. What
+is drawn and updated is the same for all of them, so that what differs is how the per-example gradients are had.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from runner.architectures import small_cnn, vgg_cnn
+from runner.clipping import Flat, gradient_sum
+from runner.config import Sampling
+from runner.engines import ENGINES, Objective
+from runner.engines.one_pass.slices import channels_last
+from runner.mechanism import Mechanism
+
+CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
+EXAMPLES = 50_000
+PHYSICAL_BATCH = 256  # of methods that hold one gradient an example
+SLICE = 64  # of the non-private step in slices
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, its loss, and one batch. The networks are tables 1 of Tempered Sigmoid and Handcrafted-DP's CIFAR-10
+    one: M has 26,010 parameters on 1 x 28 x 28, C has 550,570 on 3 x 32 x 32, both with tanh."""
+
+    network: nn.Sequential
+    inputs: Tensor
+    targets: Tensor
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.network, nn.CrossEntropyLoss(reduction="none"))
+
+
+def problem(name: str, batch: int) -> Problem:
+    """Network M or C with random weights and data, channels last."""
+    torch.manual_seed(0)
+    shape = {"M": (1, 28, 28), "C": (3, 32, 32)}[name]
+    if name == "M":
+        network = small_cnn(shape, 10, nn.Tanh, [16, 32], 32, padding=3)
+    else:
+        network = vgg_cnn(shape, 10, nn.Tanh, [32, 64, 128], 128)
+    inputs = channels_last(torch.randn(batch, *shape))
+    return Problem(network.to(memory_format=torch.channels_last), inputs, torch.randint(10, (batch,)))
+
+
+def _non_private(of: Problem, pieces: int) -> Step:
+    objective, batch = of.objective, len(of.targets)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for inputs, targets in zip(of.inputs.split(pieces), of.targets.split(pieces), strict=True):
+            (objective(inputs, targets).sum() / batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def non_private(of: Problem) -> Step:
+    """An ordinary step on the whole batch, channels last: what the others are measured against."""
+    return _non_private(of, len(of.targets))
+
+
+def non_private_in_slices(of: Problem) -> Step:
+    """The same, accumulated over slices of 64 examples: what fitting the cache alone is worth."""
+    return _non_private(of, SLICE)
+
+
+def _engine(of: Problem, name: str, physical_batch: int) -> Step:
+    objective, batch, clipping = of.objective, len(of.targets), Flat(CLIPPING_NORM)
+    engine, generator = ENGINES[name](objective), torch.Generator().manual_seed(0)
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        sums = gradient_sum(clipping, engine, of.inputs, of.targets, physical_batch).gradients
+        released = mechanism.release(sums, generator)
+        for name, parameter in objective.named_parameters():
+            parameter.grad = released[name]
+        optimizer.step()
+
+    return step
+
+
+def one_pass(of: Problem) -> Step:
+    """This project's engine, on the whole batch."""
+    return _engine(of, "one_pass", len(of.targets))
+
+
+def opacus_hooks(of: Problem) -> Step:
+    """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
+    return _engine(of, "opacus", PHYSICAL_BATCH)
+
+
+def vmap(of: Problem) -> Step:
+    """torch.func's vmap(grad), eager."""
+    return _engine(of, "vmap", PHYSICAL_BATCH)
+
+
+def opacus_ghost(of: Problem) -> Step:
+    """Opacus' ghost clipping: norms from one backward pass, the sum from a second one. Channels first, as above."""
+    from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+    from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    of = _channels_first(of)
+    hooked = GradSampleModuleFastGradientClipping(of.network, max_grad_norm=CLIPPING_NORM, loss_reduction="sum")
+    optimizer = DPOptimizerFastGradientClipping(
+        torch.optim.SGD(hooked.parameters(), lr=LEARNING_RATE / len(of.targets)),  # it steps by the sum
+        noise_multiplier=NOISE_MULTIPLIER,
+        max_grad_norm=CLIPPING_NORM,
+        expected_batch_size=len(of.targets),
+        loss_reduction="sum",
+    )
+    criterion = DPLossFastGradientClipping(hooked, optimizer, nn.CrossEntropyLoss(reduction="sum"), "sum")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        pieces = of.inputs.split(PHYSICAL_BATCH)
+        for i, (inputs, targets) in enumerate(zip(pieces, of.targets.split(PHYSICAL_BATCH), strict=True), start=1):
+            criterion(hooked(inputs), targets).backward()
+            optimizer.signal_skip_step(i < len(pieces))
+            optimizer.step()
+            if i < len(pieces):
+                optimizer.zero_grad()
+
+    return step
+
+
+def _channels_first(of: Problem) -> Problem:
+    """The same problem, every tensor in the order of its dimensions."""
+    for parameter in of.network.parameters():
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)
+
+
+def jax_vmap(of: Problem) -> Step:
+    """JAX, the whole step under jit: vmap(grad), clip, sum, noise, update."""
+    from runner.benchmark.in_jax import step
+
+    return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, PHYSICAL_BATCH)
+
+
+def methods() -> dict[str, Callable[[Problem], Step]]:
+    """Every method that can run here, by its name in the table."""
+    found: dict[str, Callable[[Problem], Step]] = {
+        "non_private": non_private,
+        "non_private_in_slices": non_private_in_slices,
+        "one_pass": one_pass,
+        "opacus_hooks": opacus_hooks,
+        "opacus_ghost": opacus_ghost,
+        "vmap": vmap,
+    }
+    if importlib.util.find_spec("jax"):
+        found["jax_vmap"] = jax_vmap
+    return found

@@ -1,0 +1,89 @@
+"""What a layer computes, in numbers: the shapes that decide how its per-example gradient norms are found cheapest.
+
+A linear layer is a 1x1 convolution over its positions (one position, unless its input is a sequence), so that one
+set of formulas covers both. T is the number of output positions, K the number of kernel positions (taps), C and O
+the channels in and out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One layer at one input size. Sizes are (height, width)."""
+
+    channels_in: int
+    channels_out: int
+    input: Pair
+    output: Pair
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def positions(self) -> int:
+        """T, the terms of the sum that a weight's gradient is."""
+        return math.prod(self.output)
+
+    @property
+    def padded(self) -> Pair:
+        return self.input[0] + 2 * self.padding[0], self.input[1] + 2 * self.padding[1]
+
+    @property
+    def weights(self) -> int:
+        return math.prod(self.kernel) * self.channels_in // self.groups * self.channels_out
+
+
+def unsupported(module: nn.Module) -> str | None:
+    """Why a module with parameters of its own cannot be handled here; None if it can."""
+    if type(module) is nn.Linear:
+        return None
+    if type(module) is not nn.Conv2d:
+        return f"{type(module).__name__} is not a layer it knows"
+    if module.padding_mode != "zeros":
+        return f"its padding mode is {module.padding_mode}"
+    if isinstance(module.padding, str) and module.padding != "valid" and any(_same(module, d)[1] for d in (0, 1)):
+        return "its padding differs from side to side"
+    return None
+
+
+def _same(module: nn.Conv2d, dimension: int) -> Pair:
+    """padding="same" along one dimension: on each side, and what is left over for one of them."""
+    return divmod(module.dilation[dimension] * (module.kernel_size[dimension] - 1), 2)
+
+
+def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Geometry:
+    """The geometry of a supported layer from one call: inputs [batch, ...], outputs [batch, ...]."""
+    if isinstance(module, nn.Linear):
+        positions = (1, math.prod(inputs.shape[1:-1]))
+        return Geometry(module.in_features, module.out_features, positions, positions)
+    assert isinstance(module, nn.Conv2d)
+    if module.padding == "same":
+        padding = (_same(module, 0)[0], _same(module, 1)[0])
+    else:
+        padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding)
+    return Geometry(
+        module.in_channels,
+        module.out_channels,
+        _pair(inputs.shape[2:]),
+        _pair(outputs.shape[2:]),
+        _pair(module.kernel_size),
+        _pair(module.stride),
+        padding,
+        _pair(module.dilation),
+        module.groups,
+    )
+
+
+def _pair(values: tuple[int, ...]) -> Pair:
+    height, width = values
+    return height, width

@@ -1,0 +1,137 @@
+// Per-example weight gradients of a convolution, channels last, float32:
+//
+//   out[i, ky, kx, c, o] = sum_{y, x} a[i, y*sy + ky*dy, x*sx + kx*dx, c] * g[i, y, x, o]      (a padded with zeros)
+//
+// One example at a time, so that its images stay in the cache. A tile of R consecutive (kx, c) by J vectors of
+// output channels is kept in registers over all positions: R broadcasts and J loads for R*J multiply-adds, no
+// unfolded copy of the input. The squared norm is taken while a finished tile is still in registers.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kRows = 12;  // 24 of 32 registers hold sums
+#elif defined(__AVX2__)
+constexpr int kLanes = 8, kRows = 6;  // 12 of 16
+#else
+constexpr int kLanes = 4, kRows = 6;
+#endif
+constexpr int kVectors = 2;
+
+typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4)));
+
+struct Shape {
+    int64_t height, width, in, out_height, out_width, out, kh, kw, sy, sx, ph, pw, dy, dx;
+};
+
+struct Tile {
+    const float *a, *g;
+    int64_t out_height, out_width, a_row, a_column, g_column;
+};
+
+template <int R, int J>
+static float accumulate(const Tile &t, float *out, int64_t out_row) {
+    Vector sum[R][J] = {};
+    const float *g = t.g;
+    for (int64_t y = 0; y < t.out_height; y++) {
+        const float *a = t.a + y * t.a_row;
+        for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
+            Vector gradient[J];
+#pragma GCC unroll 4
+            for (int j = 0; j < J; j++) gradient[j] = *reinterpret_cast<const Vector *>(g + j * kLanes);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+                for (int j = 0; j < J; j++) sum[r][j] += a[r] * gradient[j];
+        }
+    }
+    Vector squares = {};
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < J; j++) {
+            squares += sum[r][j] * sum[r][j];
+            *reinterpret_cast<Vector *>(out + r * out_row + j * kLanes) = sum[r][j];
+        }
+    float total = 0;
+    for (int lane = 0; lane < kLanes; lane++) total += squares[lane];
+    return total;
+}
+
+template <int J, int R = kRows>
+static float accumulate_rows(int rows, const Tile &t, float *out, int64_t out_row) {
+    if constexpr (R > 1)
+        if (rows < R) return accumulate_rows<J, R - 1>(rows, t, out, out_row);
+    return accumulate<R, J>(t, out, out_row);
+}
+
+// One example: `a` padded, `g` and `out` with `lanes` (a multiple of kLanes) output channels, the surplus ones zero.
+static float example(const float *a, const float *g, float *out, const Shape &s, int64_t lanes) {
+    const int64_t padded_width = s.width + 2 * s.pw;
+    const bool joined = s.dx == 1;  // then the columns of a kernel row are neighbours in memory
+    const int64_t runs = joined ? 1 : s.kw, run = joined ? s.kw * s.in : s.in;
+    const int64_t tiles = (run + kRows - 1) / kRows;
+    float total = 0;
+    Tile t{nullptr, nullptr, s.out_height, s.out_width, s.sy * padded_width * s.in, s.sx * s.in, lanes};
+    for (int64_t ky = 0; ky < s.kh; ky++)
+        for (int64_t kx = 0; kx < runs; kx++) {
+            const float *base = a + (ky * s.dy * padded_width + kx * s.dx) * s.in;
+            float *rows_out = out + (ky * s.kw * s.in + kx * s.in) * lanes;
+            for (int64_t tile = 0; tile < tiles; tile++) {  // of nearly equal height
+                const int64_t first = tile * run / tiles, rows = (tile + 1) * run / tiles - first;
+                t.a = base + first;
+                for (int64_t o = 0; o < lanes; o += kVectors * kLanes) {
+                    t.g = g + o;
+                    float *tile_out = rows_out + first * lanes + o;
+                    total += lanes - o > kLanes ? accumulate_rows<kVectors>(rows, t, tile_out, lanes)
+                                                : accumulate_rows<1>(rows, t, tile_out, lanes);
+                }
+            }
+        }
+    return total;
+}
+
+static void examples(const float *a, const float *g, float *out, float *squares, int64_t first, int64_t last,
+                     const Shape &s) {
+    const int64_t lanes = (s.out + kLanes - 1) / kLanes * kLanes, positions = s.out_height * s.out_width;
+    const int64_t padded_width = s.width + 2 * s.pw, padded_height = s.height + 2 * s.ph;
+    const int64_t image = s.height * s.width * s.in, weights = s.kh * s.kw * s.in;
+    const bool pads = s.ph || s.pw, widens = lanes != s.out;
+    std::vector<float> padded(pads ? padded_height * padded_width * s.in : 0);
+    std::vector<float> wide(widens ? positions * lanes : 0), wide_out(widens ? weights * lanes : 0);
+    for (int64_t i = first; i < last; i++) {
+        const float *image_a = a + i * image, *image_g = g + i * positions * s.out;
+        float *image_out = out + i * weights * s.out;
+        if (pads) {
+            for (int64_t y = 0; y < s.height; y++)
+                std::memcpy(&padded[((y + s.ph) * padded_width + s.pw) * s.in], image_a + y * s.width * s.in,
+                            s.width * s.in * sizeof(float));
+            image_a = padded.data();
+        }
+        if (widens) {
+            for (int64_t t = 0; t < positions; t++)
+                std::memcpy(&wide[t * lanes], image_g + t * s.out, s.out * sizeof(float));
+            squares[i] = example(image_a, wide.data(), wide_out.data(), s, lanes);
+            for (int64_t w = 0; w < weights; w++)
+                std::memcpy(image_out + w * s.out, &wide_out[w * lanes], s.out * sizeof(float));
+        } else {
+            squares[i] = example(image_a, image_g, image_out, s, lanes);
+        }
+    }
+}
+
+extern "C" void per_example_weight_gradients(const float *a, const float *g, float *out, float *squares,
+                                             int64_t batch, const int64_t *shape, int64_t threads) {
+    Shape s;
+    static_assert(sizeof(Shape) == 14 * sizeof(int64_t), "the shape is handed over as 14 numbers");
+    std::memcpy(&s, shape, sizeof(Shape));
+    threads = std::max<int64_t>(1, std::min(threads, batch));
+    std::vector<std::thread> others;
+    for (int64_t n = 1; n < threads; n++)
+        others.emplace_back(examples, a, g, out, squares, n * batch / threads, (n + 1) * batch / threads, s);
+    examples(a, g, out, squares, 0, batch / threads, s);
+    for (auto &other : others) other.join();
+}

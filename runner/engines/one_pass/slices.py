@@ -1,0 +1,49 @@
+"""How many examples to take through the network at a time.
+
+Contributions are sums over examples, so a batch may be cut anywhere. Cut so that a layer's output and the gradients
+formed for a slice stay in the processor's cache, elementwise layers and weighted sums do not wait for memory, and
+the peak memory no longer grows with the batch. Cost: one set of calls a slice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from runner.engines.one_pass.geometry import Geometry
+
+_CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
+_FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
+
+
+def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:
+    """Examples in a slice, all slices of a batch being as equal as can be."""
+    if not shapes:
+        return batch
+    size, device = inputs.element_size(), inputs.device.type
+    output = size * max(shape.positions * shape.channels_out for shape in shapes)
+    formed = size * sum(shape.weights for shape in shapes if shape.positions > 1)
+    most = max(1, min(_CACHED.get(device, 1 << 30) // output, _FORMED.get(device, 1 << 30) // max(1, formed)))
+    return math.ceil(batch / math.ceil(batch / most))
+
+
+def examples_with_gradients(parameters: int, inputs: Tensor) -> int:
+    """Examples whose whole gradients may be held at once, by an engine that forms all of them."""
+    return max(8, _FORMED.get(inputs.device.type, 1 << 30) // (inputs.element_size() * parameters))
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Images [batch, channels, height, width] with the channels innermost; anything else as it is.
+
+    With one channel both orders are the same memory, and only strides that say so keep the network channels last.
+    """
+    if images.dim() != 4:
+        return images
+    images = images.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = images.shape
+    if channels == 1:
+        images = images.as_strided(images.shape, (height * width, 1, width, 1))
+    return images

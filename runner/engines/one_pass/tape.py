@@ -1,0 +1,75 @@
+"""One forward and one backward pass that stop at the layers: their inputs, and the gradients of their outputs.
+
+The parameters do not require gradients meanwhile, so that autograd forms no weight gradients at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class NotRecordableError(Exception):
+    """The objective does something with a layer that inputs and output gradients do not tell."""
+
+
+@dataclass
+class Tape:
+    """What the layers saw in one pass, by layer name."""
+
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        for kept in (self.inputs, self.outputs, self.versions):
+            kept.clear()
+
+
+@contextmanager
+def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
+    """Record every call of `layers` on a tape; inside, their parameters do not require gradients."""
+    tape = Tape()
+
+    def hook(name: str) -> Any:
+        def record(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            if name in tape.outputs:
+                raise NotRecordableError(f"{name} is called twice")
+            if len(args) != 1:
+                raise NotRecordableError(f"{name} is not called with one argument")
+            if not output.requires_grad:
+                output.requires_grad_()
+            tape.inputs[name], tape.outputs[name] = args[0].detach(), output
+            tape.versions[name] = args[0]._version, output._version
+
+        return record
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in layers.items()]
+    trainable = [p for module in layers.values() for p in module.parameters(recurse=False) if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        with torch.enable_grad():
+            yield tape
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+        for handle in handles:
+            handle.remove()
+
+
+def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
+    """d(sum of losses) / d(layer output), by layer; layers that the loss does not depend on are left out."""
+    for name, output in tape.outputs.items():
+        if (tape.inputs[name]._version, output._version) != tape.versions[name]:
+            raise NotRecordableError(f"the input or the output of {name} is changed in place")
+    if not losses.requires_grad:
+        return {}
+    outputs = list(tape.outputs.values())
+    gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
+    return {name: g for name, g in zip(tape.outputs, gradients, strict=True) if g is not None}

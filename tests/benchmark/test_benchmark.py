@@ -1,0 +1,82 @@
+"""Every method of the benchmark takes the same step, and its table is written."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from runner.benchmark import __main__ as command
+from runner.benchmark import measure, methods
+
+
+@pytest.mark.parametrize("method", [name for name in methods.methods() if not name.startswith("non_private")])
+def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise and with a learning rate that shows: what is timed is the same thing."""
+    if method == "jax_vmap":
+        pytest.skip("holds its weights itself: see the next test")
+    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
+    monkeypatch.setattr(methods, "PHYSICAL_BATCH", 4)
+    reference, own = (methods.problem("M", 8) for _ in range(2))
+    methods.vmap(reference)()
+    before = methods.problem("M", 8).network.state_dict()
+    methods.methods()[method](own)()
+    for name, weight in own.network.state_dict().items():
+        torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
+        assert not torch.equal(weight, before[name])
+
+
+def test_jax_clips_and_sums_the_same() -> None:
+    pytest.importorskip("jax")
+    from runner.benchmark.in_jax import clipped_sum, weights_of
+    from runner.clipping import Flat
+    from runner.engines import OnePassEngine
+
+    of = methods.problem("M", 8)
+    expected = Flat(0.5).sum_contributions(OnePassEngine(of.objective), of.inputs, of.targets).gradients
+    found = clipped_sum(of.network, weights_of(of.network), of.inputs.numpy(), of.targets.numpy(), 0.5)
+    flat = [part for layer in found for part in layer]
+    for theirs, ours in zip(flat, expected.values(), strict=True):
+        torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
+
+
+def test_operations_are_counted_by_hand() -> None:
+    """M: forward and weight gradients of all layers, input gradients of all but the first; two a multiplication."""
+    layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
+    assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])
+
+
+def test_quartiles_and_turns() -> None:
+    assert measure.quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2, 3, 4)
+    taken: list[str] = []
+    times = measure.interleaved({name: lambda name=name: taken.append(name) for name in "ab"}, rounds=4, seconds=9)
+    assert taken == ["a", "a", "b", "b"] + ["a", "b"] * 4
+    assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
+def test_peak_memory_is_what_a_step_adds() -> None:
+    """Outputs of the first convolution alone are 12.5 KB an example, and autograd keeps several like it."""
+    peak = measure.peak_memory("non_private", "M", 2048, threads=1)
+    assert 25 < peak < 400
+
+
+def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), str(tmp_path)])
+    command.main()
+    with (tmp_path / "engines.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["batch"], row["method"]) for row in rows] == [
+        (batch, method) for batch in ("4", "8") for method in ("non_private", "one_pass")
+    ]
+    assert float(rows[0]["ratio"]) == 1
+    assert (tmp_path / "engines.png").stat().st_size > 1000
+    printed = capsys.readouterr().out
+    assert "GFLOP/s" in printed
+    assert printed.count("one_pass") == 2
