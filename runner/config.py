@@ -58,7 +58,7 @@ class Runtime:
     device: str = "auto"
     threads: int | None = None
     physical_batch: int | None = None
-    engine: Engine = Engine.vmap
+    engine: Engine = Engine.one_pass
     data_root: str = MISSING
     results_root: str = MISSING
 

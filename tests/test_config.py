@@ -31,7 +31,7 @@ BAD = {
     "optimizer.learning_rate=1": "there is no field 'learning_rate'",
     "clipping._target_=runner.activations.TemperedSigmoid": "clipping",
     "accountant._target_=runner.accounting.Ledger": "epsilon",
-    "loss._target_=tests.failing.NeedsOneHot": "one example",
+    "runtime.engine=vmap loss._target_=tests.failing.NeedsOneHot": "one example",
     "epochs": "epochs",
     "delta=1": "delta",
     "batch_size=60001": "60000",

@@ -118,7 +118,8 @@ def test_same_config_same_record_other_seed_other_record(smoke) -> None:
     assert history() == first
     assert history("seed=1") != first
     assert history("runtime.physical_batch=7")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
-    assert history("runtime.engine=opacus")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
+    for engine in ("opacus", "vmap", "one_pass"):
+        assert history(f"runtime.engine={engine}")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
 
 
 def test_learns_without_noise(smoke) -> None:
@@ -251,7 +252,8 @@ def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
 def test_gradient_norms_with_opacus(smoke, clipping: str) -> None:
     asked = ("diagnostics=[gradient_norms]", f"clipping={clipping}", "noise_multiplier=0", "epochs=1")
     found = {}
-    for name in ("vmap", "opacus"):
+    for name in ("vmap", "opacus", "one_pass"):
         run = prepare(smoke(*asked, f"runtime.engine={name}"))
         found[name] = train(run, load(run), lambda row: None).diagnostics["gradient_norms"]
-    assert found["opacus"]["mean"] == pytest.approx(found["vmap"]["mean"], rel=1e-3)
+    for name in ("opacus", "one_pass"):
+        assert found[name]["mean"] == pytest.approx(found["vmap"]["mean"], rel=1e-3)
