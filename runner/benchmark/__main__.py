@@ -102,8 +102,8 @@ def main() -> None:
         f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.threads} thread(s), float32, freed memory "
         f"{'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
-        "step's operations at the best speed of large matrix products, measured in turns with the steps (a\n"
-        "convolution library can be faster than the matrix library on some processors); peak: MiB a step adds.\n"
+        "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
+        "can be faster than that on some processors); peak: MiB a step adds.\n"
     )
     print(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
     rows: list[dict[str, Any]] = []
