@@ -28,7 +28,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panel.set_xticks(sorted({row["batch"] for row in rows}), sorted({row["batch"] for row in rows}))
         panel.set_title({"M": "M: MNIST CNN, 26k", "C": "C: CIFAR-10 CNN, 550k"}[network])
         panel.set_xlabel("batch size")
-        panel.set_ylim(bottom=0)
+    panels[0][0].set_ylim(bottom=0)  # shared; only now, for it stops the axis from growing
     panels[0][0].set_ylabel("speed / non-private")
     panels[0][-1].legend(fontsize=7)
     figure.tight_layout()
