@@ -80,8 +80,9 @@ def main() -> None:
         _stop(sentence(error), 2)
     except (ConfigError, DataError):
         _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
-    except Exception:
-        _stop("a run of the sweep failed; the others are recorded, and its traceback is in results/.../failed.", 1)
+    except Exception as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        _stop(f"failed, {type(error).__name__}: {error}{notes}; finished runs are recorded.", 1)
 
 
 def sentence(error: BaseException) -> str:
