@@ -138,10 +138,13 @@ def _workers() -> int:
 
 
 def _pending(jobs: dict[str, list[Job]]) -> list[Job]:
-    """Runs without a record, each once, all checked: a wrong configuration is found before any work."""
+    """Runs without a record, each once, all checked: a wrong configuration is found before any work.
+
+    One run is checked even where all are recorded: the overrides of the request are the same in every run.
+    """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
     left = [job for job in unique.values() if not record_path(results_folder(job.config), job.run_id).exists()]
-    for job in {job.setting_id: job for job in left}.values():
+    for job in {job.setting_id: job for job in [*list(unique.values())[:1], *left]}.values():
         try:
             prepare(job.config)
         except ConfigError as error:
