@@ -24,7 +24,7 @@ from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
 from runner.config import Config, ConfigError, Engine, Evaluation
 from runner.datasets import ImageDataset, holdout_examples
-from runner.diagnostics import DIAGNOSTICS
+from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Pixels
@@ -98,7 +98,7 @@ def prepare(config: DictConfig) -> Run:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = _objective(config, dataset, features)
         _check_objective(objective, features.shape(dataset.shape))
-        one_by_one = not isinstance(clipping, NoClipping) or "gradient_norms" in config.diagnostics
+        one_by_one = not isinstance(clipping, NoClipping) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             _check_one_example(objective, features.shape(dataset.shape))
     _instantiate(config, "optimizer", call_with=list(objective.parameters()))
@@ -131,6 +131,7 @@ def _check_fields(config: DictConfig) -> None:
         "batch_size": (whole, config.batch_size >= 1),
         "delta": ("between 0 and 1", 0 < config.delta < 1),
         "diagnostics_every": (whole, config.diagnostics_every >= 1),
+        "confusion_epochs": ("whole numbers from 1 up", all(epoch >= 1 for epoch in config.confusion_epochs)),
         "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
         "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
         "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
@@ -222,6 +223,7 @@ def _check_objective(objective: Objective, shape: list[int]) -> None:
             f"without noise, so no example's contribution can be bounded: use group normalisation or none."
         )
     try:
+        objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
     except (RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error

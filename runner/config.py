@@ -118,6 +118,7 @@ class Config:
     evaluation: Evaluation = MISSING
     diagnostics: list[str] = field(default_factory=list)
     diagnostics_every: int = 10
+    confusion_epochs: list[int] = field(default_factory=list)
     draw: int = 0
 
 

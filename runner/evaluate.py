@@ -20,22 +20,32 @@ class Evaluation:
     class_accuracy: list[float]
 
 
-@torch.no_grad()
 def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
     """Evaluate on every example of `split`, whose images are features already, with the network in evaluation mode."""
-    objective.eval()
-    losses: list[Tensor] = []
-    correct: list[Tensor] = []
-    for inputs, targets in zip(split.images.split(_BATCH), split.targets.split(_BATCH), strict=True):
-        logits = objective.network(inputs)
-        losses.append(objective.loss(logits, targets))
-        correct.append(logits.argmax(dim=1) == targets)
-    objective.train()
-    hits = torch.cat(correct).double()
+    predicted, losses = _predict(objective, split)
+    hits = (predicted == split.targets).double()
     per_class = torch.zeros(classes, dtype=torch.float64, device=hits.device).index_add_(0, split.targets, hits)
     counts = torch.bincount(split.targets, minlength=classes)
     return Evaluation(
-        loss=torch.cat(losses).double().mean().item(),
+        loss=losses.double().mean().item(),
         accuracy=100 * hits.mean().item(),
         class_accuracy=(100 * per_class / counts).tolist(),
     )
+
+
+def predictions(objective: Objective, split: Split) -> Tensor:
+    """The class predicted for every example: [examples]."""
+    return _predict(objective, split)[0]
+
+
+@torch.no_grad()
+def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
+    """Predicted classes and losses, [examples] each."""
+    objective.eval()
+    predicted, losses = [], []
+    for inputs, targets in zip(split.images.split(_BATCH), split.targets.split(_BATCH), strict=True):
+        logits, their_losses = objective.predict(inputs, targets)
+        predicted.append(logits.argmax(dim=1))
+        losses.append(their_losses)
+    objective.train()
+    return torch.cat(predicted), torch.cat(losses)

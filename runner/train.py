@@ -64,16 +64,18 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
     optimizer = run.optimizer(objective)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     ledger, trained = Ledger(), Trained()
-    diagnostics = Diagnostics(config.diagnostics, config.diagnostics_every, run.activation_type)
+    diagnostics = Diagnostics(config, run.epochs, run.activation_type, objective, training)
+    diagnostics.start()
     step = 0
     for epoch in range(1, run.epochs + 1):
         started = time.perf_counter()
+        objective.start_epoch(epoch - 1)
         losses = 0.0
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
             computed = gradient_sum(run.clipping, gradient_engine, inputs, targets, run.physical_batch)
-            diagnostics.step(step, gradient_engine, inputs, targets, computed)
+            diagnostics.step(step, epoch, gradient_engine, inputs, targets, computed)
             gradients = mechanism.release(computed.gradients, noise)
             mechanism.charge_step(ledger, step_in_epoch)
             for name, parameter in objective.named_parameters():
@@ -85,7 +87,7 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
         trained.examples += seen
         trained.seconds_training += time.perf_counter() - started
         measured = evaluate(objective, evaluation_split, run.dataset.classes)
-        diagnostics.epoch(measured)
+        diagnostics.epoch(epoch, measured)
         row = {
             "epoch": epoch,
             "steps": step,

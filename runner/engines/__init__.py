@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from runner.engines.interface import Engine, GradientSum, Objective
+from runner.engines.interface import Engine, GradientSum
+from runner.engines.objective import Objective
 from runner.engines.one_pass import OnePassEngine
 from runner.engines.opacus import OpacusEngine
 from runner.engines.vmap import VmapEngine

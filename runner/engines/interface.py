@@ -7,23 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from runner.engines.objective import Objective
 
 Factors = Callable[[Tensor], Tensor]  # norms [batch, groups] -> factors [batch, groups]
-
-
-class Objective(nn.Module):
-    """A network and a per-example loss: inputs [batch, ...] and targets [batch] to losses [batch].
-
-    It must not couple examples: loss i may depend on example i and on the weights only.
-    """
-
-    def __init__(self, network: nn.Module, loss: nn.Module) -> None:
-        super().__init__()
-        self.network, self.loss = network, loss
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.loss(self.network(inputs), targets)
 
 
 @dataclass(frozen=True)

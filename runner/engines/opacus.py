@@ -13,17 +13,24 @@ import torch
 from opacus import GradSampleModule
 from torch import Tensor
 
-from runner.engines.interface import Factors, GradientSum, Objective, weigh_and_sum
+from runner.engines.interface import Factors, GradientSum, weigh_and_sum
+from runner.engines.objective import Objective
 
 
 class OpacusEngine:
     """Forms every per-example gradient with Opacus, then weighs and sums as `VmapEngine` does.
 
     Raises:
-        NotImplementedError: (from Opacus) for a layer that it does not know.
+        NotImplementedError: (from Opacus) for a layer that it does not know; for a loss that reads pre-activations,
+            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them.
     """
 
     def __init__(self, objective: Objective) -> None:
+        if getattr(objective.loss, "reads_pre_activations", False):
+            raise NotImplementedError(
+                f"Opacus' hooks miss what {type(objective.loss).__name__} adds to the layers' output gradients: "
+                f"choose one_pass or vmap."
+            )
         self.objective = objective
         for parameter in objective.parameters():
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from runner.engines.interface import Factors, GradientSum, Objective, weigh_and_sum
+from runner.engines.interface import Factors, GradientSum, weigh_and_sum
+from runner.engines.objective import Objective
 
 
 class VmapEngine:

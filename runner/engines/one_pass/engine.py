@@ -14,7 +14,8 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from runner.engines.interface import Engine, Factors, GradientSum, Objective
+from runner.engines.interface import Engine, Factors, GradientSum
+from runner.engines.objective import Objective, layers_with_parameters
 from runner.engines.one_pass.choice import Choice, choose
 from runner.engines.one_pass.geometry import Geometry, geometry, unsupported
 from runner.engines.one_pass.gram import gram
@@ -28,6 +29,7 @@ from runner.engines.one_pass.slices import channels_last, examples_per_slice, ex
 from runner.engines.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.engines.one_pass.terms import Terms, squared_norms
 from runner.engines.opacus import OpacusEngine
+from runner.engines.vmap import VmapEngine
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ Plan = dict[str, Planned]  # by layer name
 
 
 class OnePassEngine:
-    """See the module's text. An objective that it does not cover is given to Opacus, with a line on stderr.
+    """See the module's text. An objective that it does not cover is given to Opacus, with a line on stderr; to vmap
+    where its loss reads pre-activations, which Opacus cannot differentiate.
 
     Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
     sit in the objective, and anything without parameters around them.
@@ -62,9 +65,7 @@ class OnePassEngine:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._ordered = pool_first(objective)
-        self._layers = {
-            name: module for name, module in objective.named_modules() if any(True for _ in module.parameters(False))
-        }
+        self._layers = layers_with_parameters(objective)
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
         self._fallback: Engine | None = None
         for name, module in self._layers.items():
@@ -77,8 +78,9 @@ class OnePassEngine:
             self._fall_back("two layers share a parameter")
 
     def _fall_back(self, reason: str) -> None:
-        print(f"engine one_pass: {reason}, so Opacus computes the per-example gradients.", file=sys.stderr)
-        self._fallback = OpacusEngine(self.objective)
+        other = "vmap" if getattr(self.objective.loss, "reads_pre_activations", False) else "Opacus"
+        print(f"engine one_pass: {reason}, so {other} computes the per-example gradients.", file=sys.stderr)
+        self._fallback = VmapEngine(self.objective) if other == "vmap" else OpacusEngine(self.objective)
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
@@ -103,7 +105,7 @@ class OnePassEngine:
     def explain(self) -> str:
         """A table of every layer, at every input size seen: its method, and the operations each would cost."""
         if self._fallback is not None:
-            return "Every layer: Opacus."
+            return f"Every layer: {type(self._fallback).__name__}."
         lines = []
         for (size, dtype, device), plan in self._plans.items():
             lines.append(f"Inputs {' x '.join(map(str, size))}, {dtype}, {device}; operations per example:")

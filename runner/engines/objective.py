@@ -1,0 +1,68 @@
+"""A network and its loss as one module: what a gradient engine differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Objective(nn.Module):
+    """A network and a per-example loss: inputs [batch, ...] and targets [batch] to losses [batch].
+
+    It must not couple examples: loss i may depend on example i, on the weights and on the epoch only.
+
+    A loss maps logits [batch, classes] and targets [batch] to losses [batch]. Two attributes ask for more:
+    `reads_pre_activations = True` adds a third argument, the outputs of the hidden layers with parameters in the order
+    of their calls (before any activation or pooling; the last layer's, the logits, are left out), and a method
+    `start_epoch(epoch)` is told every epoch, from 0.
+    """
+
+    def __init__(self, network: nn.Module, loss: nn.Module) -> None:
+        super().__init__()
+        self.network, self.loss = network, loss
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.predict(inputs, targets)[1]
+
+    def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [batch, classes] and losses [batch]."""
+        if not getattr(self.loss, "reads_pre_activations", False):
+            logits = self.network(inputs)
+            return logits, self.loss(logits, targets)
+        with layer_outputs(self.network) as outputs:
+            logits = self.network(inputs)
+        *hidden, _ = outputs.values()
+        return logits, self.loss(logits, targets, hidden)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Tell the loss which epoch begins, counted from 0."""
+        start: Any = getattr(self.loss, "start_epoch", None)
+        if start is not None:
+            start(epoch)
+
+
+def layers_with_parameters(network: nn.Module) -> dict[str, nn.Module]:
+    """The modules that own parameters, by name, in the order of their definition."""
+    return {name: module for name, module in network.named_modules() if any(True for _ in module.parameters(False))}
+
+
+@contextmanager
+def layer_outputs(network: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Collect, by name and in the order of the calls, what the layers with parameters return: the pre-activations."""
+    outputs: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def keep(_: nn.Module, __: Any, output: Tensor) -> None:
+            outputs[name] = output
+
+        return keep
+
+    handles = [layer.register_forward_hook(hook(name)) for name, layer in layers_with_parameters(network).items()]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
