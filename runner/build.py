@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import typing
+from collections import OrderedDict
 from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
@@ -27,8 +28,9 @@ from runner.datasets import ImageDataset, holdout_examples
 from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
-from runner.features import Pixels
+from runner.features import Features
 from runner.mechanism import Mechanism
+from runner.normalization import Normalization
 from runner.seeds import derived_seed
 
 _GROUPS = (
@@ -43,7 +45,8 @@ class Run:
 
     config: DictConfig
     dataset: ImageDataset
-    features: Pixels
+    features: Features
+    normalization: Normalization | None
     clipping: Clipping
     accountant: Accountant
     mechanism: Mechanism
@@ -87,10 +90,16 @@ def prepare(config: DictConfig) -> Run:
     _check_fields(config)
     for group in _GROUPS:
         _check_arguments(config, group)
+    if config.normalization is not None:
+        _check_arguments(config, "normalization")
     dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
     clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
+    normalization = _normalization(config)
     device = _device(config.runtime.device)
-    for part, group, methods in ((clipping, "clipping", Clipping), (accountant, "accountant", Accountant)):
+    groups: list[tuple[Any, str, type]] = [(clipping, "clipping", Clipping), (accountant, "accountant", Accountant)]
+    if normalization is not None:
+        groups.append((normalization, "normalization", Normalization))
+    for part, group, methods in groups:
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
             raise ConfigError(f"{group}: {config[group]._target_} has no method {missing[0]}.")
@@ -107,7 +116,12 @@ def prepare(config: DictConfig) -> Run:
     if config.evaluation == Evaluation.holdout:
         examples -= holdout_examples(examples)
     mechanism = partial(
-        Mechanism, config.sampling, examples, config.batch_size, noise_groups=clipping.noise_groups(objective)
+        Mechanism,
+        config.sampling,
+        examples,
+        config.batch_size,
+        noise_groups=clipping.noise_groups(objective),
+        before=() if normalization is None else normalization.releases,
     )
     try:
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
@@ -116,7 +130,7 @@ def prepare(config: DictConfig) -> Run:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
-    return Run(config, dataset, features, clipping, accountant, chosen, epochs, device, parameters)
+    return Run(config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters)
 
 
 def _check_fields(config: DictConfig) -> None:
@@ -203,14 +217,25 @@ def _instantiate(config: DictConfig, group: str, call_with: Any = None, **argume
         raise ConfigError(f"{group}: {error}") from error
 
 
-def _objective(config: DictConfig, dataset: ImageDataset, features: Pixels) -> Objective:
+def _objective(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
     try:
         shape = features.shape(dataset.shape)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     activation = partial(_instantiate, config, "activation")
     network = _instantiate(config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation)
+    normalization = _normalization(config)
+    if normalization is not None:
+        try:
+            layer = normalization.layer(shape[0])
+        except ValueError as error:
+            raise ConfigError(f"normalization: {error}.") from error
+        network = nn.Sequential(OrderedDict(normalization=layer, network=network))
     return Objective(network, _instantiate(config, "loss"))
+
+
+def _normalization(config: DictConfig) -> Normalization | None:
+    return None if config.normalization is None else _instantiate(config, "normalization")
 
 
 def _check_objective(objective: Objective, shape: list[int]) -> None:

@@ -98,6 +98,7 @@ class Config:
 
     dataset: Any = MISSING
     features: Any = MISSING
+    normalization: Any = None
     architecture: Any = MISSING
     activation: Any = MISSING
     loss: Any = MISSING

@@ -24,7 +24,17 @@ def estimated_seconds(config: DictConfig) -> float:
     content = plain(config)
     costly = {
         name: content[name]
-        for name in ("dataset", "architecture", "loss", "clipping", "optimizer", "batch_size", "runtime")
+        for name in (
+            "dataset",
+            "features",
+            "normalization",
+            "architecture",
+            "loss",
+            "clipping",
+            "optimizer",
+            "batch_size",
+            "runtime",
+        )
     }
     costly["optimizer"] = content["optimizer"]["_target_"]
     costly["activation"] = content["activation"]["_target_"]

@@ -14,6 +14,9 @@ that is `noise_multiplier`, whatever the groups: layers compose first, the batch
 because all groups of a step see the same batch.
 
 Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
+
+What the run releases of the same examples before its first step (statistics for normalisation) is composed with the
+steps: it is in `claimed_releases`, and so in everything that is calibrated or stopped by them.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class Mechanism:
     batch_size: int
     noise_multiplier: float
     noise_groups: tuple[NoiseGroup, ...]
+    before: Releases = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.examples:
@@ -125,8 +129,8 @@ class Mechanism:
             ledger.release(actual=NoOpDpEvent(), claimed=per_step)
 
     def claimed_releases(self, epochs: int) -> Releases:
-        """What the papers' way of counting charges for so many epochs."""
-        return ((self._step_event(), epochs * self.steps_per_epoch),)
+        """What the papers' way of counting charges for so many epochs, and for what was released before the first."""
+        return (*self.before, (self._step_event(), epochs * self.steps_per_epoch))
 
     def _step_event(self) -> DpEvent:
         if not self.private:

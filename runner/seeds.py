@@ -6,7 +6,10 @@ import torch
 
 
 def derived_seed(seed: int, stream: str) -> int:
-    """A 63-bit seed for a named stream: init, sampling, noise, layers. Streams do not shift when one is used more."""
+    """A 63-bit seed for a named stream: init, normalization, sampling, noise, layers.
+
+    Streams do not shift when one is used more.
+    """
     return int.from_bytes(hashlib.sha256(f"{seed}/{stream}".encode()).digest()[:8], "big") >> 1
 
 

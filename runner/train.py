@@ -35,13 +35,11 @@ class Trained:
 
 def load(run: Run) -> tuple[Split, Split]:
     """The training and the evaluation split as features on the device. Raises DataError."""
-    train, test = run.dataset.load(run.config.runtime.data_root)
-    if run.config.evaluation == Evaluation.holdout:
-        train, test = hold_out(train)
-    on_device = (
-        Split(run.features(split.images.to(run.device)), split.targets.to(run.device)) for split in (train, test)
+    train, test = (
+        Split(run.features(split.images.to(run.device)), split.targets.to(run.device))
+        for split in run.dataset.load(run.config.runtime.data_root)
     )
-    return next(on_device), next(on_device)
+    return hold_out(train) if run.config.evaluation == Evaluation.holdout else (train, test)
 
 
 def train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
@@ -64,6 +62,10 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
     optimizer = run.optimizer(objective)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     ledger, trained = Ledger(), Trained()
+    if run.normalization is not None:
+        layer = objective.network.get_submodule("normalization")
+        stream = generator(config.seed, "normalization", run.device)
+        run.normalization.fit(layer, training.images, stream, ledger)
     diagnostics = Diagnostics(config, run.epochs, run.activation_type, objective, training)
     diagnostics.start()
     step = 0

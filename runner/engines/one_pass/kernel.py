@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from runner.cache import cache_folder
 from runner.engines.one_pass.geometry import Geometry
 from runner.engines.one_pass.instantiate import formed_terms
 from runner.engines.one_pass.scratch import Scratch
@@ -59,7 +60,7 @@ def _compiled() -> Callable[..., None] | None:
     if os.environ.get("ONE_PASS_KERNEL") == "0" or compiler is None:
         return None
     try:
-        library = _cache_folder() / f"one_pass_{_fingerprint(compiler)}.so"
+        library = cache_folder() / f"one_pass_{_fingerprint(compiler)}.so"
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:  # then renamed: never half a library
@@ -71,10 +72,6 @@ def _compiled() -> Callable[..., None] | None:
         return None
     function.restype = None
     return function
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
 
 
 def _fingerprint(compiler: str) -> str:

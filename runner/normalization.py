@@ -1,0 +1,163 @@
+"""Normalised features: by group within each example, or per channel by statistics that are released with noise.
+
+`PrivateStatistics` is a mechanism of its own, before training. For N examples with features x_i [channels, positions],
+let m_i be the means of x_i over its positions and s_i those of x_i^2, both vectors [channels]. It releases
+
+    mean   = (1/N) * [ sum_i m_i * min(1, mean_norm   / ||m_i||_2) + noise_multiplier * mean_norm   * N(0, I) ]
+    square = (1/N) * [ sum_i s_i * min(1, square_norm / ||s_i||_2) + noise_multiplier * square_norm * N(0, I) ]
+
+One example contributes a vector of norm at most `mean_norm` to the first sum and nothing else, so adding or removing
+it moves that sum by at most `mean_norm` in L2: the sensitivity. The noise has `noise_multiplier` times that standard
+deviation, so the release is a Gaussian mechanism with that multiplier, without sampling, since every example takes
+part; and likewise the second. N, the size of the training set, is taken as public, as the batch size of training is:
+dividing by it is post-processing, and so are the variance square - mean^2, its clamping, and normalising any example
+with the result.
+
+Both norms are constants of the configuration. Handcrafted-DP takes the medians of ||m_i|| and ||s_i|| over the private
+examples instead, computed without noise: that releases two more statistics of the private data, which its epsilon does
+not contain. A constant that fits badly costs accuracy (what is clipped biases the statistics, what is too large adds
+noise), never privacy. So choose it from public images or from the transform.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+from torch import Generator, Tensor, nn
+
+from runner.accounting import Ledger, Releases
+
+_CHUNK = 500  # examples read at a time
+_SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
+
+
+class Normalization(Protocol):
+    """A layer without parameters between the features and the network, and what it costs in privacy."""
+
+    @property
+    def releases(self) -> Releases:
+        """What `fit` releases of the training examples; empty where the layer needs nothing of them."""
+        ...
+
+    def layer(self, channels: int) -> nn.Module:
+        """The layer for features [batch, channels, height, width]; ValueError where it cannot take so many channels."""
+        ...
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        """Set up `layer` from the training features [examples, channels, height, width], charging `releases`."""
+        ...
+
+
+@dataclass(frozen=True)
+class GroupNormalization:
+    """Zero mean and unit variance of each group of neighbouring channels of each example (Wu and He, 2018).
+
+    Every example is normalised by itself, so it costs no privacy. There is no affine map.
+
+    Raises:
+        ValueError: if `groups` is not positive.
+    """
+
+    groups: int
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise ValueError(f"Expected normalization.groups > 0, got {self.groups}.")
+
+    @property
+    def releases(self) -> Releases:
+        return ()
+
+    def layer(self, channels: int) -> nn.Module:
+        return nn.GroupNorm(self.groups, channels, affine=False)
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        pass
+
+
+class Standardize(nn.Module):
+    """(x - mean) / std per channel, [batch, channels, height, width]: the identity until constants are set."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels, 1, 1))
+        self.register_buffer("std", torch.ones(channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+@dataclass(frozen=True)
+class PrivateStatistics:
+    """Per-channel mean and variance of the training features, by two noisy releases: see the module's text.
+
+    A variance at or below the standard deviation of the noise on the mean squares says nothing, and could be negative:
+    variances are at least that, and at least 1e-5. (Handcrafted-DP sets such channels to zero, which drops about half
+    of CIFAR-10's.) Without noise (`noise_multiplier` = 0) the run is not private.
+
+    Raises:
+        ValueError: if `noise_multiplier` is negative, or a norm is not positive and finite.
+    """
+
+    noise_multiplier: float
+    mean_norm: float
+    square_norm: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(f"Expected normalization.noise_multiplier >= 0 and finite, got {self.noise_multiplier}.")
+        for name in ("mean_norm", "square_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"Expected normalization.{name} > 0 and finite, got {getattr(self, name)}.")
+
+    @property
+    def releases(self) -> Releases:
+        return ((self._event(), 2),)
+
+    def _event(self) -> DpEvent:
+        return GaussianDpEvent(self.noise_multiplier) if self.noise_multiplier > 0 else NonPrivateDpEvent()
+
+    def layer(self, channels: int) -> nn.Module:
+        return Standardize(channels)
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        assert isinstance(layer, Standardize)
+        mean_sum = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
+        square_sum = torch.zeros_like(mean_sum)
+        for some in features.split(_CHUNK):
+            means, squares = self.contributions(some)
+            mean_sum += means.sum(dim=0)
+            square_sum += squares.sum(dim=0)
+        mean = self._release(mean_sum, self.mean_norm, generator, ledger) / len(features)
+        square = self._release(square_sum, self.square_norm, generator, ledger) / len(features)
+        noise_std = self.noise_multiplier * self.square_norm / len(features)
+        variance = (square - mean.square()).clamp(min=max(noise_std, _SMALLEST_VARIANCE))
+        layer.mean.copy_(mean.view(-1, 1, 1))
+        layer.std.copy_(variance.sqrt().view(-1, 1, 1))
+
+    def contributions(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Each example's contributions to the two sums, [examples, channels], float64: of norm at most `mean_norm` and
+        `square_norm`. One that is not finite contributes zero: in the sum it would be seen whatever the noise."""
+        positions = features.flatten(2).double()
+        return _bounded(positions.mean(dim=2), self.mean_norm), _bounded(
+            positions.square().mean(dim=2), self.square_norm
+        )
+
+    def _release(self, total: Tensor, sensitivity: float, generator: Generator, ledger: Ledger) -> Tensor:
+        """One of the two releases: the noisy sum, charged."""
+        ledger.release(actual=self._event(), claimed=self._event())
+        noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+        return total + self.noise_multiplier * sensitivity * noise
+
+
+def _bounded(vectors: Tensor, bound: float) -> Tensor:
+    """Rows [examples, channels] scaled down to the L2 norm `bound` where they exceed it."""
+    norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return torch.where(norms.isfinite(), vectors * (bound / norms).clamp(max=1.0), 0.0)
