@@ -13,6 +13,9 @@ from runner.clipping import gradient_sum
 from runner.identity import plain
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
+_COSTLY = (
+    "dataset", "features", "normalization", "architecture", "loss", "clipping", "optimizer", "batch_size", "runtime",
+)  # fmt: skip
 
 
 def estimated_seconds(config: DictConfig) -> float:
@@ -22,20 +25,7 @@ def estimated_seconds(config: DictConfig) -> float:
     nothing that costs time.
     """
     content = plain(config)
-    costly = {
-        name: content[name]
-        for name in (
-            "dataset",
-            "features",
-            "normalization",
-            "architecture",
-            "loss",
-            "clipping",
-            "optimizer",
-            "batch_size",
-            "runtime",
-        )
-    }
+    costly = {name: content[name] for name in _COSTLY}
     costly["optimizer"] = content["optimizer"]["_target_"]
     costly["activation"] = content["activation"]["_target_"]
     key = json.dumps(costly, sort_keys=True)

@@ -14,7 +14,7 @@ from runner.build import Run
 from runner.config import REPOSITORY
 from runner.train import Trained
 
-_PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy")
+_PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
 
 def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:

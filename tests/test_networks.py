@@ -1,13 +1,12 @@
-"""Architectures, activations, features: shapes, parameter counts, exact values."""
+"""Architectures and activations: shapes, parameter counts, exact values."""
 
 import pytest
 import torch
 from torch import nn
 
 from runner.activations import TemperedSigmoid
-from runner.architectures import all_convolutional, small_cnn, vgg_cnn
+from runner.architectures import all_convolutional, scatternet_cnn, scatternet_small_cnn, small_cnn, vgg_cnn
 from runner.build import prepare
-from runner.features import Pixels
 
 
 @pytest.mark.parametrize(
@@ -21,6 +20,51 @@ from runner.features import Pixels
 )
 def test_parameter_counts(composed, architecture: str, dataset: str, parameters: int) -> None:
     assert prepare(composed(f"architecture={architecture}", f"dataset={dataset}")).parameters == parameters
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "tempered_sigmoid"])
+@pytest.mark.parametrize(
+    ("architecture", "experiment", "parameters"),
+    [
+        ("scatternet_mnist", "pfe_mnist_ce", 81 * 16 * 9 + 16 + 16 * 32 * 9 + 32 + 512 * 32 + 32 + 330),
+        ("scatternet_mnist", "pfe_fashion_mnist_ce", 33_066),
+        ("scatternet_mnist_table", "pfe_mnist_ce", 20_778),
+        ("scatternet_cifar10", "pfe_cifar10_ce", 243 * 64 * 9 + 64 + 64 * 64 * 9 + 64 + 64 * 16 * 10 + 10),
+        ("scatternet_cifar10_table", "pfe_cifar10_ce", 253_386),
+    ],
+)
+def test_parameter_counts_on_scatternet_features(
+    composed, architecture: str, experiment: str, parameters: int, activation: str
+) -> None:
+    asked = (f"experiment=losing_less/{experiment}", f"architecture={architecture}", f"activation={activation}")
+    assert prepare(composed(*asked)).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "maps"),
+    [
+        (lambda: scatternet_small_cnn([81, 7, 7], 10, nn.Tanh, [16, 32], 32, False), (81, 7, 7), ["c4", "c4"]),
+        (
+            lambda: scatternet_small_cnn([81, 7, 7], 10, nn.Tanh, [16, 32], 32, True),
+            (81, 7, 7),
+            ["c4", "p3", "c3", "p2"],
+        ),
+        (lambda: scatternet_cnn([243, 8, 8], 10, nn.Tanh, [[64], [64]], False), (243, 8, 8), ["c8", "p4", "c4"]),
+        (
+            lambda: scatternet_cnn([243, 8, 8], 10, nn.Tanh, [[64, 64], [64, 64]], True),
+            (243, 8, 8),
+            ["c8", "c8", "p4", "c4", "c4", "p2"],
+        ),
+    ],
+)
+def test_feature_maps_on_scatternet_features(network, shape: tuple[int, ...], maps: list[str]) -> None:
+    x, found = torch.zeros(1, *shape), []
+    for layer in network():
+        x = layer(x)
+        if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
+            found.append(f"{'c' if isinstance(layer, nn.Conv2d) else 'p'}{x.shape[-1]}")
+    assert found == maps
+    assert x.shape == (1, 10)
 
 
 @pytest.mark.parametrize(("padding", "sizes"), [(3, [14, 13, 5, 4]), (2, [13, 12, 5, 4])])
@@ -43,11 +87,19 @@ def test_all_convolutional_ends_in_the_mean_over_space() -> None:
     assert not any(isinstance(layer, nn.Linear) for layer in network)
 
 
-@pytest.mark.parametrize("build", [small_cnn, all_convolutional, vgg_cnn])
-def test_images_too_small_are_refused(build) -> None:
-    rest = {"small_cnn": ([16, 32], 32, 3), "all_convolutional": ([2, 3, 4, 5],), "vgg_cnn": ([2, 3, 4], 8)}
+@pytest.mark.parametrize(
+    ("build", "rest"),
+    [
+        (small_cnn, ([16, 32], 32, 3)),
+        (all_convolutional, ([2, 3, 4, 5],)),
+        (vgg_cnn, ([2, 3, 4], 8)),
+        (scatternet_small_cnn, ([16, 32], 32, True)),
+        (scatternet_cnn, ([[2], [3], [4], [5]], False)),
+    ],
+)
+def test_images_too_small_are_refused(build, rest) -> None:
     with pytest.raises(ValueError, match="vanishes"):
-        build([1, 4, 4], 10, nn.ReLU, *rest[build.__name__])
+        build([1, 4, 4], 10, nn.ReLU, *rest)
 
 
 def test_tempered_sigmoid_2_2_1_is_tanh() -> None:
@@ -66,19 +118,6 @@ def test_tempered_sigmoid_values_and_bounds() -> None:
 def test_tempered_sigmoid_refuses_what_is_no_sigmoid(arguments: tuple) -> None:
     with pytest.raises(ValueError, match="activation"):
         TemperedSigmoid(*arguments)
-
-
-def test_pixels_standardises_by_channel() -> None:
-    images = torch.rand(4, 3, 2, 2)
-    found = Pixels([0.1, 0.2, 0.3], [1.0, 2.0, 4.0])(images)
-    torch.testing.assert_close(found[:, 1], (images[:, 1] - 0.2) / 2)
-    assert Pixels()(images) is images
-
-
-@pytest.mark.parametrize(("mean", "std"), [([0.0], None), ([0.0], [0.0]), ([0.0, 1.0], [1.0])])
-def test_pixels_refuses(mean, std) -> None:
-    with pytest.raises(ValueError, match="features"):
-        Pixels(mean, std)
 
 
 def test_weights_depend_on_the_seed_only(composed) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import runner.engines.one_pass.engine as engine_module
 from runner.activations import TemperedSigmoid
-from runner.architectures import all_convolutional, small_cnn, vgg_cnn
+from runner.architectures import all_convolutional, scatternet_cnn, scatternet_small_cnn, small_cnn, vgg_cnn
 from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
 from runner.engines import GradientSum, Objective, OnePassEngine
 from runner.engines.one_pass.choice import Choice, choose
@@ -120,6 +120,16 @@ ARCHITECTURES = {
     "small_cnn, padding 3": (lambda act: small_cnn([1, 28, 28], 10, act, [16, 32], 32, 3), (1, 28, 28)),
     "small_cnn, padding 2": (lambda act: small_cnn([1, 28, 28], 10, act, [16, 32], 32, 2), (1, 28, 28)),
     "vgg_cnn": (lambda act: vgg_cnn([3, 32, 32], 10, act, [32, 64, 128], 128), (3, 32, 32)),
+    "scatternet_small_cnn": (lambda act: scatternet_small_cnn([81, 7, 7], 10, act, [16, 32], 32, False), (81, 7, 7)),
+    "scatternet_small_cnn, table": (
+        lambda act: scatternet_small_cnn([81, 7, 7], 10, act, [16, 32], 32, True),
+        (81, 7, 7),
+    ),
+    "scatternet_cnn": (lambda act: scatternet_cnn([243, 8, 8], 10, act, [[64], [64]], False), (243, 8, 8)),
+    "scatternet_cnn, table": (
+        lambda act: scatternet_cnn([243, 8, 8], 10, act, [[64, 64], [64, 64]], True),
+        (243, 8, 8),
+    ),
     "all_convolutional": (lambda act: all_convolutional([3, 32, 32], 10, act, [32, 64, 128, 256]), (3, 32, 32)),
 }
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "tempered_sigmoid": lambda: TemperedSigmoid(1.5, 3.0, 0.6)}
