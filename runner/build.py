@@ -22,14 +22,16 @@ from torch import nn
 from runner.accounting import calibrate_noise_multiplier, epochs_within
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
-from runner.config import Config, ConfigError, Engine, Evaluation
-from runner.datasets import ImageDataset, holdout_examples
+from runner.config import Config, ConfigError, Engine, Evaluation, Step
+from runner.datasets import ImageDataset, Split, holdout_examples
 from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Pixels
 from runner.mechanism import Mechanism
 from runner.seeds import derived_seed
+from runner.stacked import NotStackableError
+from runner.stacked import Step as StackedStep
 
 _GROUPS = (
     "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
@@ -74,6 +76,17 @@ class Run:
             return self.mechanism.examples
         return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
 
+    @property
+    def step(self) -> Step:
+        """How steps are taken: `eager`, or as `graph` (see `runner.stacked.step`).
+
+        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
+        """
+        if self.config.runtime.step is not Step.auto:
+            return self.config.runtime.step
+        graph = self.device.type == "cuda" and self.config.runtime.engine is Engine.one_pass
+        return Step.graph if graph else Step.eager
+
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         return _instantiate(self.config, "optimizer")(objective.parameters())
 
@@ -116,7 +129,10 @@ def prepare(config: DictConfig) -> Run:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
-    return Run(config, dataset, features, clipping, accountant, chosen, epochs, device, parameters)
+    run = Run(config, dataset, features, clipping, accountant, chosen, epochs, device, parameters)
+    if config.runtime.step is Step.graph:
+        _check_graph(run, objective)
+    return run
 
 
 def _check_fields(config: DictConfig) -> None:
@@ -134,6 +150,7 @@ def _check_fields(config: DictConfig) -> None:
         "confusion_epochs": ("whole numbers from 1 up", all(epoch >= 1 for epoch in config.confusion_epochs)),
         "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
         "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
+        "runtime.lockstep": (whole, _absent_or(config.runtime.lockstep, 1)),
         "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
         "max_epsilon": (positive, config.max_epsilon is None or 0 < config.max_epsilon < math.inf),
         "noise_multiplier": ("0 or greater, and finite", _absent_or(config.noise_multiplier, 0)),
@@ -241,6 +258,19 @@ def _check_one_example(objective: Objective, shape: list[int]) -> None:
         raise ConfigError(
             f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
         ) from error
+
+
+def _check_graph(run: Run, objective: Objective) -> None:
+    """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
+    if run.config.runtime.engine is not Engine.one_pass:
+        raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
+    shape = run.features.shape(run.dataset.shape)
+    with torch.device("meta"):
+        examples = Split(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+        try:
+            StackedStep([run], [objective], examples)
+        except NotStackableError as reason:
+            raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
 
 
 def _device(name: str) -> torch.device:
