@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
 from runner.config import Config, ConfigError, Engine, Evaluation, Step
 from runner.datasets import ImageDataset, Split, holdout_examples
-from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS
+from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Pixels
@@ -268,7 +269,7 @@ def _check_graph(run: Run, objective: Objective) -> None:
     with torch.device("meta"):
         examples = Split(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
         try:
-            StackedStep([run], [objective], examples)
+            stacked_step([run], [objective], examples)
         except NotStackableError as reason:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
 
@@ -312,6 +313,26 @@ def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) ->
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
     return epochs
+
+
+def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
+    """The step of all of `runs`, whose objectives are on the device of `data`.
+
+    Raises:
+        NotStackableError: where it cannot be one fixed sequence of calls.
+    """
+    for run in runs:
+        for name in run.config.diagnostics:
+            if name in OF_STEPS:
+                raise NotStackableError(f"the diagnostic {name} looks into every step")
+    return StackedStep(
+        objectives,
+        [run.clipping for run in runs],
+        [run.mechanism for run in runs],
+        [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)],
+        data,
+        runs[0].config.runtime.physical_batch,
+    )
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:

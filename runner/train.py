@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from runner.accounting import Ledger, sound_epsilon
-from runner.build import Run, engine
+from runner.build import Run, engine, stacked_step
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, Evaluation, Step
 from runner.datasets import Split, hold_out
@@ -80,7 +80,7 @@ def training(runs: Sequence[Run], data: tuple[Split, Split]) -> Training:
     if len(runs) == 1 and runs[0].step is Step.eager:
         return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0])]
     try:
-        step = stacked_step(runs, data[0])
+        step = stacked_step(runs, [run.objective for run in runs], data[0])
     except NotStackableError as reason:
         if len(runs) > 1:
             raise
@@ -94,11 +94,6 @@ def training(runs: Sequence[Run], data: tuple[Split, Split]) -> Training:
             return _train_together(runs, step, data, on_epochs)
 
     return train_together
-
-
-def stacked_step(runs: Sequence[Run], data: Split) -> StackedStep:
-    """The step of all of `runs` at their first weights. Raises NotStackableError."""
-    return StackedStep(runs, [run.objective for run in runs], data)
 
 
 class Progress:

@@ -5,8 +5,8 @@ batches, `updates` the optimizers. What it computes is tested against the eager 
 not been measured yet.
 """
 
-from runner.stacked.batches import EpochBatches, draw_epoch
+from runner.stacked.batches import EpochBatches, draw_epoch, whole
 from runner.stacked.layers import NotStackableError
 from runner.stacked.step import Step
 
-__all__ = ["EpochBatches", "NotStackableError", "Step", "draw_epoch"]
+__all__ = ["EpochBatches", "NotStackableError", "Step", "draw_epoch", "whole"]

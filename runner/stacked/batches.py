@@ -33,6 +33,12 @@ class EpochBatches:
         return self.indices.shape[2]
 
 
+def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
+    """One batch of all examples for every run: for measuring how long a step takes."""
+    indices = torch.arange(examples, device=device).expand(1, runs, examples)
+    return EpochBatches(indices, torch.ones_like(indices, dtype=torch.bool), [examples] * runs)
+
+
 def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int = 0) -> EpochBatches:
     """The batches that `mechanism.batches` draws for each run from its own generator; P is `least` or what is needed.
 

@@ -9,31 +9,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
 
 from runner.clipping import Clipping
 from runner.datasets import Split
-from runner.diagnostics import OF_STEPS
 from runner.engines import Objective
+from runner.mechanism import Mechanism
 from runner.stacked.batches import EpochBatches
 from runner.stacked.layers import NotStackableError, numbers_per_example
 from runner.stacked.network import StackedObjectives
 from runner.stacked.sums import StackedEngine, contributions
 from runner.stacked.updates import update
 
-if TYPE_CHECKING:
-    from runner.build import Run
-
-_SLICE_BYTES = 4 << 30  # of all that the examples of a slice make the layers hold
+_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
 
 
 class Step:
-    """The step of `runs`, whose `objectives` hold their weights afterwards; `data` is on their device.
+    """The step of R runs, each given by its objective, which holds its weights afterwards, and what trains it.
+
+    Args:
+        data: on the device of the objectives.
+        per_slice: examples of a run that are taken through the network at a time; None: as many as fit.
 
     Attributes:
         losses: [R], float64: the sum of the losses of every example seen, before each step's update.
@@ -42,17 +42,24 @@ class Step:
         NotStackableError: where the runs cannot be stacked.
     """
 
-    def __init__(self, runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> None:
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        clippings: Sequence[Clipping],
+        mechanisms: Sequence[Mechanism],
+        optimizers: Sequence[torch.optim.Optimizer],
+        data: Split,
+        per_slice: int | None = None,
+    ) -> None:
         self.stacked = StackedObjectives(objectives)
-        self.mechanisms = [run.mechanism for run in runs]
-        self._batch_size = self.mechanisms[0].batch_size
-        if any((m.examples, m.batch_size, m.sampling) != self._schedule for m in self.mechanisms):
+        self._mechanisms, self._data = mechanisms, data
+        self._batch_size = mechanisms[0].batch_size
+        if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
-        self._data, self._clipping = data, stacked_clipping([run.clipping for run in runs], self.stacked.values)
         values = self.stacked.values
-        self._update = update([run.optimizer(each) for run, each in zip(runs, objectives, strict=True)], values)
+        self._clipping, self._update = stacked_clipping(clippings, values), update(optimizers, values)
         self._sums, self._noise, self._std = (torch.zeros_like(values) for _ in range(3))
-        for mechanism, std in zip(self.mechanisms, self._std, strict=True):
+        for mechanism, std in zip(mechanisms, self._std, strict=True):
             mechanism.check_partition(self.stacked.parts)
             for group in mechanism.noise_groups if mechanism.private else ():
                 for name in group.parameters:
@@ -61,17 +68,15 @@ class Step:
             {name: noise[columns].view(shape) for name, (columns, shape) in self.stacked.parts.items()}
             for noise in self._noise
         ]
-        self.losses = torch.zeros(len(runs), dtype=torch.float64, device=values.device)
-        self._indices = torch.zeros(len(runs), 0, dtype=torch.long, device=values.device)
+        self.losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
+        self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
         self._take: Callable[[], None] = self.body
         self._graph: torch.cuda.CUDAGraph | None = None
-        for name in runs[0].config.diagnostics:
-            if name in OF_STEPS:
-                raise NotStackableError(f"the diagnostic {name} is measured by the eager step only")
         self._try()
-        needed = _COPIES * values.element_size() * numbers_per_example(list(self.stacked.layers.values())) * len(runs)
-        self._slice = runs[0].config.runtime.physical_batch or max(1, _SLICE_BYTES // needed)
+        held = numbers_per_example(list(self.stacked.layers.values()))
+        needed = _COPIES * values.element_size() * held * len(objectives)
+        self._slice = per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
 
     def _try(self) -> None:
         """Sums of two examples' gradients in every run against ordinary autograd, as far as the device has numbers."""
@@ -108,11 +113,6 @@ class Step:
                 raise NotStackableError("its gradients are not those of its layers")
 
     @property
-    def _schedule(self) -> tuple[object, ...]:
-        first = self.mechanisms[0]
-        return first.examples, first.batch_size, first.sampling
-
-    @property
     def length(self) -> int:
         """P, the length to which batches are padded."""
         return self._indices.shape[1]
@@ -131,7 +131,7 @@ class Step:
         """Step number `step` of an epoch: every run draws its noise from its own generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
-        for mechanism, views, generator in zip(self.mechanisms, self._noise_views, noise, strict=True):
+        for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
             if mechanism.private:
                 mechanism.draw_noise(views, generator)
         self._take()

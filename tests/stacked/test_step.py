@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.build import Run, prepare
+from runner.build import Run, prepare, stacked_step
 from runner.config import ConfigError
 from runner.config import Step as StepKind
 from runner.datasets import Split
@@ -93,7 +93,7 @@ def test_trains_the_larger_networks_as_the_eager_loop_does(smoke, architecture: 
 
 def steps_of(config, split: Split, dtype: torch.dtype = torch.float64) -> tuple[Run, Step]:
     run = prepare(config)
-    return run, Step([run], [run.objective.to(dtype)], split)
+    return run, stacked_step([run], [run.objective.to(dtype)], split)
 
 
 def generators(seed: int) -> list[torch.Generator]:
@@ -211,7 +211,7 @@ def test_the_body_runs_where_tensors_have_no_values(smoke, case: str) -> None:
     config, split = problem(smoke, *CASES[case], dtype=torch.float32)
     run = prepare(config)
     objective = run.objective.to("meta")
-    step = Step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
+    step = stacked_step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
     step.make_room(32)
     step.body()
 
