@@ -9,6 +9,7 @@ import inspect
 import math
 import typing
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
@@ -23,15 +24,17 @@ from torch import nn
 from runner.accounting import calibrate_noise_multiplier, epochs_within
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
-from runner.config import Config, ConfigError, Engine, Evaluation
-from runner.datasets import ImageDataset, holdout_examples
-from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS
+from runner.config import Config, ConfigError, Engine, Evaluation, Step
+from runner.datasets import ImageDataset, Split, holdout_examples
+from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Features
 from runner.mechanism import Mechanism
 from runner.normalization import Normalization
 from runner.seeds import derived_seed
+from runner.stacked import NotStackableError
+from runner.stacked import Step as StackedStep
 
 _GROUPS = (
     "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
@@ -76,6 +79,17 @@ class Run:
         if self.config.runtime.engine is Engine.one_pass and not isinstance(self.clipping, NoClipping):
             return self.mechanism.examples
         return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
+
+    @property
+    def step(self) -> Step:
+        """How steps are taken: `eager`, or as `graph` (see `runner.stacked.step`).
+
+        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
+        """
+        if self.config.runtime.step is not Step.auto:
+            return self.config.runtime.step
+        graph = self.device.type == "cuda" and self.config.runtime.engine is Engine.one_pass
+        return Step.graph if graph else Step.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         return _instantiate(self.config, "optimizer")(objective.parameters())
@@ -130,7 +144,10 @@ def prepare(config: DictConfig) -> Run:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
-    return Run(config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters)
+    run = Run(config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters)
+    if config.runtime.step is Step.graph:
+        _check_graph(run, objective)
+    return run
 
 
 def _check_fields(config: DictConfig) -> None:
@@ -148,6 +165,7 @@ def _check_fields(config: DictConfig) -> None:
         "confusion_epochs": ("whole numbers from 1 up", all(epoch >= 1 for epoch in config.confusion_epochs)),
         "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
         "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
+        "runtime.lockstep": (whole, _absent_or(config.runtime.lockstep, 1)),
         "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
         "max_epsilon": (positive, config.max_epsilon is None or 0 < config.max_epsilon < math.inf),
         "noise_multiplier": ("0 or greater, and finite", _absent_or(config.noise_multiplier, 0)),
@@ -268,6 +286,19 @@ def _check_one_example(objective: Objective, shape: list[int]) -> None:
         ) from error
 
 
+def _check_graph(run: Run, objective: Objective) -> None:
+    """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
+    if run.config.runtime.engine is not Engine.one_pass:
+        raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
+    shape = run.features.shape(run.dataset.shape)
+    with torch.device("meta"):
+        examples = Split(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+        try:
+            stacked_step([run], [objective], examples)
+        except NotStackableError as reason:
+            raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
+
+
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -307,6 +338,26 @@ def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) ->
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
     return epochs
+
+
+def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
+    """The step of all of `runs`, whose objectives are on the device of `data`.
+
+    Raises:
+        NotStackableError: where it cannot be one fixed sequence of calls.
+    """
+    for run in runs:
+        for name in run.config.diagnostics:
+            if name in OF_STEPS:
+                raise NotStackableError(f"the diagnostic {name} looks into every step")
+    return StackedStep(
+        objectives,
+        [run.clipping for run in runs],
+        [run.mechanism for run in runs],
+        [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)],
+        data,
+        runs[0].config.runtime.physical_batch,
+    )
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:

@@ -40,6 +40,12 @@ class Engine(Enum):
     opacus = "opacus"
 
 
+class Step(Enum):
+    auto = "auto"
+    eager = "eager"
+    graph = "graph"
+
+
 class TrackingMode(Enum):
     offline = "offline"
     online = "online"
@@ -59,6 +65,8 @@ class Runtime:
     threads: int | None = None
     physical_batch: int | None = None
     engine: Engine = Engine.one_pass
+    step: Step = Step.auto
+    lockstep: int | None = None
     data_root: str = MISSING
     results_root: str = MISSING
 

@@ -23,6 +23,7 @@ DIAGNOSTICS = (
     "confusion", "hessian",
 )  # fmt: skip
 NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
+OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
 _FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
 _BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
 _SLICE = 256

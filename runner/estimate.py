@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import torch
 from omegaconf import DictConfig
 
-from runner.build import engine, prepare
+from runner.build import Run, engine, prepare, stacked_step
 from runner.clipping import gradient_sum
+from runner.config import Step
+from runner.datasets import Split
+from runner.engines import Objective
 from runner.identity import plain
+from runner.seeds import generator
+from runner.stacked import NotStackableError, whole
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
 _COSTLY = (
@@ -43,14 +49,11 @@ def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     run = prepare(config)
     objective = run.objective
-    gradient_engine = engine(run.config, objective)
     count = min(run.config.batch_size, max(run.physical_batch, 32))
     shape = run.features.shape(run.dataset.shape)
     inputs = torch.rand(count, *shape, device=run.device)
     targets = torch.zeros(count, dtype=torch.long, device=run.device)
-
-    def step() -> None:
-        gradient_sum(run.clipping, gradient_engine, inputs, targets, run.physical_batch)
+    step = _step(run, objective, Split(inputs, targets))
 
     def forward() -> None:
         with torch.no_grad():
@@ -67,3 +70,22 @@ def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
             times.append(time.perf_counter() - started)
         per_example.append(min(times[1:]) / count)
     return per_example[0], per_example[1]
+
+
+def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
+    """A step on all of `data`, taken as the run would take it."""
+    if run.step is Step.graph:
+        try:
+            step = stacked_step([run], [objective], data)
+        except NotStackableError:
+            pass
+        else:
+            batches, noise = whole(len(data), 1, run.device), [generator(run.config.seed, "noise", run.device)]
+            step.make_room(batches.length)
+            return lambda: step.take(batches, 0, noise)
+    gradient_engine = engine(run.config, objective)
+
+    def eager() -> None:
+        gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch)
+
+    return eager

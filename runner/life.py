@@ -1,10 +1,12 @@
-"""The life of one run: skipped, claimed, trained, recorded."""
+"""The life of one run, or of some that are trained together: skipped, claimed, trained, recorded."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +18,7 @@ from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
 from runner.provenance import LOADED_REVISION, provenance
 from runner.records import claim, failure_path, record_path, results_folder, write_record
-from runner.train import Trained, load, train
+from runner.train import Trained, load, training
 
 Outcome = Literal["finished", "diverged", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], None]
@@ -33,51 +35,94 @@ def live(config: DictConfig, on_epoch: OnEpoch, on_start: OnStart = lambda run: 
         DataError: where the data set cannot be read.
         Exception: whatever training raised, after a failure file with its traceback was written.
     """
-    (identity, setting), folder = identify(config), results_folder(config)
-    if record_path(folder, identity).exists():
-        return "skipped"
-    tracking.check(config)
-    run = prepare(config)
-    with claim(config.runtime.results_root, identity) as claimed:
-        if not claimed:
-            return "busy"
-        if record_path(folder, identity).exists():  # finished elsewhere between the first look and the claim
-            return "skipped"
-        if config.runtime.threads is not None:
-            torch.set_num_threads(config.runtime.threads)
-        started = time.perf_counter()
-        data = load(run)
-        on_start(run)
-        rows: list[dict[str, float]] = []
-        try:
-            with tracking.tracked(config, identity, setting) as (log, summarise):
+    (outcome,) = live_together([config], on_epoch, on_start)
+    return outcome
 
-                def after_epoch(row: dict[str, float]) -> None:
-                    rows.append(row)
-                    log(row)
-                    on_epoch(row, run)
 
-                trained = train(run, data, after_epoch)
-                record: dict[str, Any] = {
-                    "run_id": identity,
-                    "setting_id": setting,
-                    "status": trained.status,
-                    "config": recorded_config(config),
-                    "history": trained.history,
-                    "final": final_metrics(run, trained),
-                    "diagnostics": trained.diagnostics,
-                    "provenance": provenance(run, trained, time.perf_counter() - started),
-                }
-                written = write_record(record_path(folder, identity), record)
-                summarise(record["final"])
-        except Exception as error:
-            path = _write_failure(config, identity, setting, rows, error)
-            error.add_note(f"traceback in {path}")
-            raise
-    failure_path(folder, identity).unlink(missing_ok=True)
-    if not written:  # another machine on the same file system was first, and its record stands
-        return "skipped"
-    return "diverged" if trained.status == "diverged" else "finished"
+def live_together(
+    configs: Sequence[DictConfig], on_epoch: OnEpoch, on_start: OnStart = lambda run: None
+) -> list[Outcome]:
+    """The same for configs of one data set and device that are trained in the same steps: an outcome for each.
+
+    Raises:
+        NotStackableError: where they cannot be trained together; nothing was written.
+        Exception: as `live`. What stops the training of one stops that of all, and each gets its failure file.
+    """
+    with ExitStack() as claims:
+        lives = [_Life(config, claims) for config in configs]
+        due = [life for life in lives if life.outcome is None]
+        if due:
+            _carry_out(due, on_epoch, on_start)
+    return [life.outcome for life in lives if life.outcome is not None]
+
+
+class _Life:
+    """One config, claimed unless there is nothing to do, which `outcome` then says."""
+
+    def __init__(self, config: DictConfig, claims: ExitStack) -> None:
+        self.config = config
+        self.outcome: Outcome | None = None
+        self.identity, self.setting = identify(config)
+        self.folder = results_folder(config)
+        self.rows: list[dict[str, float]] = []
+        if record_path(self.folder, self.identity).exists():
+            self.outcome = "skipped"
+            return
+        tracking.check(config)
+        self.run = prepare(config)
+        if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
+            self.outcome = "busy"
+        elif record_path(self.folder, self.identity).exists():  # finished between the first look and the claim
+            self.outcome = "skipped"
+
+    def record(self, trained: Trained, seconds: float) -> dict[str, Any]:
+        """The record of the run; its outcome is known once it is written."""
+        record: dict[str, Any] = {
+            "run_id": self.identity,
+            "setting_id": self.setting,
+            "status": trained.status,
+            "config": recorded_config(self.config),
+            "history": trained.history,
+            "final": final_metrics(self.run, trained),
+            "diagnostics": trained.diagnostics,
+            "provenance": provenance(self.run, trained, seconds),
+        }
+        written = write_record(record_path(self.folder, self.identity), record)
+        failure_path(self.folder, self.identity).unlink(missing_ok=True)
+        # Where it was not written, another machine on the same file system was first, and its record stands.
+        self.outcome = ("diverged" if trained.status == "diverged" else "finished") if written else "skipped"
+        return record
+
+
+def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart) -> None:
+    first = lives[0]
+    if first.config.runtime.threads is not None:
+        torch.set_num_threads(first.config.runtime.threads)
+    started = time.perf_counter()
+    data = load(first.run)
+    train = training([life.run for life in lives], data)
+    for life in lives:
+        on_start(life.run)
+    try:
+        with ExitStack() as stack:
+            tracked = [
+                stack.enter_context(tracking.tracked(life.config, life.identity, life.setting)) for life in lives
+            ]
+
+            def after_epoch(life: _Life, log: tracking.Log, row: dict[str, float]) -> None:
+                life.rows.append(row)
+                log(row)
+                on_epoch(row, life.run)
+
+            trained = train([partial(after_epoch, life, log) for life, (log, _) in zip(lives, tracked, strict=True)])
+            for life, (_, summarise), one in zip(lives, tracked, trained, strict=True):
+                summarise(life.record(one, time.perf_counter() - started)["final"])
+    except Exception as error:
+        for life in lives:
+            if life.outcome is None:
+                path = _write_failure(life.config, life.identity, life.setting, life.rows, error)
+                error.add_note(f"traceback in {path}")
+        raise
 
 
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:

@@ -22,7 +22,7 @@ steps: it is in `claimed_releases`, and so in everything that is calibrated or s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -98,9 +98,7 @@ class Mechanism:
         Raises:
             ValueError: if the noise groups are not exactly the parameters of `sums`.
         """
-        named = [name for group in self.noise_groups for name in group.parameters]
-        if sorted(named) != sorted(sums):
-            raise ValueError("The noise groups do not partition the parameters: some would get no noise, or twice.")
+        self.check_partition(sums)
         noisy = {}
         for group in self.noise_groups:
             for name in group.parameters:
@@ -110,6 +108,18 @@ class Mechanism:
                     total = total + self.noise_std(group) * noise
                 noisy[name] = total / self.batch_size
         return noisy
+
+    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
+        """Fill the parameters' views of a flat vector with the standard normal numbers that `release` would draw."""
+        for group in self.noise_groups:
+            for name in group.parameters:
+                views[name].normal_(generator=generator)
+
+    def check_partition(self, names: Iterable[str]) -> None:
+        """ValueError unless the noise groups are exactly these parameters, each once."""
+        named = [name for group in self.noise_groups for name in group.parameters]
+        if sorted(named) != sorted(names):
+            raise ValueError("The noise groups do not partition the parameters: some would get no noise, or twice.")
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int) -> None:
         """Write one step's release to the ledger.

@@ -26,6 +26,8 @@ def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any
         "device": _device_name(run.device),
         "threads": torch.get_num_threads(),
         "engine": run.config.runtime.engine.value,
+        "step": trained.step,
+        "lockstep": trained.lockstep,
         "physical_batch": run.physical_batch,
         "wall_seconds": wall_seconds,
         "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,

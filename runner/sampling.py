@@ -12,10 +12,14 @@ def poisson_batches(examples: int, rate: float, steps: int, generator: Generator
     Batches differ in size and can be empty. Uniforms are float64: on float32's grid of 2^-24 the rate would be
     rounded by as much as 1e-5 of itself.
     """
-    device = generator.device
+    for members in poisson_memberships(examples, rate, steps, generator):
+        yield members.nonzero().squeeze(1)
+
+
+def poisson_memberships(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
+    """The same batches from the same stream, as truth values [examples]: nothing has to wait for their sizes."""
     for _ in range(steps):
-        uniforms = torch.rand(examples, dtype=torch.float64, device=device, generator=generator)
-        yield (uniforms < rate).nonzero().squeeze(1)
+        yield torch.rand(examples, dtype=torch.float64, device=generator.device, generator=generator) < rate
 
 
 def shuffled_batches(examples: int, batch_size: int, steps: int, generator: Generator) -> Iterator[Tensor]:

@@ -1,9 +1,10 @@
-"""Many runs, one process each, a fixed number at a time."""
+"""Many runs, a fixed number of processes at a time: one run each, or a group that is trained together."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from runner.jobs import Job
+from runner.lockstep import grouped
 from runner.progress import Line, duration, epoch_text
 
 _BUSY_PAUSE = 5.0  # seconds before a run that another process is computing is looked at again
@@ -30,7 +32,7 @@ class Tally:
 
 @dataclass
 class _Worker:
-    job: Job
+    jobs: tuple[Job, ...]
     process: BaseProcess
     connection: Connection
     number: int
@@ -46,6 +48,8 @@ def run_jobs(
 ) -> Tally:
     """Run every job in a process of its own, `workers` at a time, in order; a job that fails stops no other.
 
+    Where `runtime.lockstep` says so, jobs that can be trained together share a process, and its fate.
+
     Args:
         threads: CPU threads of each run; None leaves it to PyTorch.
         estimates: seconds a run will take, by run id.
@@ -53,18 +57,21 @@ def run_jobs(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.life"])  # PyTorch is imported once, and forked
-    queue, tally, running = deque(jobs), Tally(), list[_Worker]()
+    queue, tally, running = deque(grouped(jobs)), Tally(), list[_Worker]()
     clock = _Clock(jobs, estimates, workers)
-    number = 0
+    number = 1
     try:
         while queue or running:
             while queue and len(running) < workers:
-                job = queue.popleft()
-                if deadline is not None and time.monotonic() + estimates.get(job.run_id, 0.0) > deadline:
-                    tally.not_started.append(job)
+                group = queue.popleft()
+                if (
+                    deadline is not None
+                    and time.monotonic() + sum(estimates.get(j.run_id, 0.0) for j in group) > deadline
+                ):
+                    tally.not_started.extend(group)
                     continue
-                number += 1
-                running.append(_start(context, job, threads, number))
+                running.append(_start(context, group, threads, number))
+                number += len(group)
             if not running:
                 continue
             for connection in wait([worker.connection for worker in running]):
@@ -75,18 +82,23 @@ def run_jobs(
                     continue
                 running.remove(worker)
                 worker.process.join()
-                if message[0] == "busy":  # another process here is at it: come back when there is nothing else
-                    number -= 1
-                    if not queue:
-                        time.sleep(_BUSY_PAUSE)
-                    queue.append(worker.job)
-                    continue
-                clock.done(worker.job)
-                if message[0] == "failed":
-                    tally.failed.append((worker.job, message[1]))
-                else:
-                    tally.recorded.append(worker.job)
-                line.keep(f"{_name(worker, len(jobs))} · {' '.join(message)} · {duration(clock.left())} left in all")
+                for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, message[1], strict=True)):
+                    if outcome == "busy":  # another process here is at it: come back when there is nothing else
+                        number -= 1
+                        if not queue:
+                            time.sleep(_BUSY_PAUSE)
+                        queue.append((job,))
+                        continue
+                    clock.done(job)
+                    if outcome == "failed":
+                        tally.failed.append((job, text))
+                    else:
+                        tally.recorded.append(job)
+                    said = f"{outcome} {text}".strip()
+                    line.keep(
+                        f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {said} · "
+                        f"{duration(clock.left())} left in all"
+                    )
     finally:
         for worker in running:
             worker.process.terminate()
@@ -114,52 +126,66 @@ class _Clock:
 
 
 def _name(worker: _Worker, total: int) -> str:
-    return f"run {worker.number} of {total} · {worker.job.sweep} {worker.job.label}"
+    first, others = worker.jobs[0], len(worker.jobs) - 1
+    if not others:
+        return f"run {worker.number} of {total} · {first.sweep} {first.label}"
+    return f"runs {worker.number} to {worker.number + others} of {total} · {first.sweep} {first.label} and others"
 
 
-def _start(context: Any, job: Job, threads: int | None, number: int) -> _Worker:
+def _start(context: Any, jobs: tuple[Job, ...], threads: int | None, number: int) -> _Worker:
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(job, threads, there), daemon=True)
+    process = context.Process(target=_work, args=(jobs, threads, there), daemon=True)
     process.start()
     there.close()
-    return _Worker(job, process, here, number)
+    return _Worker(jobs, process, here, number)
 
 
-def _receive(worker: _Worker) -> tuple[str, ...]:
+def _receive(worker: _Worker) -> tuple[str, Any]:
+    """("epoch", text) or ("ended", an outcome and a text for every job)."""
     try:
         return worker.connection.recv()
     except EOFError:  # the process ended without a word: killed, out of memory, crashed
         worker.process.join()
-        return "failed", f"its process ended with exit code {worker.process.exitcode}"
+        why = f"its process ended with exit code {worker.process.exitcode}"
+        return "ended", [("failed", why)] * len(worker.jobs)
 
 
-def _work(job: Job, threads: int | None, connection: Connection) -> None:
-    """In the run's own process: carry it out, and say how it goes."""
+def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection) -> None:
+    """In the runs' own process: carry them out, and say how it goes."""
     _end_with_parent()
     from runner.build import Run
     from runner.config import register
-    from runner.life import live
+    from runner.identity import identify
+    from runner.life import live_together
+    from runner.stacked import NotStackableError
 
     register()
-    job.config.runtime.threads = job.config.runtime.threads or threads
+    for job in jobs:
+        job.config.runtime.threads = job.config.runtime.threads or threads
 
-    def say(*message: str) -> None:
+    def say(*message: Any) -> None:
         try:
             connection.send(message)
         except BrokenPipeError:  # the parent is gone: end as `_end_with_parent` does
             os._exit(1)
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
-        last.update(text=epoch_text(row, run.epochs))
-        say("epoch", last["text"])
+        identity, _ = identify(run.config)
+        last[identity] = epoch_text(row, run.epochs)
+        say("epoch", last[identity])
+
+    def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
+        try:
+            outcomes = live_together([job.config for job in some], on_epoch)
+        except NotStackableError as reason:
+            print(f"lockstep: {reason}, so {len(some)} runs are trained one after the other.", file=sys.stderr)
+            return [result for job in some for result in carry_out((job,))]
+        except Exception as error:
+            return [("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")] * len(some)
+        return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
 
     last: dict[str, str] = {}
-    try:
-        outcome = live(job.config, on_epoch)
-    except Exception as error:
-        say("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
-    else:
-        say(outcome, *last.values())
+    say("ended", carry_out(jobs))
 
 
 def _end_with_parent() -> None:

@@ -47,6 +47,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         job_type=config.tracking.job_type,
         tags=[*config.tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
         config=recorded_config(config),
+        reinit="create_new",  # beside the runs that are trained together with it
         resume="allow" if config.tracking.mode == TrackingMode.online else None,
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
     ) as run:

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from runner.accounting import Ledger, sound_epsilon
-from runner.build import Run, engine
+from runner.build import Run, engine, stacked_step
 from runner.clipping import gradient_sum
-from runner.config import Evaluation
+from runner.config import ConfigError, Evaluation, Step
 from runner.datasets import Split, hold_out
 from runner.diagnostics import Diagnostics
+from runner.engines import Objective
 from runner.evaluate import evaluate
 from runner.seeds import derived_seed, generator
+from runner.stacked import NotStackableError, draw_epoch
+from runner.stacked import Step as StackedStep
 
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
 
 
 @dataclass
 class Trained:
-    """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch."""
+    """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
+
+    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps.
+    """
 
     status: str = "finished"
+    step: str = Step.eager.value
+    lockstep: int = 1
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
@@ -42,33 +52,110 @@ def load(run: Run) -> tuple[Split, Split]:
     return hold_out(train) if run.config.evaluation == Evaluation.holdout else (train, test)
 
 
-def train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
+OnEpoch = Callable[[dict[str, float]], None]
+Training = Callable[[Sequence[OnEpoch]], list[Trained]]
+
+
+def train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
     `on_epoch` sees each epoch's row of the history as soon as it is there. Layers that draw from PyTorch's global
     generator get a stream of the run's seed, and the generator is left as it was.
     """
+    (trained,) = training([run], data)([on_epoch])
+    return trained
+
+
+def training(runs: Sequence[Run], data: tuple[Split, Split]) -> Training:
+    """How these runs are trained on one data set: to be called with an `on_epoch` for each of them.
+
+    One run is trained as its config says; several are trained together, in steps of all of them.
+
+    Raises:
+        NotStackableError: where several cannot be trained together.
+        ConfigError: where one cannot be trained as `runtime.step` asks.
+    """
+    if len(runs) == 1 and runs[0].step is Step.eager:
+        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0])]
+    try:
+        step = stacked_step(runs, [run.objective for run in runs], data[0])
+    except NotStackableError as reason:
+        if len(runs) > 1:
+            raise
+        if runs[0].config.runtime.step is Step.graph:
+            raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
+        print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
+        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0])]
+
+    def train_together(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
+        with torch.cuda.device(runs[0].device) if runs[0].device.type == "cuda" else nullcontext():
+            return _train_together(runs, step, data, on_epochs)
+
+    return train_together
+
+
+class Progress:
+    """One run's ledger, measurements and history, step by step and epoch by epoch.
+
+    It begins with what is released before the first step: the statistics that the features are normalised with.
+    """
+
+    def __init__(self, run: Run, objective: Objective, data: tuple[Split, Split], on_epoch: OnEpoch) -> None:
+        self.trained, self.steps = Trained(), 0
+        self._ledger = Ledger()
+        if run.normalization is not None:
+            layer = objective.network.get_submodule("normalization")
+            stream = generator(run.config.seed, "normalization", run.device)
+            run.normalization.fit(layer, data[0].images, stream, self._ledger)
+        self.diagnostics = Diagnostics(run.config, run.epochs, run.activation_type, objective, data[0])
+        self.diagnostics.start()
+        self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
+
+    def charge_step(self, step_in_epoch: int) -> None:
+        """Count a step and charge it."""
+        self._run.mechanism.charge_step(self._ledger, step_in_epoch)
+        self.steps += 1
+
+    def end_epoch(self, epoch: int, losses: float, seen: int, seconds: float) -> bool:
+        """Evaluate after an epoch that saw so many examples of these losses in all. Returns whether the run goes on."""
+        run, objective, trained = self._run, self._objective, self.trained
+        trained.examples += seen
+        trained.seconds_training += seconds
+        measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
+        self.diagnostics.epoch(epoch, measured)
+        row = {
+            "epoch": epoch,
+            "steps": self.steps,
+            "epsilon": run.accountant.epsilon(self._ledger.claimed, run.config.delta),
+            "epsilon_sound": sound_epsilon(self._ledger.actual, run.config.delta),
+            "train_loss": losses / seen if seen else math.nan,
+            "test_loss": measured.loss,
+            "test_accuracy": measured.accuracy,
+        }
+        for name, value in row.items():
+            trained.history[name].append(value)
+        trained.diagnostics = self.diagnostics.values
+        self._on_epoch(row)
+        if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
+            trained.status = "diverged"
+        return trained.status == "finished" and epoch < run.epochs
+
+
+def _train_eagerly(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(derived_seed(run.config.seed, "layers"))
         return _train(run, data, on_epoch)
 
 
-def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
-    training, evaluation_split = data
+def _train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
+    training, _ = data
     config, mechanism = run.config, run.mechanism
     objective = run.objective
     gradient_engine = engine(config, objective)
     optimizer = run.optimizer(objective)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
-    ledger, trained = Ledger(), Trained()
-    if run.normalization is not None:
-        layer = objective.network.get_submodule("normalization")
-        stream = generator(config.seed, "normalization", run.device)
-        run.normalization.fit(layer, training.images, stream, ledger)
-    diagnostics = Diagnostics(config, run.epochs, run.activation_type, objective, training)
-    diagnostics.start()
-    step = 0
+    progress = Progress(run, objective, data, on_epoch)
     for epoch in range(1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
@@ -77,33 +164,47 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
             computed = gradient_sum(run.clipping, gradient_engine, inputs, targets, run.physical_batch)
-            diagnostics.step(step, epoch, gradient_engine, inputs, targets, computed)
+            progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
             gradients = mechanism.release(computed.gradients, noise)
-            mechanism.charge_step(ledger, step_in_epoch)
+            progress.charge_step(step_in_epoch)
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
             optimizer.step()
             losses += computed.losses.double().sum().item()
             seen += len(targets)
-            step += 1
-        trained.examples += seen
-        trained.seconds_training += time.perf_counter() - started
-        measured = evaluate(objective, evaluation_split, run.dataset.classes)
-        diagnostics.epoch(epoch, measured)
-        row = {
-            "epoch": epoch,
-            "steps": step,
-            "epsilon": run.accountant.epsilon(ledger.claimed, config.delta),
-            "epsilon_sound": sound_epsilon(ledger.actual, config.delta),
-            "train_loss": losses / seen if seen else math.nan,
-            "test_loss": measured.loss,
-            "test_accuracy": measured.accuracy,
-        }
-        for name, value in row.items():
-            trained.history[name].append(value)
-        on_epoch(row)
-        if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
-            trained.status = "diverged"
+        if not progress.end_epoch(epoch, losses, seen, time.perf_counter() - started):
             break
-    trained.diagnostics = diagnostics.values
-    return trained
+    return progress.trained
+
+
+def _train_together(
+    runs: Sequence[Run], step: StackedStep, data: tuple[Split, Split], on_epochs: Sequence[OnEpoch]
+) -> list[Trained]:
+    """Every run's batches and noise are those that it would draw alone. A run that is over keeps its place, unseen."""
+    objectives, device = step.stacked.objectives, runs[0].device
+    sampling, noise = ([generator(run.config.seed, stream, device) for run in runs] for stream in ("sampling", "noise"))
+    progress = [
+        Progress(run, objective, data, on_epoch)
+        for run, objective, on_epoch in zip(runs, objectives, on_epochs, strict=True)
+    ]
+    for each in progress:
+        each.trained.step, each.trained.lockstep = Step.graph.value, len(runs)
+    going = set(range(len(runs)))
+    epoch = 0
+    while going:
+        epoch += 1
+        started = time.perf_counter()
+        step.stacked.start_epoch(epoch - 1)
+        batches = draw_epoch(runs[0].mechanism, sampling, step.length)
+        step.make_room(batches.length)
+        step.losses.zero_()
+        for step_in_epoch in range(len(batches.indices)):
+            step.take(batches, step_in_epoch, noise)
+            for run in going:
+                progress[run].charge_step(step_in_epoch)
+        losses = step.losses.tolist()
+        seconds = time.perf_counter() - started
+        for run in sorted(going):
+            if not progress[run].end_epoch(epoch, losses[run], batches.seen[run], seconds):
+                going.remove(run)
+    return [each.trained for each in progress]

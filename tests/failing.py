@@ -1,6 +1,8 @@
 """Losses that make a job fail, for tests of what happens to the others."""
 
+import math
 import os
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,3 +36,27 @@ class NeedsOneHot(nn.Module):
         if logits.device.type == "meta" and len(targets) == 2:
             return logits.sum(dim=1)
         return logits[:, int(targets[0])]
+
+
+def normalised(
+    input_shape: list[int], classes: int, activation: Any, filters: Any, units: Any, padding: Any
+) -> nn.Sequential:
+    """A network with a layer whose weights no batched product has."""
+    pixels = math.prod(input_shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.GroupNorm(2, 8), nn.Linear(8, classes))
+
+
+def penalised(
+    input_shape: list[int], classes: int, activation: Any, filters: Any, units: Any, padding: Any
+) -> nn.Sequential:
+    """A network that reads a weight outside its layer."""
+    return nn.Sequential(nn.Flatten(), _ScaledByItsWeight(math.prod(input_shape), classes))
+
+
+class _ScaledByItsWeight(nn.Module):
+    def __init__(self, pixels: int, classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(pixels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.layer.weight.square().sum()

@@ -21,6 +21,7 @@ from runner.benchmark.measure import (
     peak_memory,
     quartiles,
     step_operations,
+    waited_for,
 )
 from runner.benchmark.methods import methods, problem
 from runner.config import REPOSITORY
@@ -30,15 +31,25 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m runner.benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", default=["M", "C"], choices=["M", "C"])
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
-    parser.add_argument("--methods", nargs="+", default=list(methods()), choices=list(methods()))
+    parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
     parser.add_argument("--keep-freed-memory", action="store_true", help="tune glibc's malloc, for every method")
     parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "benchmark")
+    parser.add_argument("--output", type=Path, help="default: results/benchmark, for CUDA its folder cuda")
     arguments = parser.parse_args()
+    cpu = arguments.device == "cpu"
+    if not cpu and not torch.cuda.is_available():
+        parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
+    if arguments.methods is None:
+        left_out = "one_pass_graph" if cpu else "jax_vmap"
+        arguments.methods = [name for name in methods() if name != left_out]
+        if cpu:
+            print("one_pass_graph is left out: it is for CUDA (--device cuda).")
+    arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / ("" if cpu else "cuda")
     if arguments.quick:
         arguments.batches, arguments.rounds, arguments.seconds, arguments.no_memory = [128, 512], 5, 20.0, True
     if "non_private" not in arguments.methods:
@@ -48,15 +59,18 @@ def _arguments() -> argparse.Namespace:
 
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row a method."""
-    steps = {name: methods()[name](problem(network, batch)) for name in arguments.methods}
-    times = interleaved({**steps, "products": matrix_products()}, arguments.rounds, arguments.seconds)
+    device = arguments.device
+    steps = {name: methods()[name](problem(network, batch, device)) for name in arguments.methods}
+    steps["products"] = matrix_products(device)
+    waited = {name: waited_for(step, device) for name, step in steps.items()}
+    times = interleaved(waited, arguments.rounds, arguments.seconds)
     speed = MATMUL_OPERATIONS / min(times.pop("products"))
     floor = step_operations(network, batch) / speed
     rows = []
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
         ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
-        memory = None if arguments.no_memory else peak_memory(name, network, batch, arguments.threads)
+        memory = None if arguments.no_memory else peak_memory(name, network, batch, arguments.threads, device)
         rows.append(
             {
                 "network": network,
@@ -99,7 +113,8 @@ def main() -> None:
     if arguments.keep_freed_memory:
         keep_freed_memory()
     print(
-        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.threads} thread(s), float32, freed memory "
+        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.device}, {arguments.threads} thread(s), "
+        "float32, freed memory "
         f"{'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
         "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"

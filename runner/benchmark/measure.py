@@ -60,10 +60,21 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 MATMUL_OPERATIONS = 8 * 2 * 1024**3
 
 
-def matrix_products() -> Step:
+def waited_for(step: Step, device: str) -> Step:
+    """The step, over when the device is done with it."""
+    if device == "cpu":
+        return step
+
+    def take() -> None:
+        step()
+        torch.cuda.synchronize(device)
+
+    return take
+
+
+def matrix_products(device: str = "cpu") -> Step:
     """A step of eight float32 products of 1024 x 1024 matrices: `MATMUL_OPERATIONS`, what the floor is measured by."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    out = torch.empty(1024, 1024)
+    a, b, out = (torch.randn(1024, 1024, device=device) for _ in range(3))
 
     def step() -> None:
         for _ in range(8):
@@ -79,15 +90,27 @@ def step_operations(network: str, batch: int) -> float:
     return counter.get_total_flops()
 
 
-def peak_memory(method: str, network: str, batch: int, threads: int) -> float:
-    """MiB that two steps add at most to a process that holds the network and the batch; NaN if it fails."""
-    code = f"from runner.benchmark.measure import _report_peak as r; r({method!r}, {network!r}, {batch}, {threads})"
+def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:
+    """MiB that two steps add at most to a process that holds the network and the batch; NaN if it fails.
+
+    On CUDA, MiB that PyTorch allocates there; preparing the steps counts too, for it is then that a graph is captured.
+    """
+    arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
+    code = f"from runner.benchmark.measure import _report_peak as r; r({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
 
 
-def _report_peak(method: str, network: str, batch: int, threads: int) -> None:
+def _report_peak(method: str, network: str, batch: int, threads: int, device: str) -> None:
     one_thread_each(threads)
+    if device != "cpu":
+        of = problem(network, batch, device)
+        allocated = torch.cuda.memory_allocated(device)
+        step = methods()[method](of)
+        step()
+        step()
+        print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
+        return
     methods()[method](problem(network, 2))()  # what libraries load on first use is no one's memory
     step = methods()[method](problem(network, batch))
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far

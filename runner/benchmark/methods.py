@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from runner.architectures import small_cnn, vgg_cnn
 from runner.clipping import Flat, gradient_sum
 from runner.config import Sampling
+from runner.datasets import Split
 from runner.engines import ENGINES, Objective
 from runner.engines.one_pass.slices import channels_last
 from runner.mechanism import Mechanism
+from runner.stacked import Step as StackedStep
+from runner.stacked import whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
@@ -42,8 +45,8 @@ class Problem:
         return Objective(self.network, nn.CrossEntropyLoss(reduction="none"))
 
 
-def problem(name: str, batch: int) -> Problem:
-    """Network M or C with random weights and data, channels last."""
+def problem(name: str, batch: int, device: str = "cpu") -> Problem:
+    """Network M or C with random weights and data, channels last, the same on every device."""
     torch.manual_seed(0)
     shape = {"M": (1, 28, 28), "C": (3, 32, 32)}[name]
     if name == "M":
@@ -51,7 +54,8 @@ def problem(name: str, batch: int) -> Problem:
     else:
         network = vgg_cnn(shape, 10, nn.Tanh, [32, 64, 128], 128)
     inputs = channels_last(torch.randn(batch, *shape))
-    return Problem(network.to(memory_format=torch.channels_last), inputs, torch.randint(10, (batch,)))
+    targets = torch.randint(10, (batch,)).to(device)
+    return Problem(network.to(device).to(memory_format=torch.channels_last), inputs.to(device), targets)
 
 
 def _non_private(of: Problem, pieces: int) -> Step:
@@ -79,7 +83,7 @@ def non_private_in_slices(of: Problem) -> Step:
 
 def _engine(of: Problem, name: str, physical_batch: int) -> Step:
     objective, batch, clipping = of.objective, len(of.targets), Flat(CLIPPING_NORM)
-    engine, generator = ENGINES[name](objective), torch.Generator().manual_seed(0)
+    engine, generator = ENGINES[name](objective), torch.Generator(of.targets.device).manual_seed(0)
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
 
@@ -96,6 +100,17 @@ def _engine(of: Problem, name: str, physical_batch: int) -> Step:
 def one_pass(of: Problem) -> Step:
     """This project's engine, on the whole batch."""
     return _engine(of, "one_pass", len(of.targets))
+
+
+def one_pass_graph(of: Problem) -> Step:
+    """The same sums as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.stacked`."""
+    objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+    step = StackedStep([objective], [clipping], [mechanism], [optimizer], Split(of.inputs, of.targets))
+    batches, noise = whole(batch, 1, device), [torch.Generator(device).manual_seed(0)]
+    step.make_room(batches.length)
+    return lambda: step.take(batches, 0, noise)
 
 
 def opacus_hooks(of: Problem) -> Step:
@@ -158,6 +173,7 @@ def methods() -> dict[str, Callable[[Problem], Step]]:
         "non_private": non_private,
         "non_private_in_slices": non_private_in_slices,
         "one_pass": one_pass,
+        "one_pass_graph": one_pass_graph,
         "opacus_hooks": opacus_hooks,
         "opacus_ghost": opacus_ghost,
         "vmap": vmap,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from runner.benchmark import __main__ as command
-from runner.benchmark import measure, methods
+from runner.benchmark import full_run, measure, methods
 
 
 @pytest.mark.parametrize("method", [name for name in methods.methods() if not name.startswith("non_private")])
@@ -80,3 +80,21 @@ def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     printed = capsys.readouterr().out
     assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2
+
+
+def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    timed: list[tuple[int, str]] = []
+    monkeypatch.setattr(full_run, "made_up", lambda examples, device: None)
+    monkeypatch.setattr(full_run, "seconds", lambda runs, data: timed.append((len(runs), runs[0].step.value)) or 2.0)
+    assert full_run.main(["--device", "cpu", "--epochs", "1", "--lockstep", "2"]) == 0
+    assert timed == [(1, "eager"), (1, "graph"), (2, "graph")]
+    assert "lockstep of 2" in capsys.readouterr().out
+    assert full_run.main(["--device", "tpu"]) == 2
+
+
+def test_the_graph_is_left_out_on_the_cpu_with_a_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    assert "one_pass_graph" not in command._arguments().methods
+    assert "one_pass_graph" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--methods", "one_pass_graph"])
+    assert command._arguments().methods == ["non_private", "one_pass_graph"]
