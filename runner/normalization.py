@@ -99,8 +99,8 @@ class PrivateStatistics:
     """Per-channel mean and variance of the training features, by two noisy releases: see the module's text.
 
     A variance at or below the standard deviation of the noise on the mean squares says nothing, and could be negative:
-    variances are at least that, and at least 1e-5. (Handcrafted-DP sets
-    a channel to zero whose noisy variance is not positive.) Without noise (`noise_multiplier` = 0) the run is not private.
+    variances are at least that, and at least 1e-5. (Handcrafted-DP sets a channel to zero whose noisy variance is not
+    positive.) Without noise (`noise_multiplier` = 0) the run is not private.
 
     Raises:
         ValueError: if `noise_multiplier` is negative, or a norm is not positive and finite.
