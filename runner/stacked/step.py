@@ -152,7 +152,7 @@ class Step:
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [R P, ...], zero outside the mask, and targets [R P]."""
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
-        return inputs.masked_fill(~mask.view(-1, *[1] * (inputs.dim() - 1)), 0), targets
+        return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
 
     def _capture(self) -> None:
         """Capture the body. The passes that warm up, and the capture itself, leave weights and losses as they were."""

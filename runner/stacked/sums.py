@@ -151,4 +151,4 @@ def _squares(numbers: Tensor) -> Tensor:
 
 
 def _silenced(numbers: Tensor, silent: Tensor) -> Tensor:
-    return numbers.masked_fill(silent.view(-1, *[1] * (numbers.dim() - 1)), 0)
+    return numbers.masked_fill(silent.reshape(-1, *[1] * (numbers.dim() - 1)), 0)

@@ -21,7 +21,8 @@ LOSING = "loss=losing_less"
 def runs_of(smoke: Callable, variants: list[tuple[str, ...]], *common: str, examples: int, side: int) -> list[Run]:
     runs = []
     for variant in variants:
-        config = smoke("epochs=2", "noise_multiplier=0.7", "clipping.norm=0.3", "optimizer.lr=0.5", *common, *variant)
+        norm = () if "clipping=none" in common else ("clipping.norm=0.3",)
+        config = smoke("epochs=2", "noise_multiplier=0.7", *norm, "optimizer.lr=0.5", *common, *variant)
         config.dataset.train_examples, config.dataset.shape = examples, [1, side, side]
         runs.append(prepare(config))
     return runs
@@ -65,6 +66,11 @@ CASES = {
     "momentum": ((), [("optimizer.momentum=0",), ("optimizer.momentum=0.9",)]),
     "adam": (("optimizer=adam", "optimizer.lr=0.01"), [("seed=3",), ("optimizer.lr=0.02",)]),
     "a loss that changes with the epoch": ((LOSING,), [("loss.threshold_epoch=0.5",), ("loss.beta=3", "seed=4")]),
+    "in slices": (("runtime.physical_batch=7",), [("seed=0",), ("seed=1",)]),
+    "not private, in slices": (
+        ("runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
+        [("seed=0",), ("seed=1",)],
+    ),
     "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
 }
 
