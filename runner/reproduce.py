@@ -101,7 +101,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m runner.reproduce", description=__doc__)
-    parser.add_argument("paper", help="tempered-sigmoid, ...")
+    parser.add_argument("paper", help="tempered-sigmoid, losing-less")
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one on a GPU)")

@@ -1,9 +1,13 @@
-"""What tests share: composing a small config without Hydra's command line."""
+"""What tests share: composing a small config without Hydra's command line, and records as a run writes them,
+fabricated for the real jobs of the real sweeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +15,14 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
+from runner.aggregation.evidence import folder_of
 from runner.config import REPOSITORY, register
-from runner.identity import resolved
+from runner.identity import recorded_config, resolved
+from runner.jobs import Job, sweep_jobs
+from runner.records import record_path, write_record
 
 Compose = Callable[..., DictConfig]
+Fabricate = Callable[..., Path]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,3 +52,62 @@ def smoke(composed: Compose) -> Compose:
         return composed("scale=smoke", "tracking=disabled", *overrides)
 
     return make
+
+
+@pytest.fixture
+def fabricate(tmp_path: Path) -> Fabricate:
+    """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path."""
+
+    def write(
+        job: Job,
+        accuracy: Sequence[float],
+        epsilon: float | Sequence[float] = 2.9,
+        sound: float | Sequence[float] = 2.3,
+        status: str = "finished",
+        diagnostics: dict[str, Any] | None = None,
+    ) -> Path:
+        epochs = len(accuracy)
+        best = max(range(epochs), key=lambda e: accuracy[e])
+        spent, truly = (list(e) if isinstance(e, Sequence) else [e] * epochs for e in (epsilon, sound))
+        history = {
+            "epoch": list(range(1, epochs + 1)),
+            "steps": [234 * e for e in range(1, epochs + 1)],
+            "epsilon": spent,
+            "epsilon_sound": truly,
+            "train_loss": [0.5] * epochs,
+            "test_loss": [math.nan if status == "diverged" else 0.25] * epochs,
+            "test_accuracy": list(accuracy),
+        }
+        final = {name: values[-1] for name, values in history.items()}
+        final |= {"best_test_accuracy": accuracy[best], "best_epoch": best + 1, "parameters": 26010}
+        record = {
+            "run_id": job.run_id,
+            "setting_id": job.setting_id,
+            "status": status,
+            "config": recorded_config(job.config),
+            "history": history,
+            "final": {**final, "noise_multiplier": 1.1, "sampling_rate": 256 / 60000},
+            "diagnostics": diagnostics or {"per_class_accuracy": [[a] * 10 for a in accuracy]},
+            "provenance": {
+                "git_revision": "0" * 40,
+                "wall_seconds": 12.0,
+                "examples_per_second": 9.0,
+                "device": "none",
+            },
+        }
+        path = record_path(folder_of(job.config.scale.name, tmp_path), job.run_id)
+        assert write_record(path, record)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def jobs() -> Callable[..., list[Job]]:
+    """`jobs("fig_3", "mnist_tanh")`: the planned jobs of one experiment of a paper, in order."""
+
+    def of(sweep: str, experiment: str, scale: str = "paper", paper: str = "tempered_sigmoid") -> list[Job]:
+        listed = sweep_jobs(f"{paper}/{sweep}", (f"scale={scale}",))
+        return [job for job in listed if job.experiment == f"{paper}/{experiment}"]
+
+    return of

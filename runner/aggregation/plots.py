@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Literal
+
+from omegaconf import OmegaConf
 
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 
@@ -29,6 +31,7 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.5,
 }
 FILES = ("figure.svg", "figure.png")
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
 
 
@@ -66,21 +69,40 @@ def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent)."""
+    """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
+
+    claimed_at: accuracies claimed at epsilons of their own: (epsilon, percent).
+    only: of the experiment's runs those where this config field has this value.
+    """
 
     sweep: str
     experiment: str
     label: str
     claimed: float | None = None
+    claimed_at: Sequence[tuple[float, float]] = ()
+    colour: str = ""
+    only: tuple[str, float] | None = None
+
+    def planned(self, evidence: Evidence) -> list[PlannedRun]:
+        """The runs of this line, recorded or not."""
+        runs = evidence.planned(self.sweep, self.experiment)
+        if self.only is None:
+            return runs
+        field, value = self.only
+        return [run for run in runs if OmegaConf.select(run.job.config, field) == value]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One data set of an accuracy figure, with the epsilon that its accuracies are claimed at."""
+    """One data set of an accuracy figure, with the epsilon that its accuracies are claimed at.
+
+    extremes: minimum and maximum of the runs as lines, around the area between them.
+    """
 
     title: str
     curves: Sequence[Curve]
     epsilon: float | None = None
+    extremes: bool = False
 
 
 def runs_text(planned: Sequence[PlannedRun]) -> str:
@@ -96,52 +118,67 @@ def mark_not_run(axes: Axes) -> None:
     axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
 
 
-def accuracy_against_epsilon(evidence: Evidence, panels: Sequence[Panel]) -> Figure:
-    """Mean and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
+def accuracy_against_epsilon(
+    evidence: Evidence,
+    panels: Sequence[Panel],
+    *,
+    columns: int | None = None,
+    centre: Literal["mean", "median"] = "mean",
+) -> Figure:
+    """Centre and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
 
-    The mean is over the runs that reached the epoch; a cross marks where a run diverged. Dashed: claimed,
-    at the paper's scale only: runs of another are on other data.
+    Of the runs that reached the epoch; a cross marks where a run diverged. Dashed, or hollow: claimed, at the paper's
+    scale only: runs of another are on other data. `columns`: so many panels side by side, the next ones below them.
     """
-    drawn = figure(3.6 * len(panels), 6.2)
-    axes = drawn.subplots(2, len(panels), squeeze=False)
-    for column, panel in enumerate(panels):
-        for row, name in enumerate(("epsilon", "epsilon_sound")):
-            _accuracy_panel(axes[row][column], evidence, panel, name)
-        axes[0][column].set_title(panel.title)
-        low = min(axes[row][column].get_ylim()[0] for row in range(2))
-        high = max(axes[row][column].get_ylim()[1] for row in range(2))
-        right = 1.03 * max(axes[row][column].get_xlim()[1] for row in range(2))
-        for row in range(2):
-            axes[row][column].set(xlim=(0, right), ylim=(low, high))
-        axes[1][column].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-    for row in range(2):
-        axes[row][0].set_ylabel("test accuracy (%)")
+    across = columns or len(panels)
+    drawn = figure(3.6 * across, 6.2 * -(-len(panels) // across))
+    axes = drawn.subplots(2 * -(-len(panels) // across), across, squeeze=False)
+    for place, panel in enumerate(panels):
+        block, column = divmod(place, across)
+        above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
+        for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
+            _accuracy_panel(one, evidence, panel, name, centre)
+            if column == 0:
+                one.set_ylabel("test accuracy (%)")
+        above.set_title(panel.title)
+        low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
+        right = 1.03 * max(one.get_xlim()[1] for one in pair)
+        for one in pair:
+            one.set(xlim=(0, right), ylim=(low, high))
+        below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return drawn
 
 
-def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> None:
+def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
     levels: list[float] = []
     comparable = evidence.scale == PAPER_SCALE
     for curve in panel.curves:
-        planned = evidence.planned(curve.sweep, curve.experiment)
+        planned = curve.planned(evidence)
         recorded = [run for run in planned if run.record is not None]
-        colour = COLOURS.get(curve.label, "C4")
+        colour = curve.colour or COLOURS.get(curve.label, "C4")
         if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
             levels.append(curve.claimed)
+        if comparable and curve.claimed_at:
+            axes.plot(*zip(*curve.claimed_at, strict=True), "D", color=colour, markerfacecolor="none", zorder=3)
+            levels += [accuracy for _, accuracy in curve.claimed_at]
         if not recorded:
             axes.plot([], [], color=colour, label=f"{curve.label}, not run")
             continue
-        epsilon, mean, low, high = band(recorded, name, "test_accuracy")
-        marker = "o" if len(mean) < 8 else ""  # one epoch alone makes no line
+        epsilon, middle, low, high = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
+        marker = "o" if len(middle) < 8 else ""  # one epoch alone makes no line
         text = f"{curve.label}, {runs_text(planned)}"
-        axes.plot(epsilon, mean, color=colour, marker=marker, markersize=4, label=text)
+        axes.plot(epsilon, middle, color=colour, marker=marker, markersize=4, label=text)
         axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
-        levels += mean[len(mean) // 8 :]  # the first epochs may be anywhere
+        for edge in (low, high) if panel.extremes and len(recorded) > 1 else ():
+            axes.plot(epsilon, edge, color=colour, linewidth=0.7)
+        levels += middle[len(middle) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
             axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
     if comparable and any(curve.claimed is not None for curve in panel.curves):
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
+    if comparable and any(curve.claimed_at for curve in panel.curves):
+        axes.plot([], [], "D", color="grey", markerfacecolor="none", label="claimed")
     if comparable and panel.epsilon is not None:
         axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
     if levels:
@@ -149,13 +186,15 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str) -> 
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
     else:
         axes.set(xticks=[], yticks=[])
-    if not any(evidence.recorded(curve.sweep, curve.experiment) for curve in panel.curves):
+    if not any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
         mark_not_run(axes)
     axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
 
 
-def band(runs: Sequence[PlannedRun], x: str, y: str) -> tuple[list[float], list[float], list[float], list[float]]:
-    """x, and mean, minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
+def band(
+    runs: Sequence[PlannedRun], x: str, y: str, middle: Callable[[list[float]], float] = fmean
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """x, and mean (or median), minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
 
     x is the largest over those runs; runs of one setting agree in it.
     """
@@ -164,6 +203,6 @@ def band(runs: Sequence[PlannedRun], x: str, y: str) -> tuple[list[float], list[
     for epoch in range(max(map(len, ys))):
         there = [values[epoch] for values in ys if len(values) > epoch]
         at = max(values[epoch] for values in xs if len(values) > epoch)
-        columns.append((at, fmean(there), min(there), max(there)))
-    epsilon, mean, low, high = (list(column) for column in zip(*columns, strict=True))
-    return epsilon, mean, low, high
+        columns.append((at, middle(there), min(there), max(there)))
+    epsilon, centre, low, high = (list(column) for column in zip(*columns, strict=True))
+    return epsilon, centre, low, high

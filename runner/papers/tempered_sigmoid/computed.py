@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from runner.activations import TemperedSigmoid
 from runner.aggregation.evidence import Evidence
 from runner.aggregation.files import Table
 from runner.aggregation.plots import figure
 from runner.aggregation.verdicts import Judged
-from runner.build import prepare
-from runner.jobs import sweep_jobs
+from runner.papers.networks import layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +69,7 @@ def table_1(_: Evidence, __: Sequence[Judged]) -> Table:
         "SAME padding (6 in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the "
         "poolings have stride 1 and the second convolution has no padding."
     )
-    return layers("tempered_sigmoid/mnist_tanh", note)
+    return layers("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", note)
 
 
 def table_2(_: Evidence, __: Sequence[Judged]) -> Table:
@@ -80,37 +78,4 @@ def table_2(_: Evidence, __: Sequence[Judged]) -> Table:
         "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before "
         "the last layer. The last convolution has no activation."
     )
-    return layers("tempered_sigmoid/cifar10_tanh", note)
-
-
-def layers(experiment: str, note: str) -> Table:
-    """Layer, output shape and parameters of an experiment's network, in order, and their total."""
-    job = next(job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.experiment == experiment)
-    config = copy.deepcopy(job.config)
-    config.runtime.device = "cpu"
-    run = prepare(config)
-    rows: list[tuple[str, str, int]] = []
-    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-    for layer in run.objective.network.to("meta").children():
-        x = layer(x)
-        shape = " x ".join(map(str, x.shape[1:]))
-        rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
-    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
-
-
-def _described(layer: nn.Module) -> str:
-    match layer:
-        case nn.Conv2d():
-            (height, width), stride, padding = layer.kernel_size, layer.stride[0], layer.padding[0]
-            filters = f"{layer.out_channels} filters of {height}x{width}"
-            return f"convolution, {filters}, stride {stride}, padding {padding}"
-        case nn.MaxPool2d() | nn.AvgPool2d():
-            kind = "max" if isinstance(layer, nn.MaxPool2d) else "average"
-            return f"{kind}-pooling {layer.kernel_size}x{layer.kernel_size}, stride {layer.stride}"
-        case nn.AdaptiveAvgPool2d():
-            return "mean over space"
-        case nn.Linear():
-            return f"fully connected, {layer.out_features} units"
-        case nn.Flatten():
-            return "flatten"
-    return type(layer).__name__.lower()
+    return layers("tempered_sigmoid/fig_3", "tempered_sigmoid/cifar10_tanh", note)

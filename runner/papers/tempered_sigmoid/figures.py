@@ -11,6 +11,7 @@ from runner.aggregation.claims import Claim, claims_path, read_claims
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 from runner.aggregation.plots import (
     COLOURS,
+    DATASETS,
     Curve,
     Panel,
     accuracy_against_epsilon,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "tempered_sigmoid"
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 TRIPLE = {
     "activation.scale": "scale s",
     "activation.inverse_temperature": "inverse temperature T",

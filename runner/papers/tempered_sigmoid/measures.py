@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from runner.accounting import RdpClassic, Releases, sound_epsilon
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.measures import Measured, measured, unmeasured
+from runner.aggregation.measures import Measured, measured, one_each, unmeasured
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run
 EXAMPLES, DELTA = 60_000, 1e-5
@@ -100,7 +100,7 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
 
 def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
     """Level of the gradient norm of the claim's first experiment over that of its second (see `level`)."""
-    planned, runs = _one_each(claim, evidence)
+    planned, runs = one_each(claim, evidence)
     if not runs:
         return unmeasured(planned)
     one, other = (level(*gradient_norms(run)) for run in runs)
@@ -110,7 +110,7 @@ def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
 
 def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
     """Level of the first activation's norm of the first experiment over the larger of the others'."""
-    planned, runs = _one_each(claim, evidence)
+    planned, runs = one_each(claim, evidence)
     if not runs:
         return unmeasured(planned)
     one, *others = (level(*first_activation_norms(run)) for run in runs)
@@ -118,13 +118,6 @@ def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
     ratios = ", ".join(f"{one / other:.3g} times {name}" for name, other in zip(names, others, strict=True))
     explanation = f"last quarter of training: {ratios}; the smaller one counts"
     return measured(planned, one / max(others), charged=runs[:1], explanation=explanation)
-
-
-def _one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The planned runs of the claim's experiments, and the first recorded of each; none if one has none."""
-    planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
-    recorded = [evidence.recorded(claim.sweep, name)[:1] for name in claim.experiments]
-    return planned, [runs[0] for runs in recorded] if all(recorded) else []
 
 
 def class_std(run: PlannedRun) -> float:

@@ -1,0 +1,159 @@
+"""Losing Less: A Loss for Differentially Private Deep Learning (anonymous, under review): its items, the headline
+first.
+"""
+
+from runner.aggregation.measures import best_within_epsilon, test_accuracy
+from runner.papers.interface import Item, Paper
+from runner.papers.losing_less import dynamics, figures, measures, tables
+
+_FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
+_LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
+
+ITEMS = (
+    Item(
+        "fig-3",
+        "Figure 3: accuracy against ε end to end; minimum, median and maximum of the seeds",
+        sweeps=("losing_less/fig_3",),
+        draw=figures.figure_3,
+        table=tables.budgets_3,
+    ),
+    Item(
+        "fig-1a",
+        "Figure 1a: norm of the logits, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_1a,
+    ),
+    Item(
+        "fig-1b",
+        "Figure 1b: norm of the last layer's weights, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_1b,
+    ),
+    Item(
+        "fig-1c",
+        "Figure 1c: norms of the per-example gradients, first epoch, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_1c,
+    ),
+    Item(
+        "fig-1d",
+        "Figure 1d: cosine of clipped and unclipped gradients, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_1d,
+    ),
+    Item(
+        "fig-4",
+        "Figure 4: accuracy against ε on ScatterNet features; minimum, median and maximum of the seeds",
+        sweeps=("losing_less/fig_4",),
+        draw=figures.figure_4,
+        table=tables.budgets_4,
+    ),
+    Item(
+        "fig-8",
+        "Figure 8: confusion matrices, CIFAR-10, training set",
+        sweeps=("losing_less/fig_8", "losing_less/sgd"),
+        draw=dynamics.figure_8,
+    ),
+    Item(
+        "fig-2",
+        "Figure 2: largest singular value of the Hessian, MNIST",
+        sweeps=("losing_less/fig_2",),
+        draw=dynamics.figure_2,
+    ),
+    Item("text", "Accuracies without privacy, given in the text", sweeps=("losing_less/sgd",)),
+    Item(
+        "fig-5",
+        "Figure 5: norms of weights and pre-activations, CIFAR-10 and FashionMNIST",
+        sweeps=("losing_less/fig_5",),
+        draw=dynamics.figure_5,
+    ),
+    Item(
+        "fig-6",
+        "Figure 6: norms of the per-example gradients, all epochs, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_6,
+    ),
+    Item(
+        "fig-7",
+        "Figure 7: cosine of clipped and unclipped gradients, epoch 1, CIFAR-10",
+        sweeps=("losing_less/fig_1",),
+        draw=dynamics.figure_7,
+    ),
+    Item(
+        "fig-9",
+        "Figure 9: what each part of the loss adds",
+        sweeps=("losing_less/fig_9", "losing_less/fig_9_pfe"),
+        draw=figures.figure_9,
+    ),
+    Item(
+        "fig-15",
+        "Figure 15: squared, absolute and Huber losses",
+        sweeps=("losing_less/fig_15", "losing_less/fig_15_huber"),
+        draw=figures.figure_15,
+    ),
+    Item(
+        "fig-10",
+        "Figure 10: sensitivity to the parameters of the loss",
+        sweeps=_FIG_10,
+        fields=_LOSS,
+        draw=figures.figure_10,
+    ),
+    Item(
+        "fig-11",
+        "Figure 11: norms of the weights, all layers",
+        sweeps=("losing_less/fig_11",),
+        draw=dynamics.figure_11,
+    ),
+    Item(
+        "fig-12",
+        "Figure 12: norms of the pre-activations, all layers",
+        sweeps=("losing_less/fig_11",),
+        draw=dynamics.figure_12,
+    ),
+    Item(
+        "fig-13",
+        "Figure 13: confusion matrices, all data sets, training set",
+        sweeps=("losing_less/fig_13",),
+        draw=dynamics.figure_13,
+    ),
+    Item(
+        "fig-14",
+        "Figure 14: norms of the per-example gradients, all epochs",
+        sweeps=("losing_less/fig_11",),
+        draw=dynamics.figure_14,
+    ),
+    Item("table-1", "Table 1: the network for MNIST and FashionMNIST, end to end", table=tables.table_1),
+    Item("table-2", "Table 2: the network for CIFAR-10, end to end", table=tables.table_2),
+    Item("table-3", "Table 3: the network for MNIST and FashionMNIST on ScatterNet features", table=tables.table_3),
+    Item("table-4", "Table 4: the network for CIFAR-10 on ScatterNet features", table=tables.table_4),
+    Item("table-5", "Table 5: settings of DP-SGD, and what they cost", table=tables.table_5),
+    Item("table-6", "Table 6: parameters of the proposed loss", table=tables.table_6),
+    Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
+)
+
+MEASURES = {
+    "best_within_epsilon": best_within_epsilon,
+    "test_accuracy": test_accuracy,
+    "accuracy_gain": measures.accuracy_gain,
+    "logit_norm_ratio": measures.logit_norm_ratio,
+    "last_weight_norm_ratio": measures.last_weight_norm_ratio,
+    "first_gradient_norm_ratio": measures.first_gradient_norm_ratio,
+    "first_gradient_spread_ratio": measures.first_gradient_spread_ratio,
+    "gradient_norm_ratio": measures.gradient_norm_ratio,
+    "layer_norm_ratio": measures.layer_norm_ratio,
+    "weight_norm_ratio": measures.weight_norm_ratio,
+    "pre_activation_norm_ratio": measures.pre_activation_norm_ratio,
+    "cosine_gain": measures.cosine_gain,
+    "first_cosine_gain": measures.first_cosine_gain,
+    "eigenvalue_ratio": measures.eigenvalue_ratio,
+    "early_eigenvalue_ratio": measures.early_eigenvalue_ratio,
+    "class_train_accuracy": measures.class_train_accuracy,
+    "class_accuracy_distance": measures.class_accuracy_distance,
+    "lead_at_the_end": measures.lead_at_the_end,
+    "lead_at_a_quarter": measures.lead_at_a_quarter,
+    "sensitivity": measures.sensitivity,
+    "rank_correlation": measures.rank_correlation,
+    "setting_epsilon": tables.setting_epsilon,
+}
+
+PAPER = Paper("losing_less", "Losing Less: A Loss for Differentially Private Deep Learning", ITEMS, MEASURES)

@@ -1,0 +1,62 @@
+"""What the figures and measurements of this paper read from a run's diagnostics (see runner.diagnostics)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.aggregation.evidence import PlannedRun
+
+WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
+BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
+
+Array = NDArray[np.float64]
+
+
+def norm_epochs(run: PlannedRun) -> list[int]:
+    """The epochs that `layer_norms` are of: from 0, before training."""
+    return list(run.diagnostic("layer_norms")["epoch"])
+
+
+def layer_norms(run: PlannedRun, kind: str) -> list[list[float]]:
+    """L2 norms of weights or pre_activations by layer, the last being the logits, and epoch: [layers][epochs + 1]."""
+    return [[float(v) for v in values] for values in run.diagnostic("layer_norms")[kind].values()]
+
+
+def gradient_norms(run: PlannedRun) -> dict[str, list[float]]:
+    """Mean, median and p90 (90th percentile) of an epoch's per-example gradient norms, by epoch."""
+    columns = run.diagnostic("gradient_histogram")
+    return {name: [float(v) for v in columns[name]] for name in ("mean", "median", "p90")}
+
+
+def gradient_counts(run: PlannedRun, epochs: int | None = None) -> Array:
+    """Per-example gradients by norm, in bins of width 0.5 and one for the rest, of all or the first epochs: [201]."""
+    return np.array(run.diagnostic("gradient_histogram")["counts"][:epochs], dtype=np.float64).sum(axis=0)
+
+
+def cosines(run: PlannedRun) -> tuple[Array, Array]:
+    """Steps, from 0, and the cosine between clipped and unclipped mean gradient there: [measurements] each."""
+    columns = run.diagnostic("gradient_cosine")
+    return np.array(columns["step"], dtype=np.float64), np.array([float(v) for v in columns["cosine"]])
+
+
+def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
+    """The same, of the first epoch's steps."""
+    steps, values = cosines(run)
+    first = steps < run.history("steps")[0]
+    return steps[first], values[first]
+
+
+def eigenvalues(run: PlannedRun) -> tuple[list[int], Array]:
+    """Epochs, from 0, and the largest absolute eigenvalue of the Hessian: its largest singular value."""
+    columns = run.diagnostic("hessian")
+    return list(columns["epoch"]), np.abs(np.array([float(v) for v in columns["eigenvalue"]]))
+
+
+def confusion(run: PlannedRun, epoch: int) -> Array | None:
+    """Percent of a true class (row) predicted as a class (column), training set: [10, 10]; None if not recorded."""
+    columns = run.diagnostic("confusion")
+    if epoch not in columns["epoch"]:
+        return None
+    counts = np.array(columns["counts"][columns["epoch"].index(epoch)], dtype=np.float64)
+    return 100 * counts / counts.sum(axis=1, keepdims=True)
