@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runner.clipping import Flat
+
 
 class RaisesInTraining(nn.CrossEntropyLoss):
     """Works on the meta device, where configs are checked, and raises on data."""
@@ -51,6 +53,10 @@ def penalised(
 ) -> nn.Sequential:
     """A network that reads a weight outside its layer."""
     return nn.Sequential(nn.Flatten(), _ScaledByItsWeight(math.prod(input_shape), classes))
+
+
+class OwnClipping(Flat):
+    """A strategy that a user wrote: what its factors look at is not known."""
 
 
 class _ScaledByItsWeight(nn.Module):

@@ -54,6 +54,7 @@ class StackedObjectives(nn.Module):
                 view.copy_(parameter.detach())
                 parameter.data = view
         self.layers: dict[str, Layer] = {}
+        self._names = {id(parameter): name for name, parameter in objectives[0].named_parameters()}
         self._mapped: list[_Mapped] = []
         self._stacked = self._stack([pool_first(each) for each in objectives], "")
 
@@ -82,14 +83,16 @@ class StackedObjectives(nn.Module):
         first = modules[0]
         if any(type(module) is not type(first) for module in modules):
             raise NotStackableError(f"{name} has other types")
-        own = [key for key, parameter in first._parameters.items() if parameter is not None]
+        own = {key: parameter for key, parameter in first._parameters.items() if parameter is not None}
         if own:
             reason = unsupported(first)
             if reason:
                 raise NotStackableError(f"{name}: {reason}")
-            weights = {key: self.part(f"{name}.{key}", self.values) for key in own}
-            self.layers[name] = layer(first, weights["weight"], weights.get("bias"))
-            return self.layers[name]
+            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # those before `pool_first`
+            weights = {key: self.part(names[key], self.values) for key in own}
+            found = layer(first, weights["weight"], weights.get("bias"))
+            self.layers[names["weight"].rpartition(".")[0]] = found
+            return found
         if not any(True for _ in first.parameters()):
             if len(modules) == 1:
                 return first

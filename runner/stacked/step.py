@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from runner.clipping import Clipping
+from runner.clipping import Automatic, Clipping, Flat, NoClipping, PerLayer
 from runner.datasets import Split
 from runner.engines import Objective
 from runner.mechanism import Mechanism
@@ -25,6 +25,7 @@ from runner.stacked.updates import update
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
+_KNOWN = (Flat, PerLayer, Automatic, NoClipping)  # whose factors are functions of single norms, or that have none
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
 
 
@@ -178,6 +179,8 @@ def stacked_clipping(strategies: Sequence[Clipping], like: Tensor) -> Clipping:
     first = strategies[0]
     if any(type(strategy) is not type(first) for strategy in strategies):
         raise NotStackableError("they clip in different ways")
+    if type(first) not in _KNOWN:
+        raise NotStackableError(f"the clipping {type(first).__name__} is not one it knows")
     one = copy.copy(first)
     for name, value in vars(first).items():
         values = [getattr(strategy, name) for strategy in strategies]

@@ -71,6 +71,7 @@ CASES = {
         ("runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
         [("seed=0",), ("seed=1",)],
     ),
+    "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
     "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
 }
 

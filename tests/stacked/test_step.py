@@ -62,6 +62,8 @@ CASES = {
     "tempered": ("activation=tempered_sigmoid", "activation.scale=1.7"),
     "relu": ("activation=relu",),
     "losing less": ("loss=losing_less", "loss.threshold_epoch=0.5"),
+    "normalised by group": ("normalization=group_norm", "normalization.groups=1"),
+    "normalised by statistics": ("normalization=private_statistics",),
     "focal": ("loss=focal",),
 }
 
@@ -222,6 +224,7 @@ def test_the_body_runs_where_tensors_have_no_values(smoke, case: str) -> None:
         ("optimizer._target_=torch.optim.RMSprop", "RMSprop"),
         ("+optimizer.weight_decay=0.1", "weight_decay"),
         ("diagnostics=[gradient_norms]", "gradient_norms"),
+        ("clipping._target_=tests.failing.OwnClipping", "OwnClipping"),
         ("runtime.engine=vmap", "engine"),
         ("architecture._target_=tests.failing.normalised", "GroupNorm"),
     ],
