@@ -26,6 +26,7 @@ from runner.stacked.updates import update
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
 _KNOWN = (Flat, PerLayer, Automatic, NoClipping)  # whose factors are functions of single norms, or that have none
+_AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
 
 
@@ -74,6 +75,7 @@ class Step:
         self._mask = self._indices.bool()
         self._take: Callable[[], None] = self.body
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._unproven = False
         self._try()
         held = numbers_per_example(list(self.stacked.layers.values()))
         needed = _COPIES * values.element_size() * held * len(objectives)
@@ -135,6 +137,8 @@ class Step:
         for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
             if mechanism.private:
                 mechanism.draw_noise(views, generator)
+        if self._unproven:
+            self._prove_replay()
         self._take()
 
     def body(self) -> None:
@@ -158,8 +162,7 @@ class Step:
     def _capture(self) -> None:
         """Capture the body. The passes that warm up, and the capture itself, leave weights and losses as they were."""
         self._graph = None  # its memory first
-        state = [self.stacked.values, self.losses, *self._update.state]
-        before = [tensor.clone() for tensor in state]
+        before = self._state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -169,8 +172,33 @@ class Step:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self.body()
-        self._take = self._graph.replay
-        for tensor, kept in zip(state, before, strict=True):
+        self._take, self._unproven = self._graph.replay, True
+        self._restore(before)
+
+    def _prove_replay(self) -> None:
+        """The first step after a capture, called and replayed: both must do the same to weights and losses.
+
+        Raises:
+            RuntimeError: where they do not. A replay that forgot the noise or the batch would otherwise go unnoticed.
+        """
+        before = self._state()
+        self.body()
+        called = self._state()
+        self._restore(before)
+        self._take()
+        for expected, found, was in zip(called, self._state(), before, strict=True):
+            scale = (expected - was).norm() + _ROUNDING * expected.norm()
+            if torch.isfinite(scale) and (found - expected).norm() > _AGREE * scale:
+                raise RuntimeError("The replayed CUDA graph is not the step that was captured: use runtime.step=eager.")
+        self._restore(before)
+        self._unproven = False
+
+    def _state(self) -> list[Tensor]:
+        """Copies of all that a step changes."""
+        return [tensor.clone() for tensor in (self.stacked.values, self.losses, *self._update.state)]
+
+    def _restore(self, state: Sequence[Tensor]) -> None:
+        for tensor, kept in zip((self.stacked.values, self.losses, *self._update.state), state, strict=True):
             tensor.copy_(kept)
 
 
