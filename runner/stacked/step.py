@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from runner.clipping import Clipping
+from runner.clipping import Backprop, Clipping
 from runner.datasets import Split
 from runner.engines import Objective
 from runner.mechanism import Mechanism
@@ -54,6 +54,8 @@ class Step:
         self.stacked = StackedObjectives(objectives)
         self._mechanisms, self._data = mechanisms, data
         self._batch_size = mechanisms[0].batch_size
+        if any(isinstance(clipping, Backprop) for clipping in clippings):
+            raise NotStackableError("clipping=backprop changes the passes through the layers")
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
         values = self.stacked.values
