@@ -79,6 +79,8 @@ class Printed(_DisjointBatches):
         _expect(self.sampling, Sampling.shuffled, "printed")
         if self.neighbours not in NEIGHBOURS:
             raise ValueError(f"Expected mechanism.neighbours {' or '.join(NEIGHBOURS)}, got {self.neighbours}.")
+        if self.before and self.neighbours == "replace_one":
+            raise ValueError("mechanism.neighbours=replace_one: what is released before the first step is not for it.")
 
     @property
     def neighbouring_relation(self) -> str:
