@@ -24,27 +24,29 @@ def small_cnn(
     filters: list[int],
     units: int,
     padding: int,
+    bias: bool = True,
 ) -> nn.Sequential:
     """Two strided convolutions, two overlapping max-poolings, two linear layers: 26,010 parameters on 1 x 28 x 28.
 
     Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP, which differ in `padding` only:
-    3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4).
+    3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). Backpropagation Clipping's has neither padding
+    (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
     after = [_pooled(_pooled(_pooled(_pooled(s, 8, 2, padding), 2, 1, 0), 4, 2, 0), 2, 1, 0) for s in space]
     if min(after) < 1:
         raise ValueError(f"small_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes.")
     return nn.Sequential(
-        nn.Conv2d(channels, filters[0], 8, stride=2, padding=padding),
+        nn.Conv2d(channels, filters[0], 8, stride=2, padding=padding, bias=bias),
         activation(),
         nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(filters[0], filters[1], 4, stride=2),
+        nn.Conv2d(filters[0], filters[1], 4, stride=2, bias=bias),
         activation(),
         nn.MaxPool2d(2, stride=1),
         nn.Flatten(),
-        nn.Linear(filters[1] * after[0] * after[1], units),
+        nn.Linear(filters[1] * after[0] * after[1], units, bias=bias),
         activation(),
-        nn.Linear(units, classes),
+        nn.Linear(units, classes, bias=bias),
     )
 
 
@@ -160,3 +162,33 @@ def scatternet_cnn(
     if not pooled_last:
         layers.pop()
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * after[0] * after[1], classes))
+
+
+def unpadded_cnn(
+    input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int
+) -> nn.Sequential:
+    """Eight 2x2 convolutions and two linear layers without padding or biases: 29,424,512 parameters on 3 x 32 x 32.
+
+    Backpropagation Clipping, figure 4: two convolutions a width, and between the widths an average-pooling of stride 1
+    (32 -> 30 -> 29 -> 27 -> 26 -> 24 -> 23 -> 21), so that the first linear layer alone has 28.9 million.
+    """
+    channels, *space = input_shape
+    after = [s - 3 * len(filters) + 1 for s in space]
+    if min(after) < 1:
+        raise ValueError(
+            f"unpadded_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes."
+        )
+    layers: list[nn.Module] = []
+    for width in filters:
+        if layers:
+            layers.append(nn.AvgPool2d(2, stride=1))
+        for _ in range(2):
+            layers += [nn.Conv2d(channels, width, 2, bias=False), activation()]
+            channels = width
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(filters[-1] * after[0] * after[1], units, bias=False),
+        activation(),
+        nn.Linear(units, classes, bias=False),
+    )

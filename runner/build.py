@@ -23,13 +23,14 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, epochs_within
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping, NoClipping
+from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
 from runner.config import Config, ConfigError, Engine, Evaluation, Step
 from runner.datasets import ImageDataset, Split, holdout_examples
 from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Features
+from runner.layerwise import OfMeanLoss
 from runner.mechanism import Mechanism
 from runner.normalization import Normalization
 from runner.seeds import derived_seed
@@ -40,6 +41,9 @@ _GROUPS = (
     "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
 )  # fmt: skip
 _AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients held at once
+_LEAST_EXAMPLES = {"cpu": 64, "cuda": 1024}  # of an ordinary pass, which holds no gradient an example
+
+_ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,10 @@ class Run:
         """
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
-        if self.config.runtime.engine is Engine.one_pass and not isinstance(self.clipping, NoClipping):
+        if self.config.runtime.engine is Engine.one_pass and not isinstance(self.clipping, _ORDINARY_PASS):
             return self.mechanism.examples
-        return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
+        least = _LEAST_EXAMPLES[self.device.type] if isinstance(self.clipping, _ORDINARY_PASS) else 8
+        return max(least, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
 
     @property
     def step(self) -> Step:
@@ -104,8 +109,9 @@ def prepare(config: DictConfig) -> Run:
     _check_fields(config)
     for group in _GROUPS:
         _check_arguments(config, group)
-    if config.normalization is not None:
-        _check_arguments(config, "normalization")
+    for group in ("normalization", "mechanism"):
+        if config[group] is not None:
+            _check_arguments(config, group)
     dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
     clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
     normalization = _normalization(config)
@@ -121,7 +127,7 @@ def prepare(config: DictConfig) -> Run:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = _objective(config, dataset, features)
         _check_objective(objective, features.shape(dataset.shape))
-        one_by_one = not isinstance(clipping, NoClipping) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
+        one_by_one = not isinstance(clipping, _ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             _check_one_example(objective, features.shape(dataset.shape))
     _instantiate(config, "optimizer", call_with=list(objective.parameters()))
@@ -129,20 +135,23 @@ def prepare(config: DictConfig) -> Run:
     examples = dataset.train_examples
     if config.evaluation == Evaluation.holdout:
         examples -= holdout_examples(examples)
-    mechanism = partial(
-        Mechanism,
-        config.sampling,
-        examples,
-        config.batch_size,
-        noise_groups=clipping.noise_groups(objective),
-        before=() if normalization is None else normalization.releases,
-    )
+    kind = Mechanism if config.mechanism is None else _instantiate(config, "mechanism")
     try:
+        mechanism = partial(
+            kind,
+            config.sampling,
+            examples,
+            config.batch_size,
+            noise_groups=_noise_groups(clipping, objective, features.shape(dataset.shape)),
+            before=() if normalization is None else normalization.releases,
+        )
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
         epochs = _epochs(config, accountant, chosen)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+    if isinstance(chosen, OfMeanLoss):
+        _check_mean_loss(clipping, objective)
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters)
     if config.runtime.step is Step.graph:
@@ -297,6 +306,25 @@ def _check_graph(run: Run, objective: Objective) -> None:
             stacked_step([run], [objective], examples)
         except NotStackableError as reason:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
+
+
+def _noise_groups(clipping: Clipping, objective: Objective, shape: list[int]) -> tuple[NoiseGroup, ...]:
+    """What the clipping bounds; where that hangs on the pass itself, one of two examples on the meta device."""
+    groups = clipping.noise_groups(objective)
+    if isinstance(clipping, Backprop):
+        inputs, targets = torch.empty(2, *shape, device="meta"), torch.zeros(2, dtype=torch.long, device="meta")
+        clipping.sum_contributions(VmapEngine(objective), inputs, targets)
+    return groups
+
+
+def _check_mean_loss(clipping: Clipping, objective: Objective) -> None:
+    """What the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers."""
+    if not isinstance(clipping, Backprop):
+        raise ConfigError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
+    parts = objective.network.modules()
+    chain = all(isinstance(part, nn.Sequential) or not list(part.children()) for part in parts)
+    if not chain or getattr(objective.loss, "reads_pre_activations", False):
+        raise ConfigError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
 
 
 def _device(name: str) -> torch.device:

@@ -112,6 +112,7 @@ class Config:
     loss: Any = MISSING
     clipping: Any = MISSING
     accountant: Any = MISSING
+    mechanism: Any = None
     optimizer: Any = MISSING
     runtime: Runtime = MISSING
     tracking: Tracking = MISSING

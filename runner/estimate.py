@@ -33,6 +33,7 @@ def estimated_seconds(config: DictConfig) -> float:
     content = plain(config)
     costly = {name: content[name] for name in _COSTLY}
     costly["optimizer"] = content["optimizer"]["_target_"]
+    costly["clipping"] = content["clipping"]["_target_"]
     costly["activation"] = content["activation"]["_target_"]
     key = json.dumps(costly, sort_keys=True)
     if key not in _measured:

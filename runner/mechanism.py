@@ -30,7 +30,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, NoOpDpEve
 from torch import Generator, Tensor
 
 from runner.accounting import Ledger, Releases
-from runner.clipping import NoiseGroup
+from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.sampling import poisson_batches, shuffled_batches
 
@@ -88,12 +88,21 @@ class Mechanism:
             return poisson_batches(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
         return shuffled_batches(self.examples, self.batch_size, self.steps_per_epoch, generator)
 
+    def applied(self, clipping: Clipping, batch: int) -> Clipping:
+        """The clipping for a logical batch of so many examples: here it is the same for all."""
+        return clipping
+
+    @property
+    def denominator(self) -> int:
+        """What the noisy sum is divided by: the expected batch size."""
+        return self.batch_size
+
     def noise_std(self, group: NoiseGroup) -> float:
         """Standard deviation of the noise on each coordinate of the sum."""
         return self.noise_multiplier * math.sqrt(len(self.noise_groups)) * group.sensitivity
 
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
-        """The noisy mean: (sum + noise) / expected batch size, by parameter name.
+        """The noisy mean: (sum + noise) / denominator, by parameter name.
 
         Raises:
             ValueError: if the noise groups are not exactly the parameters of `sums`.
@@ -106,7 +115,7 @@ class Mechanism:
                 if self.private:
                     noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)
                     total = total + self.noise_std(group) * noise
-                noisy[name] = total / self.batch_size
+                noisy[name] = total / self.denominator
         return noisy
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:

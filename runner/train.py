@@ -163,7 +163,8 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
-            computed = gradient_sum(run.clipping, gradient_engine, inputs, targets, run.physical_batch)
+            clipping = mechanism.applied(run.clipping, len(targets))
+            computed = gradient_sum(clipping, gradient_engine, inputs, targets, run.physical_batch)
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
             gradients = mechanism.release(computed.gradients, noise)
             progress.charge_step(step_in_epoch)

@@ -16,6 +16,8 @@ from runner.build import prepare
         ("handcrafted_mnist", "fashion_mnist", 26_010),
         ("tempered_sigmoid_cifar10", "cifar10", 605_226),
         ("handcrafted_cifar10", "cifar10", 550_570),
+        ("backprop_clipping_mnist", "mnist", 18_752),
+        ("backprop_clipping_cifar10", "cifar10", 29_424_512),
     ],
 )
 def test_parameter_counts(composed, architecture: str, dataset: str, parameters: int) -> None:

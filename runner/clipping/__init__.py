@@ -1,7 +1,18 @@
 """Clipping strategies: each bounds what one example can add to the sum, and states that bound."""
 
+from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
 from runner.clipping.interface import Clipping, NoiseGroup, gradient_sum
 from runner.clipping.none import NoClipping
 from runner.clipping.per_example import Automatic, Flat, PerLayer
 
-__all__ = ["Automatic", "Clipping", "Flat", "NoClipping", "NoiseGroup", "PerLayer", "gradient_sum"]
+__all__ = [
+    "Automatic",
+    "Backprop",
+    "BackpropOfMeanLoss",
+    "Clipping",
+    "Flat",
+    "NoClipping",
+    "NoiseGroup",
+    "PerLayer",
+    "gradient_sum",
+]

@@ -1,0 +1,254 @@
+"""Backpropagation clipping (Stevens et al., 2022): bounded weight gradients without per-example gradients.
+
+In every layer with weights, each example's input x is scaled to ||x||_2 <= a in the forward pass, and its upstream
+gradient u = d loss / d output to |||u||| <= b in the backward pass, before anything is computed from it; the layers
+below see the clipped one. Both norms are over the whole of one example. The layer's gradient, summed over the batch by
+the ordinary backward pass, is then a sum of one bounded contribution an example.
+
+Sensitivity. Let dW and db be one example's contribution to the weight and bias of a layer.
+
+Linear, h = W x + c:  dW = u x^T and db = u, so ||dW||_F = ||u||_2 ||x||_2 <= a b and ||db||_2 <= b.
+
+Convolution, of any stride, dilation and groups and with any zero padding: for output channel o and output position p,
+h_o(p) = <W_o, x[p]> + c_o, where x[p] is the window of the padded input that p reads: entries of x, each at most once,
+and zeros. So dW_o = sum_p u_o(p) x[p] and db_o = sum_p u_o(p), and as ||x[p]||_2 <= ||x||_2
+
+    ||dW_o||_2 <= sum_p |u_o(p)| ||x[p]||_2 <= ||u_o||_1 ||x||_2,    |db_o| <= ||u_o||_1.
+
+With |||u||| = (sum_o ||u_o||_1^2)^(1/2), l1 over space and l2 over channels ("l1_l2"), that is ||dW||_F <= a b and
+||db||_2 <= b. This is the paper's theorem 3 by another way, which needs neither of its restrictions (no padding, no
+bias). With the plain norm ||u||_2 ("l2"), Cauchy and Schwarz give ||dW_o||^2 <= ||u_o||_2^2 sum_p ||x[p]||^2; at each
+of the kh kw places in the kernel, different p read different entries of x, so sum_p ||x[p]||^2 <= kh kw ||x||^2 and
+||dW||_F <= sqrt(kh kw) a b. A bias would add sqrt(P) b, which grows with the P output positions: it is refused there.
+
+Weight and bias of a layer are one noise group: ||(dW, db)||^2 <= (a^2 + 1) b^2, what an input entry of constant one
+would give. A group of its own for the bias would give the weights more noise wherever a > 1.
+
+These are norms of one example's contribution: the sensitivity for add-or-remove-one neighbours. The sum over the batch
+is what is bounded; for rows of the *mean* loss see `BackpropOfMeanLoss`. The bound is on what a layer adds once: a
+layer that is called twice, or a weight that two layers share, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.clipping.interface import NoiseGroup
+from runner.engines import Engine, GradientSum
+from runner.engines.objective import layers_with_parameters
+
+NORMS = ("l1_l2", "l2")
+_SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms leave the range of float32
+
+
+@dataclass(frozen=True)
+class Backprop:
+    """Clips inputs to `input_bound` a and upstream gradients to `upstream_bound` b in every layer; see the module.
+
+    `convolution_norm`: of upstream gradients of convolutions, "l1_l2" or "l2".
+
+    Raises:
+        ValueError: if a bound is not in [1e-12, 1e12] or the norm is unknown.
+    """
+
+    input_bound: float
+    upstream_bound: float
+    convolution_norm: str = "l1_l2"
+
+    def __post_init__(self) -> None:
+        for name in ("input_bound", "upstream_bound"):
+            if not _SMALLEST <= getattr(self, name) <= _LARGEST:
+                raise ValueError(
+                    f"Expected clipping.{name} from {_SMALLEST:g} to {_LARGEST:g}, got {getattr(self, name)}."
+                )
+        if self.convolution_norm not in NORMS:
+            raise ValueError(f"Expected clipping.convolution_norm {' or '.join(NORMS)}, got {self.convolution_norm}.")
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        """One group a layer, of its weight and bias.
+
+        Raises:
+            ValueError: if a parameter is in no linear layer or 2D convolution of zero padding, or in two of them.
+        """
+        groups = []
+        owners: dict[int, str] = {}
+        for layer_name, layer in layers_with_parameters(model).items():
+            if not isinstance(layer, (nn.Linear, nn.Conv2d)):
+                kind = type(layer).__name__
+                raise ValueError(f"clipping=backprop bounds linear layers and 2D convolutions, but not {kind}.")
+            if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
+                raise ValueError(f"clipping=backprop needs zero padding, not padding_mode={layer.padding_mode}.")
+            parameters = dict(layer.named_parameters(layer_name, recurse=False))
+            for name, parameter in parameters.items():
+                if id(parameter) in owners:
+                    raise ValueError(
+                        f"clipping=backprop cannot bound {name}, which is {owners[id(parameter)]} as well."
+                    )
+                owners[id(parameter)] = name
+            groups.append(NoiseGroup(tuple(parameters), self.sensitivity(layer)))
+        return tuple(groups)
+
+    def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
+        """The largest norm of one example's contribution to a layer's weight and bias together."""
+        product = self.input_bound * self.upstream_bound
+        if isinstance(layer, nn.Conv2d) and self.convolution_norm == "l2":
+            if layer.bias is not None:
+                raise ValueError("clipping.convolution_norm=l2 does not bound the bias of a convolution: use l1_l2.")
+            return math.sqrt(math.prod(layer.kernel_size)) * product
+        return product if layer.bias is None else math.hypot(self.input_bound, 1) * self.upstream_bound
+
+    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
+
+        Raises:
+            ValueError: if a layer is called twice, or with an input that is not [batch, features] or
+                [batch, channels, height, width].
+        """
+        return self._sum(engine, inputs, targets, 1.0)
+
+    def of_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
+        """The same bounds on the rows of the mean loss over a logical batch of so many examples."""
+        return BackpropOfMeanLoss(self, batch)
+
+    def _sum(self, engine: Engine, inputs: Tensor, targets: Tensor, weight: float) -> GradientSum:
+        names, parameters = zip(*engine.objective.named_parameters(), strict=True)
+        with self._layers_clip(engine.objective):
+            losses = engine.objective(inputs, targets)
+        gradients = torch.autograd.grad(losses, parameters, torch.full_like(losses, weight))
+        return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
+
+    @contextmanager
+    def _layers_clip(self, model: nn.Module) -> Iterator[None]:
+        """Every layer with weights clips, from the inside: whatever reads its output, a hook too, is past the clip."""
+        layers = layers_with_parameters(model)
+        called: set[str] = set()
+
+        def clipping(name: str, layer: nn.Module) -> Callable[[Tensor], Tensor]:
+            plain = layer.forward
+            convolution = isinstance(layer, nn.Conv2d)
+            l1_over_space = convolution and self.convolution_norm == "l1_l2"
+
+            def forward(x: Tensor) -> Tensor:
+                if name in called:
+                    raise ValueError(f"clipping=backprop cannot bound {name}, which is called twice.")
+                if x.dim() != (4 if convolution else 2):
+                    raise ValueError(f"clipping=backprop cannot bound {name} on inputs of shape {tuple(x.shape)}.")
+                called.add(name)
+                output: Tensor = plain(_ClipInput.apply(x, self.input_bound))
+                clipped: Tensor = _ClipUpstream.apply(output, self.upstream_bound, l1_over_space)
+                return clipped
+
+            return forward
+
+        try:
+            for name, layer in layers.items():
+                layer.forward = clipping(name, layer)
+            yield
+        finally:
+            for layer in layers.values():
+                layer.__dict__.pop("forward", None)
+
+
+@dataclass(frozen=True)
+class BackpropOfMeanLoss:
+    """`Backprop` with its bounds on the rows of the *mean* loss over a batch: what it sums is that loss's gradient.
+
+    One example's contribution keeps the norms of `Backprop`. But where the batch is as large as the number n of
+    examples drawn, one more example changes all the others' rows, from u/n to u/(n + 1) before they are clipped, and
+    the sensitivity is not a b. In a chain of layers it is below 2 a b:
+
+    Fix an example, and with it its forward pass. Its clipped upstream gradient at a layer l is c_l(n) w_l, where the
+    direction w_l does not depend on n: it is the loss's own at the top and that of J^T w_{l+1} below, as clipping
+    changes lengths only. The length c_l(n) is at most b and falls as n grows, but by no more than the factor
+    n / (n + 1): at the top it is min(|||u||| / n, b), below min(k c_{l+1}(n), b) for a k >= 0, and min(c, b) shrinks by
+    no more than c does. So each of the n rows moves by at most b / (n + 1), and with the new row
+
+        ||G(S + {x}) - G(S)||_F <= n a b / (n + 1) + a b < 2 a b.
+
+    That is approached: n rows of length b exactly, aligned, and a new one against them. In a network with branches,
+    which adds gradients that were clipped apart, directions may turn with n: nothing is claimed there.
+    """
+
+    rows: Backprop
+    batch: int
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        """The largest norms of one example's contribution; not the sensitivity, which is below twice as much."""
+        return self.rows.noise_groups(model)
+
+    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """The part of the mean loss's gradient that one physical batch adds; see `Backprop.sum_contributions`."""
+        return self.rows._sum(engine, inputs, targets, 1 / self.batch)
+
+
+class _ClipInput(torch.autograd.Function):
+    """x_i min(1, bound / ||x_i||_2) for each example, zero where not finite.
+
+    The gradient is the true one, by fewer passes over the data than autograd takes: where y = x bound / ||x||, it is
+    (g - y <y, g> / bound^2) bound / ||x||.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bound: float) -> Tensor:
+        x, norms = _without_broken(x, example_norms(x))
+        factors = bound / norms.clamp(min=bound)
+        y = x * _by_example(factors, x)
+        ctx.bound = bound
+        ctx.save_for_backward(y, factors)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        y, factors = ctx.saved_tensors
+        along = torch.linalg.vecdot(y.flatten(1), gradient.flatten(1)) * (factors / -(ctx.bound**2))
+        along.masked_fill_(factors == 1, 0)  # was not clipped
+        return (gradient * _by_example(factors, y)).addcmul_(y, _by_example(along, y)), None
+
+
+class _ClipUpstream(torch.autograd.Function):
+    """The identity, whose gradient is scaled to |||u||| <= bound example by example; zero where not finite."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, bound: float, l1_over_space: bool) -> Tensor:
+        ctx.bound, ctx.l1_over_space = bound, l1_over_space
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        gradient, norms = _without_broken(gradient, example_norms(gradient, ctx.l1_over_space))
+        return gradient * _by_example(ctx.bound / norms.clamp(min=ctx.bound), gradient), None, None
+
+
+def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
+    """Norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
+
+    l2 over everything, or l1 over space and l2 over channels. Long sums are taken row by row or in float64: one float32
+    sum of many terms can lose the small ones.
+    """
+    if x.dim() == 4:
+        # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
+        rows = x.abs().sum(dim=(2, 3)) if l1_over_space else torch.linalg.vector_norm(x, dim=(2, 3))
+        return torch.linalg.vector_norm(rows, dim=1)
+    return torch.linalg.vector_norm(x, dim=1, dtype=torch.float64).to(x.dtype)
+
+
+def _by_example(factors: Tensor, x: Tensor) -> Tensor:
+    return factors.view(-1, *[1] * (x.dim() - 1))
+
+
+def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros for the examples whose norm is not finite: a NaN in the sum would reveal them, whatever the noise.
+
+    (A float32 norm beyond 1e19 is not finite either.)
+    """
+    if x.is_meta or math.isfinite(norms.sum().item()):
+        return x, norms
+    broken = ~torch.isfinite(norms)
+    return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)

@@ -1,0 +1,358 @@
+"""Backpropagation clipping: an adversary against its sensitivity, a float64 reference one example at a time."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.architectures import small_cnn
+from runner.clipping import Backprop, BackpropOfMeanLoss, gradient_sum
+from runner.clipping import backprop as module
+from runner.engines import ENGINES, Objective
+
+A, B = 1.5, 0.3
+
+
+class Upstream(nn.Module):
+    """A loss whose gradient with respect to the network's output is any tensor an adversary chooses: [batch, ...]."""
+
+    def __init__(self, upstream: Tensor) -> None:
+        super().__init__()
+        self.upstream = upstream
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs * self.upstream).flatten(1).sum(1)
+
+
+def contribution(layer: nn.Module, clipping: Backprop, x: Tensor, u: Tensor) -> Tensor:
+    """One example's contribution to a layer's weight and bias, flat: what the strategy itself computes."""
+    objective = Objective(copy.deepcopy(layer), Upstream(u[None]))
+    found = clipping.sum_contributions(ENGINES["vmap"](objective), x[None], torch.zeros(1, dtype=torch.long))
+    return torch.cat([g.flatten() for g in found.gradients.values()])
+
+
+def bound(layer: nn.Module, clipping: Backprop) -> float:
+    (group,) = clipping.noise_groups(nn.Sequential(layer))
+    return group.sensitivity
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(7, 5, bias=False), (7,)),
+    "linear with bias": (lambda: nn.Linear(7, 5), (7,)),
+    "1x1": (lambda: nn.Conv2d(3, 4, 1, bias=False), (3, 5, 5)),
+    "valid": (lambda: nn.Conv2d(2, 3, 3, bias=False), (2, 7, 7)),
+    "padded": (lambda: nn.Conv2d(2, 3, 4, padding=3, bias=False), (2, 6, 6)),
+    "strided": (lambda: nn.Conv2d(1, 4, 8, stride=2, padding=3), (1, 14, 14)),
+    "dilated": (lambda: nn.Conv2d(2, 3, 3, padding=2, dilation=2), (2, 6, 6)),
+    "oblong": (lambda: nn.Conv2d(2, 3, (1, 4), stride=(2, 1), padding=(0, 2)), (2, 5, 6)),
+    "groups": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), (4, 5, 5)),
+}
+
+
+def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 60) -> tuple[float, float]:
+    """The largest ratios of a contribution to its bound: of random, constant and one-hot inputs and upstream gradients,
+    and of those that gradient ascent on the reference below finds, put through the strategy itself.
+
+    The ascent is on ||g|| / (|x| |||u|||), in closed form: what clipping does to lengths cannot help the adversary.
+    """
+    clipping = Backprop(A, B, convolution_norm)
+    layer = layer.double()
+    out = layer(torch.zeros(1, *shape, dtype=torch.float64)).shape[1:]
+    limit = bound(layer, clipping)
+    by_channel = isinstance(layer, nn.Conv2d) and convolution_norm == "l1_l2"
+    largest = {"tried": 0.0, "optimised": 0.0}
+
+    def tried(kind: str, x: Tensor, u: Tensor) -> None:
+        for scale in (1e-3, 1.0, 1e3):
+            got = contribution(layer, clipping, x.detach() * scale, u.detach() * scale).norm().item() / limit
+            largest[kind] = max(largest[kind], got)
+
+    def unit(x: Tensor, l1: bool) -> Tensor:
+        return x / module.example_norms(x[None], l1)
+
+    for seed in range(2):
+        torch.manual_seed(seed)
+        x, u = torch.randn(*shape, dtype=torch.float64), torch.randn(*out, dtype=torch.float64)
+        hot_x, hot_u = torch.zeros_like(x), torch.zeros_like(u)
+        hot_x.view(-1)[x.abs().argmax()], hot_u.view(-1)[u.abs().argmax()] = 1, 1
+        one = torch.zeros(out, dtype=torch.float64)
+        one[(0, *(size // 2 for size in out[1:]))] = 1  # one output, and the input that it alone reads
+        (read,) = torch.autograd.grad(layer(x.requires_grad_()[None]), x, one[None])
+        x = x.detach()
+        pairs = [(x, u), (torch.ones_like(x), torch.ones_like(u)), (hot_x, hot_u), (x, hot_u), (hot_x, u), (read, one)]
+        for pair in pairs:
+            tried("tried", *pair)
+        x.requires_grad_(), u.requires_grad_()
+        ascent = torch.optim.Adam([x, u], lr=0.1)
+        for _ in range(steps):
+            ascent.zero_grad()
+            scaled = A * unit(x, False)
+            output = layer(scaled[None])
+            upstream = B * unit(u, by_channel)[None]
+            gradients = torch.autograd.grad(output, list(layer.parameters()), upstream, create_graph=True)
+            norm = torch.cat([g.flatten() for g in gradients]).norm()
+            (-norm).backward()
+            ascent.step()
+        tried("optimised", x, u)
+    return largest["tried"], largest["optimised"]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("convolution_norm", module.NORMS)
+def test_no_adversary_exceeds_the_sensitivity(name: str, convolution_norm: str) -> None:
+    build, shape = LAYERS[name]
+    layer = build()
+    if convolution_norm == "l2" and isinstance(layer, nn.Conv2d):
+        layer.bias = None
+    tried, optimised = adversary(layer, shape, convolution_norm)
+    assert max(tried, optimised) <= 1 + 1e-9
+    # The bound is used: under a halved one, and so under halved noise, the same adversary would win.
+    tight = convolution_norm == "l1_l2" or isinstance(layer, nn.Linear)
+    assert max(tried, optimised) > (0.999 if tight else 0.35)  # sqrt(kh kw) is reached on large maps: see below
+    assert optimised > (0.99 if isinstance(layer, nn.Linear) else 0.35)
+
+
+def test_a_dropped_clip_would_be_noticed(monkeypatch) -> None:
+    """The adversary's strength: without the one or the other clip it exceeds the bound a hundredfold."""
+    build, shape = LAYERS["valid"]
+    x, u = torch.randn(*shape) * 1e3, torch.randn(3, 5, 5) * 1e3
+    layer, clipping = build(), Backprop(A, B)
+    assert contribution(layer, clipping, x, u).norm() <= bound(layer, clipping) * (1 + 1e-6)
+    for clip in ("_ClipInput", "_ClipUpstream"):
+        with monkeypatch.context() as patched:
+            patched.setattr(getattr(module, clip), "apply", lambda value, *_: value)
+            assert contribution(layer, clipping, x, u).norm() > 100 * bound(layer, clipping)
+
+
+def test_the_plain_norm_needs_its_factor() -> None:
+    """A constant image and upstream gradient: with l2 alone ||g|| is near sqrt(kh kw) a b, far above a b."""
+    layer = nn.Conv2d(1, 1, 5, bias=False)
+    clipping = Backprop(A, B, "l2")
+    assert bound(layer, clipping) == pytest.approx(5 * A * B)
+    got = contribution(layer, clipping, torch.ones(1, 60, 60), torch.ones(1, 56, 56)).norm().item()
+    assert 4.5 * A * B < got <= 5 * A * B
+
+
+def test_stated_sensitivities() -> None:
+    assert bound(nn.Linear(3, 2, bias=False), Backprop(2.0, 0.5)) == pytest.approx(1.0)
+    assert bound(nn.Linear(3, 2), Backprop(2.0, 0.5)) == pytest.approx(0.5 * math.sqrt(5))
+    assert bound(nn.Conv2d(3, 2, (2, 8), bias=False), Backprop(2.0, 0.5, "l2")) == pytest.approx(4.0)
+    groups = Backprop(2.0, 0.5).noise_groups(small_cnn([1, 28, 28], 10, nn.ReLU, [16, 32], 32, 0))
+    assert [g.parameters for g in groups] == [(f"{n}.weight", f"{n}.bias") for n in ("0", "3", "7", "9")]
+
+
+def cnn(bias: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 4, stride=2, padding=1, bias=bias),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(4, 5, 3, bias=bias),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(45, 6, bias=bias),
+        nn.ReLU(),
+        nn.Linear(6, 10, bias=bias),
+    )
+
+
+def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, weight: float = 1.0) -> list[Tensor]:
+    """One example, in float64, layer by layer: the definition, with autograd for one layer's own derivatives only."""
+    befores, current = [], x[None]  # what each layer is given, before it is clipped
+    for layer in network:
+        befores.append(current)
+        if any(True for _ in layer.parameters()):
+            current = current * min(1.0, c.input_bound / max(float(current.norm()), 1e-300))
+        current = layer(current).detach()
+    logits = current.requires_grad_()
+    (upstream,) = torch.autograd.grad(nn.functional.cross_entropy(logits, y[None]) * weight, logits)
+    gradients: list[Tensor] = []
+    for layer, before in reversed(list(zip(network, befores, strict=True))):
+        parameters = list(layer.parameters())
+        before = before.detach().requires_grad_()
+        given = before
+        if parameters:
+            if upstream.dim() == 4 and c.convolution_norm == "l1_l2":
+                size = math.sqrt(sum(float(channel.abs().sum()) ** 2 for channel in upstream[0]))
+            else:
+                size = float(upstream.norm())
+            upstream = upstream * min(1.0, c.upstream_bound / max(size, 1e-300))
+            if float(before.detach().norm()) > c.input_bound:
+                given = before * c.input_bound / before.norm()
+        upstream, *own = torch.autograd.grad(layer(given), [before, *parameters], upstream)
+        gradients = [*own, *gradients]
+    return gradients
+
+
+@pytest.mark.parametrize("bounds", [(0.8, 0.02), (2.5, 0.3), (50.0, 10.0)])
+@pytest.mark.parametrize("norm", module.NORMS)
+def test_matches_float64_reference_one_example_at_a_time(norm: str, bounds: tuple[float, float]) -> None:
+    clipping = Backprop(*bounds, norm)
+    network = cnn()
+    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    inputs, targets = torch.randn(8, 1, 12, 12) * torch.logspace(-2, 1, 8)[:, None, None, None], torch.arange(8)
+    exact = copy.deepcopy(network).double()
+    expected = [torch.zeros_like(p) for p in exact.parameters()]
+    for x, y in zip(inputs.double(), targets, strict=True):
+        for total, own in zip(expected, example_by_hand(exact, x, y, clipping), strict=True):
+            total += own
+    for physical_batch in (1, 3, 8):
+        found = gradient_sum(clipping, ENGINES["vmap"](objective), inputs, targets, physical_batch).gradients
+        for got, wanted in zip(found.values(), expected, strict=True):
+            assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
+    for got, wanted in zip(
+        gradient_sum(clipping.of_mean_loss(8), ENGINES["vmap"](objective), inputs, targets, 3).gradients.values(),
+        _mean_rows(exact, inputs, targets, clipping),
+        strict=True,
+    ):
+        assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
+
+
+def _mean_rows(exact: nn.Sequential, inputs: Tensor, targets: Tensor, clipping: Backprop) -> list[Tensor]:
+    each = [example_by_hand(exact, x, y, clipping, 1 / 8) for x, y in zip(inputs.double(), targets, strict=True)]
+    return [torch.stack(own).sum(0) for own in zip(*each, strict=True)]
+
+
+def test_without_bounds_in_reach_it_is_the_ordinary_gradient() -> None:
+    network = cnn().double()
+    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    inputs, targets = torch.randn(6, 1, 12, 12, dtype=torch.float64), torch.arange(6)
+    found = Backprop(1e6, 1e6).sum_contributions(ENGINES["vmap"](objective), inputs, targets).gradients
+    objective(inputs, targets).sum().backward()
+    for name, parameter in objective.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    objective = Objective(cnn(), nn.CrossEntropyLoss(reduction="none"))
+    inputs, targets = torch.randn(3, 1, 12, 12), torch.arange(3)
+    before = objective(inputs, targets)
+    Backprop(0.1, 0.1).sum_contributions(ENGINES["vmap"](objective), inputs, targets)
+    assert torch.equal(objective(inputs, targets), before)
+    with pytest.raises(RuntimeError):
+        Backprop(0.1, 0.1).sum_contributions(ENGINES["vmap"](objective), inputs[:, :, :5, :5], targets)
+    assert torch.equal(objective(inputs, targets), before)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e18, 1e30, math.inf, math.nan])
+@pytest.mark.parametrize("where", ["input", "loss"])
+def test_one_example_moves_the_sum_by_at_most_the_sensitivity(where: str, scale: float) -> None:
+    """Add-or-remove-one neighbours, through the whole altered backward pass, layer by layer."""
+
+    class Scaled(nn.Module):
+        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return logits[:, 0] * torch.tensor([1.0, scale if where == "loss" else 1.0])[targets]
+
+    objective = Objective(cnn(), Scaled())
+    inputs, targets = torch.randn(4, 1, 12, 12), torch.tensor([0, 0, 0, 1])
+    if where == "input":
+        inputs[3] *= scale
+    clipping, engine = Backprop(0.5, 0.01), ENGINES["vmap"](objective)
+    with_it = clipping.sum_contributions(engine, inputs, targets).gradients
+    without = clipping.sum_contributions(engine, inputs[:3], targets[:3]).gradients
+    for group in clipping.noise_groups(objective):
+        moved = torch.cat([(with_it[name] - without[name]).flatten() for name in group.parameters]).double()
+        assert torch.isfinite(moved).all()
+        assert moved.norm() <= group.sensitivity * (1 + 1e-4)
+    if where == "loss" and scale == 1e18:
+        last = torch.cat([(with_it[n] - without[n]).flatten() for n in group.parameters])
+        assert last.norm() > 0.5 * group.sensitivity
+
+
+def test_what_reads_a_hidden_output_reads_it_past_the_clip() -> None:
+    """A loss that takes pre-activations (LosingLess): its gradient into a layer is clipped with the rest."""
+
+    class Reads(nn.Module):
+        reads_pre_activations = True
+
+        def forward(self, logits: Tensor, targets: Tensor, hidden: list[Tensor]) -> Tensor:
+            return logits.sum(1) + 1e6 * sum(h.flatten(1).sum(1) for h in hidden)
+
+    objective = Objective(cnn(), Reads())
+    clipping = Backprop(0.5, 0.01)
+    found = clipping.sum_contributions(ENGINES["vmap"](objective), torch.randn(1, 1, 12, 12), torch.zeros(1).long())
+    for group in clipping.noise_groups(objective):
+        norm = torch.cat([found.gradients[name].flatten() for name in group.parameters]).norm()
+        assert norm <= group.sensitivity * (1 + 1e-5)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x))
+
+
+def test_what_cannot_be_bounded_is_refused() -> None:
+    clipping = Backprop(1.0, 1.0)
+    for network, said in (
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)), "GroupNorm"),
+        (nn.Conv2d(1, 4, 3, padding=1, padding_mode="replicate"), "padding_mode"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            clipping.noise_groups(nn.Sequential(network))
+    tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ValueError, match=r"1\.weight, which is 0\.weight"):
+        clipping.noise_groups(tied)
+    with pytest.raises(ValueError, match="bias"):
+        replace(clipping, convolution_norm="l2").noise_groups(nn.Sequential(nn.Conv2d(1, 1, 2)))
+    loss = nn.CrossEntropyLoss(reduction="none")
+    with pytest.raises(ValueError, match="called twice"):
+        clipping.sum_contributions(ENGINES["vmap"](Objective(Twice(), loss)), torch.randn(2, 4), torch.zeros(2).long())
+    sequences = Objective(nn.Sequential(nn.Linear(4, 4), nn.Flatten()), loss)
+    with pytest.raises(ValueError, match="inputs of shape"):
+        clipping.sum_contributions(ENGINES["vmap"](sequences), torch.randn(2, 3, 4), torch.zeros(2).long())
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, 1e-30])
+@pytest.mark.parametrize("name", ["input_bound", "upstream_bound"])
+def test_bounds_must_be_positive_finite_and_within_float32(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"clipping\.{name}"):
+        Backprop(**({"input_bound": 1.0, "upstream_bound": 1.0} | {name: value}))
+
+
+def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    rows = BackpropOfMeanLoss(clipping, len(targets))
+    found = rows.sum_contributions(ENGINES["vmap"](Objective(network, loss)), inputs, targets)
+    return torch.cat([g.flatten() for g in found.gradients.values()])
+
+
+def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
+    """n aligned rows of exactly the bound, and one example more, against them: a b is not enough, 2 a b is."""
+    network = nn.Sequential(nn.Linear(3, 2, bias=False)).double()
+    clipping = Backprop(1.0, 0.1)
+    for n in (1, 10, 1000):
+        inputs = torch.tensor([[5.0, 0.0, 0.0]], dtype=torch.float64).expand(n + 1, 3)
+        upstream = torch.zeros(n + 1, 2, dtype=torch.float64)
+        upstream[:n, 0], upstream[n, 0] = 0.1 * n, -1e3  # u / n is b: the rows are at the bound, and fall below it
+        before = mean_gradient(clipping, network, Upstream(upstream[:n]), inputs[:n], torch.zeros(n))
+        after = mean_gradient(clipping, network, Upstream(upstream), inputs, torch.zeros(n + 1))
+        moved = (after - before).norm().item()
+        assert moved == pytest.approx(0.1 * (1 + n / (n + 1)), rel=1e-9)
+        assert moved < 2 * 0.1
+
+
+def test_rows_of_the_mean_loss_never_move_by_twice_the_sensitivity() -> None:
+    """The induction over a chain of layers, on random batches with rows on both sides of the bound."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        network, loss = cnn(bias=bool(seed % 2)).double(), nn.CrossEntropyLoss(reduction="none")
+        n = int(torch.randint(1, 30, ()))
+        inputs, targets = 3 * torch.randn(n + 1, 1, 12, 12, dtype=torch.float64), torch.arange(n + 1) % 10
+        clipping = Backprop(1.0, 10 ** float(torch.empty(()).uniform_(-3.5, -0.5)))
+        engine = ENGINES["vmap"](Objective(network, loss))
+        sums = [
+            BackpropOfMeanLoss(clipping, m).sum_contributions(engine, inputs[:m], targets[:m]).gradients
+            for m in (n, n + 1)
+        ]
+        for group in clipping.noise_groups(engine.objective):
+            moved = torch.cat([(sums[1][name] - sums[0][name]).flatten() for name in group.parameters]).norm()
+            assert moved < 2 * group.sensitivity

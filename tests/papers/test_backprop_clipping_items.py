@@ -1,0 +1,97 @@
+"""The items of Backpropagation Clipping: what is computed, against the known numbers; what is drawn, on nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.aggregation.claims import Claim, claims_path, read_claims
+from runner.aggregation.evidence import Evidence
+from runner.aggregation.verdicts import judge
+from runner.config import REPOSITORY
+from runner.papers import load
+from runner.papers.backprop_clipping import computed
+
+NAME = "backprop_clipping"
+PAPER = load(NAME)
+NOTHING = Evidence("paper", {})
+
+
+def claims(**columns: str) -> list[Claim]:
+    found = read_claims(claims_path(NAME))
+    return [c for c in found if all(getattr(c, name) == value for name, value in columns.items())]
+
+
+def test_every_sweep_is_in_an_item_and_every_claim_can_be_measured() -> None:
+    swept = {sweep for item in PAPER.items for sweep in item.sweeps}
+    assert swept == {f"{NAME}/{path.stem}" for path in (REPOSITORY / "sweeps" / NAME).glob("*.yaml")}
+    for claim in claims():
+        item = PAPER.item(claim.item)
+        assert claim.measure in PAPER.measures
+        assert not claim.sweep or not item.sweeps or claim.sweep in item.sweeps
+
+
+def test_the_claims_are_the_papers() -> None:
+    ours = {c.dataset: (c.claimed_value, c.privacy_epsilon) for c in claims(item="table-1", method="ours, as printed")}
+    assert ours == {"MNIST": ("98.7", "0.07"), "FashionMNIST": ("88.6", "0.87"), "CIFAR10": ("74.0", "3.64")}
+    plain = {c.dataset: c.claimed_value for c in claims(item="table-1", method="SGD")}
+    assert plain == {"MNIST": "99.0", "FashionMNIST": "89.4", "CIFAR10": "76.9"}
+    assert len(claims()) == 56
+
+
+@pytest.mark.parametrize(("dataset", "sound"), [("MNIST", 1.6e3), ("FashionMNIST", 2e5), ("CIFAR10", 3e6)])
+def test_the_claimed_epsilon_does_not_hold_for_what_was_run(dataset: str, sound: float) -> None:
+    (claim,) = claims(item="table-1", dataset=dataset, quantity="epsilon")
+    judged = judge(claim, PAPER.measures[claim.measure](claim, NOTHING), "paper")
+    assert (judged.verdict, judged.privacy) == ("reproduced", "does not hold")
+    assert judged.measured.epsilon_sound is not None
+    assert judged.measured.epsilon_sound > sound
+
+
+def test_the_repositorys_epsilons_are_reproduced_and_do_not_hold() -> None:
+    for claim in claims(item="repo-mnist", quantity="epsilon"):
+        judged = judge(claim, PAPER.measures[claim.measure](claim, NOTHING), "paper")
+        assert (judged.verdict, judged.privacy) == ("reproduced", "does not hold")
+    rows = computed.repository(NOTHING, ()).rows
+    assert [row[0] for row in rows] == ["3", "1", "0.2", "0.1"]
+    assert [float(row[3]) for row in rows] == pytest.approx([5.097, 1.383, 0.304, 0.216], rel=3e-3)
+    assert [float(row[6]) for row in rows] == pytest.approx([23.6, 3.18, 0.211, 0.101], rel=6e-3)
+    assert [row[8] for row in rows] == pytest.approx([1.301, 1.807, 5.05, 9.20], rel=6e-3)
+    assert all(float(row[7]) > 1.9 * float(row[6]) for row in rows)
+
+
+def test_theorem_1_and_the_bug() -> None:
+    rows = computed.theorem_1(NOTHING, ()).rows
+    assert [row[5] for row in rows] == pytest.approx([686.5, 71.1, 44.8], rel=2e-3)
+    assert [float(row[7]) for row in rows] == pytest.approx([0.14, 1.77, 7.78], rel=0.015)
+    assert [row[8] for row in rows] == pytest.approx([0.168, 0.0174, 0.0109], rel=4e-3)
+    (claim,) = claims(item="theorem-1")
+    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("item", ["theorem-2", "theorem-3"])
+def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
+    (claim,) = claims(item=item)
+    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(1, abs=1e-9)
+    table = PAPER.item(item).table
+    assert table is not None
+    assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
+
+
+def test_the_networks() -> None:
+    assert computed.figure_3(NOTHING, ()).rows[-1][2] == 18_752
+    rows = computed.figure_4(NOTHING, ()).rows
+    assert rows[-1][2] == 29_424_512
+    assert [row[1] for row in rows if "pool" in row[0] or row[0] == "flatten"] == [
+        "32 x 29 x 29", "64 x 26 x 26", "128 x 23 x 23", "112896",
+    ]  # fmt: skip
+
+
+def test_the_sensitivity_of_a_layer() -> None:
+    (claim,) = claims(item="text")
+    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(0.01)
+
+
+def test_figures_say_that_nothing_was_run() -> None:
+    for item in PAPER.items:
+        if item.draw is not None:
+            assert item.draw(NOTHING).axes
