@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.accounting import calibrate_noise_multiplier, epochs_within
+from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
 from runner.config import Config, ConfigError, Engine, Evaluation
@@ -29,6 +29,7 @@ from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
 from runner.features import Pixels
 from runner.mechanism import Mechanism
+from runner.screening import Annealing
 from runner.seeds import derived_seed
 
 _GROUPS = (
@@ -39,7 +40,11 @@ _AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients h
 
 @dataclass(frozen=True)
 class Run:
-    """The parts of one run that need no data."""
+    """The parts of one run that need no data.
+
+    With `screening`, the steps of the `epochs` are tries, and `max_accepted` is the number of kept ones, if any, at
+    which the run ends.
+    """
 
     config: DictConfig
     dataset: ImageDataset
@@ -50,6 +55,8 @@ class Run:
     epochs: int
     device: torch.device
     parameters: int
+    screening: Annealing | None = None
+    max_accepted: int | None = None
 
     @property
     def objective(self) -> Objective:
@@ -85,10 +92,11 @@ def prepare(config: DictConfig) -> Run:
         ConfigError: with one sentence, for anything that cannot be run as configured.
     """
     _check_fields(config)
-    for group in _GROUPS:
+    for group in (*_GROUPS, *(["screening"] if config.screening else [])):
         _check_arguments(config, group)
     dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
     clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
+    screening = _instantiate(config, "screening") if config.screening else None
     device = _device(config.runtime.device)
     for part, group, methods in ((clipping, "clipping", Clipping), (accountant, "accountant", Accountant)):
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
@@ -112,11 +120,14 @@ def prepare(config: DictConfig) -> Run:
     try:
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
-        epochs = _epochs(config, accountant, chosen)
+        epochs = _epochs(config, accountant, chosen) if screening is None else config.epochs
+        max_accepted = None if screening is None else _max_accepted(config, accountant, chosen)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
-    return Run(config, dataset, features, clipping, accountant, chosen, epochs, device, parameters)
+    return Run(
+        config, dataset, features, clipping, accountant, chosen, epochs, device, parameters, screening, max_accepted
+    )
 
 
 def _check_fields(config: DictConfig) -> None:
@@ -276,12 +287,28 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
 def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
     if config.max_epsilon is None:
         return config.epochs
-    if not mechanism.private:
-        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
+    _check_private(mechanism)
     epochs = epochs_within(accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs)
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
     return epochs
+
+
+def _max_accepted(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int | None:
+    """How many kept updates a screened run's max_epsilon pays for; None: it has none."""
+    if config.max_epsilon is None:
+        return None
+    _check_private(mechanism)
+    limit = config.epochs * mechanism.steps_per_epoch
+    accepted = last_step_within(accountant, mechanism.claimed_steps, config.max_epsilon, config.delta, limit)
+    if accepted == 0:
+        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single step of this setting.")
+    return accepted
+
+
+def _check_private(mechanism: Mechanism) -> None:
+    if not mechanism.private:
+        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:

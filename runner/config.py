@@ -104,6 +104,7 @@ class Config:
     clipping: Any = MISSING
     accountant: Any = MISSING
     optimizer: Any = MISSING
+    screening: Any = None
     runtime: Runtime = MISSING
     tracking: Tracking = MISSING
     scale: Scale = MISSING

@@ -17,6 +17,7 @@ from runner.config import Evaluation
 from runner.datasets import Split, hold_out
 from runner.diagnostics import Diagnostics
 from runner.evaluate import evaluate
+from runner.screening import screening_of
 from runner.seeds import derived_seed, generator
 
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
@@ -24,27 +25,34 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 
 @dataclass
 class Trained:
-    """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch."""
+    """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
+
+    `seconds_screening` is part of `seconds_training`.
+    """
 
     status: str = "finished"
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
     seconds_training: float = 0.0
+    seconds_screening: float = 0.0
 
 
-def load(run: Run) -> tuple[Split, Split]:
-    """The training and the evaluation split as features on the device. Raises DataError."""
+def load(run: Run) -> tuple[Split, ...]:
+    """The training and the evaluation split, and the one that screens where there is screening, as features on the
+    device. Raises DataError.
+
+    What screens is of the test split, and with evaluation=holdout the images reported on are not.
+    """
     train, test = run.dataset.load(run.config.runtime.data_root)
+    screening, test = (None, test) if run.screening is None else run.screening.split(test)
     if run.config.evaluation == Evaluation.holdout:
         train, test = hold_out(train)
-    on_device = (
-        Split(run.features(split.images.to(run.device)), split.targets.to(run.device)) for split in (train, test)
-    )
-    return next(on_device), next(on_device)
+    splits = (train, test) if screening is None else (train, test, screening)
+    return tuple(Split(run.features(s.images.to(run.device)), s.targets.to(run.device)) for s in splits)
 
 
-def train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
+def train(run: Run, data: tuple[Split, ...], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
     `on_epoch` sees each epoch's row of the history as soon as it is there. Layers that draw from PyTorch's global
@@ -56,13 +64,14 @@ def train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, flo
         return _train(run, data, on_epoch)
 
 
-def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
-    training, evaluation_split = data
+def _train(run: Run, data: tuple[Split, ...], on_epoch: Callable[[dict[str, float]], None]) -> Trained:
+    training, evaluation_split, *others = data
     config, mechanism = run.config, run.mechanism
     objective = run.objective
     gradient_engine = engine(config, objective)
     optimizer = run.optimizer(objective)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
+    screening = screening_of(run.screening, config, objective, optimizer, others, run.max_accepted)
     ledger, trained = Ledger(), Trained()
     diagnostics = Diagnostics(config, run.epochs, run.activation_type, objective, training)
     diagnostics.start()
@@ -70,6 +79,7 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
     for epoch in range(1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
+        screening.start_epoch()
         losses = 0.0
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
@@ -77,13 +87,15 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
             computed = gradient_sum(run.clipping, gradient_engine, inputs, targets, run.physical_batch)
             diagnostics.step(step, epoch, gradient_engine, inputs, targets, computed)
             gradients = mechanism.release(computed.gradients, noise)
-            mechanism.charge_step(ledger, step_in_epoch)
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
-            optimizer.step()
+            kept = screening.step()
+            mechanism.charge_step(ledger, step_in_epoch, kept=kept)
             losses += computed.losses.double().sum().item()
             seen += len(targets)
             step += 1
+            if screening.finished:
+                break
         trained.examples += seen
         trained.seconds_training += time.perf_counter() - started
         measured = evaluate(objective, evaluation_split, run.dataset.classes)
@@ -97,11 +109,15 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: Callable[[dict[str, fl
             "test_loss": measured.loss,
             "test_accuracy": measured.accuracy,
         }
+        row |= screening.columns(measured)
+        trained.seconds_screening = screening.seconds
         for name, value in row.items():
-            trained.history[name].append(value)
+            trained.history.setdefault(name, []).append(value)
         on_epoch(row)
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
             trained.status = "diverged"
+            break
+        if screening.finished:
             break
     trained.diagnostics = diagnostics.values
     return trained
