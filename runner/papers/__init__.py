@@ -6,7 +6,7 @@ from importlib import import_module
 
 from runner.papers.interface import Item, Paper
 
-KNOWN = ("tempered_sigmoid",)
+KNOWN = ("tempered_sigmoid", "noise_screening")
 
 __all__ = ["KNOWN", "Item", "Paper", "load"]
 

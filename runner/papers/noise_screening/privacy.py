@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -191,28 +190,3 @@ def _normal_mass(edges: Array, mean: float, sigma: float) -> Array:
     below, above = ndtr(z), ndtr(-z)
     right = np.minimum(z[1:], z[:-1]) > 0
     return np.abs(np.where(right, np.diff(above), np.diff(below)))
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The paper's parameters for a data set, and the kept steps that it says an epsilon of 3 pays for."""
-
-    dataset: str
-    examples: int
-    batch_size: int
-    sigma: float
-    rejections: int
-    steps: int
-
-    @property
-    def q(self) -> float:
-        return self.batch_size / self.examples
-
-    def screened(self, threshold: float, rejections: float | None = None) -> Screened:
-        return Screened(self.q, self.sigma, threshold, self.rejections if rejections is None else rejections)
-
-
-@lru_cache
-def epsilon_at_least(mechanism: Screened, steps: int) -> float:
-    """`Screened.epsilon_at_least`, remembered: it takes seconds."""
-    return mechanism.epsilon_at_least(steps)
