@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.accounting import calibrate_noise_multiplier, epochs_within
+from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within
 from runner.accounting.calibration import Accountant
 from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
 from runner.config import Config, ConfigError, Engine, Evaluation, Step
@@ -33,6 +33,7 @@ from runner.features import Features
 from runner.layerwise import OfMeanLoss
 from runner.mechanism import Mechanism
 from runner.normalization import Normalization
+from runner.screening import Annealing
 from runner.seeds import derived_seed
 from runner.stacked import NotStackableError
 from runner.stacked import Step as StackedStep
@@ -40,6 +41,7 @@ from runner.stacked import Step as StackedStep
 _GROUPS = (
     "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
 )  # fmt: skip
+_ABSENT_BY_DEFAULT = ("normalization", "mechanism", "screening")
 _AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients held at once
 _LEAST_EXAMPLES = {"cpu": 64, "cuda": 1024}  # of an ordinary pass, which holds no gradient an example
 
@@ -48,7 +50,11 @@ _ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
 @dataclass(frozen=True)
 class Run:
-    """The parts of one run that need no data."""
+    """The parts of one run that need no data.
+
+    With `screening`, the steps of the `epochs` are tries, and `max_accepted` is the number of kept ones, if any, at
+    which the run ends.
+    """
 
     config: DictConfig
     dataset: ImageDataset
@@ -60,6 +66,8 @@ class Run:
     epochs: int
     device: torch.device
     parameters: int
+    screening: Annealing | None = None
+    max_accepted: int | None = None
 
     @property
     def objective(self) -> Objective:
@@ -107,14 +115,14 @@ def prepare(config: DictConfig) -> Run:
         ConfigError: with one sentence, for anything that cannot be run as configured.
     """
     _check_fields(config)
-    for group in _GROUPS:
+    for group in (*_GROUPS, *(name for name in _ABSENT_BY_DEFAULT if config[name])):
         _check_arguments(config, group)
-    for group in ("normalization", "mechanism"):
-        if config[group] is not None:
-            _check_arguments(config, group)
     dataset, features = _instantiate(config, "dataset"), _instantiate(config, "features")
     clipping, accountant = _instantiate(config, "clipping"), _instantiate(config, "accountant")
     normalization = _normalization(config)
+    screening = _instantiate(config, "screening") if config.screening else None
+    if screening is not None and config.mechanism is not None:
+        raise ConfigError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
     device = _device(config.runtime.device)
     groups: list[tuple[Any, str, type]] = [(clipping, "clipping", Clipping), (accountant, "accountant", Accountant)]
     if normalization is not None:
@@ -147,13 +155,17 @@ def prepare(config: DictConfig) -> Run:
         )
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
-        epochs = _epochs(config, accountant, chosen)
+        epochs = _epochs(config, accountant, chosen) if screening is None else config.epochs
+        max_accepted = None if screening is None else _max_accepted(config, accountant, chosen)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
     if isinstance(chosen, OfMeanLoss):
         _check_mean_loss(clipping, objective)
     parameters = sum(p.numel() for p in objective.parameters())
-    run = Run(config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters)
+    run = Run(
+        config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, screening,
+        max_accepted,
+    )  # fmt: skip
     if config.runtime.step is Step.graph:
         _check_graph(run, objective)
     return run
@@ -360,8 +372,7 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
 def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
     if config.max_epsilon is None:
         return config.epochs
-    if not mechanism.private:
-        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
+    _check_private(mechanism)
     epochs = epochs_within(accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs)
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
@@ -375,6 +386,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         NotStackableError: where it cannot be one fixed sequence of calls.
     """
     for run in runs:
+        if run.screening is not None:
+            raise NotStackableError("screening may take an update back")
         for name in run.config.diagnostics:
             if name in OF_STEPS:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
@@ -386,6 +399,23 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         data,
         runs[0].config.runtime.physical_batch,
     )
+
+
+def _max_accepted(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int | None:
+    """How many kept updates a screened run's max_epsilon pays for; None: it has none."""
+    if config.max_epsilon is None:
+        return None
+    _check_private(mechanism)
+    limit = config.epochs * mechanism.steps_per_epoch
+    accepted = last_step_within(accountant, mechanism.claimed_steps, config.max_epsilon, config.delta, limit)
+    if accepted == 0:
+        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single step of this setting.")
+    return accepted
+
+
+def _check_private(mechanism: Mechanism) -> None:
+    if not mechanism.private:
+        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:

@@ -114,6 +114,7 @@ class Config:
     accountant: Any = MISSING
     mechanism: Any = None
     optimizer: Any = MISSING
+    screening: Any = None
     runtime: Runtime = MISSING
     tracking: Tracking = MISSING
     scale: Scale = MISSING

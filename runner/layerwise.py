@@ -46,8 +46,8 @@ class _DisjointBatches(Mechanism):
     epochs have E D rho (theorem 1). Later batches of an epoch see the example through earlier releases only.
     """
 
-    def charge_step(self, ledger: Ledger, step_in_epoch: int) -> None:
-        """Write an epoch's release to the ledger, at its first step."""
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        """Write an epoch's release to the ledger, at its first step. (There is no screening here: all are kept.)"""
         if step_in_epoch == 0:
             ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
 
@@ -134,7 +134,7 @@ class Corrected(OfMeanLoss):
     def sampling_rate(self) -> float:
         return 1 / self.steps_per_epoch
 
-    def charge_step(self, ledger: Ledger, step_in_epoch: int) -> None:
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write one step's release to the ledger; the claim knows of floor(N/B) steps an epoch."""
         actual = _sampled(self.sampling_rate, self.noise_multiplier / 2)
         if step_in_epoch < self.examples // self.batch_size:

@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner import tracking
+from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
 from runner.provenance import LOADED_REVISION, provenance
@@ -131,12 +132,24 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {
         **{name: values[-1] for name, values in history.items()},
+        **_at_max_tries(run),
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
         "neighbouring_relation": run.mechanism.neighbouring_relation,
         "sampling_rate": run.mechanism.sampling_rate,
         "parameters": run.parameters,
+    }
+
+
+def _at_max_tries(run: Run) -> dict[str, Any]:
+    """What a screened run guarantees, however many tries it took: see `runner.screening`."""
+    if run.screening is None:
+        return {}
+    releases = run.mechanism.actual_releases(run.epochs)
+    return {
+        "max_tries": run.epochs * run.mechanism.steps_per_epoch,
+        "epsilon_sound_at_max_tries": sound_epsilon(releases, run.config.delta),
     }
 
 

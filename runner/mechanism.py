@@ -130,26 +130,38 @@ class Mechanism:
         if sorted(named) != sorted(names):
             raise ValueError("The noise groups do not partition the parameters: some would get no noise, or twice.")
 
-    def charge_step(self, ledger: Ledger, step_in_epoch: int) -> None:
-        """Write one step's release to the ledger.
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        """Write one step's release to the ledger, whether or not its update was `kept` (see `runner.screening`).
 
-        `claimed` is how the papers count: every step a Poisson-sampled Gaussian. With shuffled batches that is not
+        `claimed` is how the papers count: every step kept a Poisson-sampled Gaussian. With shuffled batches that is not
         what happened: each example is in at most one of an epoch's batches, so a whole epoch is one Gaussian
         mechanism without amplification by sampling (the batches of a fixed order compose in parallel, and a
         data-independent random order cannot do worse, by joint convexity). It is charged at the epoch's first step.
         Neighbours there differ in whether an example contributes or contributes zero, the order being the same.
         """
         per_step = self._step_event()
+        claimed = per_step if kept else None
         if self.sampling is Sampling.poisson or not self.private:
-            ledger.release(actual=per_step, claimed=per_step)
+            ledger.release(actual=per_step, claimed=claimed)
         elif step_in_epoch == 0:
-            ledger.release(actual=GaussianDpEvent(self.noise_multiplier), claimed=per_step)
+            ledger.release(actual=GaussianDpEvent(self.noise_multiplier), claimed=claimed)
         else:
-            ledger.release(actual=NoOpDpEvent(), claimed=per_step)
+            ledger.release(actual=NoOpDpEvent(), claimed=claimed)
 
     def claimed_releases(self, epochs: int) -> Releases:
         """What the papers' way of counting charges for so many epochs, and for what was released before the first."""
-        return (*self.before, (self._step_event(), epochs * self.steps_per_epoch))
+        return self.claimed_steps(epochs * self.steps_per_epoch)
+
+    def claimed_steps(self, steps: int) -> Releases:
+        """The same for so many steps."""
+        return (*self.before, (self._step_event(), steps))
+
+    def actual_releases(self, epochs: int) -> Releases:
+        """What is written down as actual before the first step and over so many epochs."""
+        ledger = Ledger()
+        for step in range(self.steps_per_epoch):
+            self.charge_step(ledger, step)
+        return (*self.before, *((event, epochs * times) for event, times in ledger.actual))
 
     def _step_event(self) -> DpEvent:
         if not self.private:

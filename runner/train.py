@@ -20,6 +20,7 @@ from runner.datasets import Split, hold_out
 from runner.diagnostics import Diagnostics
 from runner.engines import Objective
 from runner.evaluate import evaluate
+from runner.screening import NoScreening, Screening, screening_of
 from runner.seeds import derived_seed, generator
 from runner.stacked import NotStackableError, draw_epoch
 from runner.stacked import Step as StackedStep
@@ -31,7 +32,8 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 class Trained:
     """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
 
-    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps.
+    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps. `seconds_screening` is
+    part of `seconds_training`.
     """
 
     status: str = "finished"
@@ -41,22 +43,30 @@ class Trained:
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
     seconds_training: float = 0.0
+    seconds_screening: float = 0.0
 
 
-def load(run: Run) -> tuple[Split, Split]:
-    """The training and the evaluation split as features on the device. Raises DataError."""
+def load(run: Run) -> tuple[Split, ...]:
+    """The training and the evaluation split, and the one that screens where there is screening, as features on the
+    device. Raises DataError.
+
+    What screens is of the test split, and with evaluation=holdout the images reported on are not.
+    """
     train, test = (
         Split(run.features(split.images.to(run.device)), split.targets.to(run.device))
         for split in run.dataset.load(run.config.runtime.data_root)
     )
-    return hold_out(train) if run.config.evaluation == Evaluation.holdout else (train, test)
+    screening, test = (None, test) if run.screening is None else run.screening.split(test)
+    if run.config.evaluation == Evaluation.holdout:
+        train, test = hold_out(train)
+    return (train, test) if screening is None else (train, test, screening)
 
 
 OnEpoch = Callable[[dict[str, float]], None]
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
 
-def train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
+def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
     `on_epoch` sees each epoch's row of the history as soon as it is there. Layers that draw from PyTorch's global
@@ -66,7 +76,7 @@ def train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
     return trained
 
 
-def training(runs: Sequence[Run], data: tuple[Split, Split]) -> Training:
+def training(runs: Sequence[Run], data: tuple[Split, ...]) -> Training:
     """How these runs are trained on one data set: to be called with an `on_epoch` for each of them.
 
     One run is trained as its config says; several are trained together, in steps of all of them.
@@ -100,7 +110,7 @@ class Progress:
     It begins with what is released before the first step: the statistics that the features are normalised with.
     """
 
-    def __init__(self, run: Run, objective: Objective, data: tuple[Split, Split], on_epoch: OnEpoch) -> None:
+    def __init__(self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch) -> None:
         self.trained, self.steps = Trained(), 0
         self._ledger = Ledger()
         if run.normalization is not None:
@@ -111,12 +121,19 @@ class Progress:
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
 
-    def charge_step(self, step_in_epoch: int) -> None:
+    def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
         """Count a step and charge it."""
-        self._run.mechanism.charge_step(self._ledger, step_in_epoch)
+        self._run.mechanism.charge_step(self._ledger, step_in_epoch, kept=kept)
         self.steps += 1
 
-    def end_epoch(self, epoch: int, losses: float, seen: int, seconds: float) -> bool:
+    def end_epoch(
+        self,
+        epoch: int,
+        losses: float,
+        seen: int,
+        seconds: float,
+        screening: Screening | NoScreening | None = None,
+    ) -> bool:
         """Evaluate after an epoch that saw so many examples of these losses in all. Returns whether the run goes on."""
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
@@ -132,8 +149,11 @@ class Progress:
             "test_loss": measured.loss,
             "test_accuracy": measured.accuracy,
         }
+        if screening is not None:
+            row |= screening.columns(measured)
+            trained.seconds_screening = screening.seconds
         for name, value in row.items():
-            trained.history[name].append(value)
+            trained.history.setdefault(name, []).append(value)
         trained.diagnostics = self.diagnostics.values
         self._on_epoch(row)
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
@@ -141,24 +161,26 @@ class Progress:
         return trained.status == "finished" and epoch < run.epochs
 
 
-def _train_eagerly(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
+def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(derived_seed(run.config.seed, "layers"))
         return _train(run, data, on_epoch)
 
 
-def _train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
-    training, _ = data
+def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
+    training, _, *others = data
     config, mechanism = run.config, run.mechanism
     objective = run.objective
     gradient_engine = engine(config, objective)
     optimizer = run.optimizer(objective)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
+    screening = screening_of(run.screening, config, objective, optimizer, others, run.max_accepted)
     for epoch in range(1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
+        screening.start_epoch()
         losses = 0.0
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
@@ -167,19 +189,21 @@ def _train(run: Run, data: tuple[Split, Split], on_epoch: OnEpoch) -> Trained:
             computed = gradient_sum(clipping, gradient_engine, inputs, targets, run.physical_batch)
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
             gradients = mechanism.release(computed.gradients, noise)
-            progress.charge_step(step_in_epoch)
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
-            optimizer.step()
+            progress.charge_step(step_in_epoch, screening.step())
             losses += computed.losses.double().sum().item()
             seen += len(targets)
-        if not progress.end_epoch(epoch, losses, seen, time.perf_counter() - started):
+            if screening.finished:
+                break
+        goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, screening)
+        if screening.finished or not goes_on:
             break
     return progress.trained
 
 
 def _train_together(
-    runs: Sequence[Run], step: StackedStep, data: tuple[Split, Split], on_epochs: Sequence[OnEpoch]
+    runs: Sequence[Run], step: StackedStep, data: tuple[Split, ...], on_epochs: Sequence[OnEpoch]
 ) -> list[Trained]:
     """Every run's batches and noise are those that it would draw alone. A run that is over keeps its place, unseen."""
     objectives, device = step.stacked.objectives, runs[0].device

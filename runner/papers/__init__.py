@@ -6,7 +6,7 @@ from importlib import import_module
 
 from runner.papers.interface import Item, Paper
 
-KNOWN = ("tempered_sigmoid", "losing_less", "backprop_clipping")
+KNOWN = ("tempered_sigmoid", "losing_less", "noise_screening", "backprop_clipping")
 
 __all__ = ["KNOWN", "Item", "Paper", "load"]
 

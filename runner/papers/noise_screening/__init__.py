@@ -1,0 +1,76 @@
+"""An efficient differential privacy deep learning method based on noise screening (Fu, Chen and Ling, 2022): its items,
+the headline first, and one that the paper does not have, `sound`.
+"""
+
+from runner.aggregation.measures import test_accuracy
+from runner.papers.interface import Item, Paper
+from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
+
+_SCREENING = ("screening.images", "optimizer.momentum")
+
+ITEMS = (
+    Item(
+        "table-1",
+        "Table 1: accuracy at ε = 3, five methods",
+        sweeps=(tables.SWEEP,),
+        fields=_SCREENING,
+        table=tables.table_1,
+    ),
+    Item(
+        "sound",
+        "Beyond the paper: MNIST at a sound ε of 3, screened and plain",
+        sweeps=("noise_screening/sound", "noise_screening/sound_search"),
+        fields=("screening.initial_temperature", "optimizer.lr", "optimizer.momentum"),
+        table=tables.sound,
+    ),
+    Item(
+        "theorem-1",
+        "Theorem 1: the privacy of kept updates",
+        draw=theorem_1.figure,
+        table=theorem_1.table,
+    ),
+    Item("table-2", "Table 2: settings, and the updates that ε = 3 pays for", table=tables.table_2),
+    Item(
+        "table-3",
+        "Table 3: the smallest ε that reaches an accuracy",
+        sweeps=(tables.SWEEP,),
+        fields=_SCREENING,
+        table=tables.table_3,
+    ),
+    Item(
+        "fig-3",
+        "Figure 3: loss and accuracy against ε, mean and range of the seeds",
+        sweeps=(tables.SWEEP,),
+        fields=_SCREENING,
+        draw=figures.figure_3,
+    ),
+    Item("fig-4a", "Figure 4a: learning rate, MNIST", sweeps=("noise_screening/fig_4a",), draw=figures.figure_4a),
+    Item("fig-4b", "Figure 4b: batch size, MNIST", sweeps=("noise_screening/fig_4b",), draw=figures.figure_4b),
+    Item("fig-4c", "Figure 4c: initial temperature, MNIST", sweeps=("noise_screening/fig_4c",), draw=figures.figure_4c),
+    Item("fig-4d", "Figure 4d: rejection threshold, MNIST", sweeps=("noise_screening/fig_4d",), draw=figures.figure_4d),
+    Item("fig-1", "Figure 1: paths on a linear regression", draw=toy.figure, data=toy.data),
+)
+
+MEASURES = {
+    "test_accuracy": test_accuracy,
+    "accuracy_at_epsilon": measures.accuracy_at_epsilon,
+    "epsilon_at_accuracy": measures.epsilon_at_accuracy,
+    "lead": measures.lead,
+    "lowest_by_rate": measures.lowest_by_rate,
+    "at_rate_1_5": measures.at_rate_1_5,
+    "at_batch_256": measures.at_batch_256,
+    "best_batch": measures.best_batch,
+    "spread_by_temperature": measures.spread_by_temperature,
+    "spread_by_threshold": measures.spread_by_threshold,
+    "accepted_steps": theorem_1.accepted_steps,
+    "theorem_1": theorem_1.measure,
+    "counterexample": theorem_1.counterexample,
+    "toy": toy.measure,
+}
+
+PAPER = Paper(
+    "noise_screening",
+    "An efficient differential privacy deep learning method based on noise screening",
+    ITEMS,
+    MEASURES,
+)

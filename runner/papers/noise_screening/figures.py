@@ -1,0 +1,133 @@
+"""Figures 3 and 4, drawn from runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from omegaconf import OmegaConf
+
+from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.plots import figure, mark_not_run, runs_text
+from runner.papers.noise_screening.tables import DATASETS, SWEEP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METHODS = {  # experiment: label, colour, line
+    "noise_screening/{}_relu": ("DP-SGD ReLU", "C1", "-"),
+    "losing_less/{}_ce": ("DP-SGD tanh", "C0", "-"),
+    "noise_screening/{}_auto": ("AUTO-S", "C2", "-"),
+    "noise_screening/{}_screened": ("screened", "C3", "-"),
+    "noise_screening/{}_screened_momentum": ("screened, momentum", "C4", "-"),
+    "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
+    "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
+}
+_POINTS = 100
+
+
+def figure_3(evidence: Evidence) -> Figure:
+    """Test loss and accuracy against epsilon as the paper counts, and accuracy against the cost of all tries."""
+    drawn = figure(12, 9.5)
+    panels = drawn.subplots(3, 3)
+    for column, (dataset, title) in enumerate(DATASETS.items()):
+        methods = {pattern.format(dataset): how for pattern, how in METHODS.items()}
+        planned = {experiment: evidence.planned(SWEEP, experiment) for experiment in methods}
+        axes_of_rows = (("epsilon", "test_loss"), ("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy"))
+        for row, (x, y) in enumerate(axes_of_rows):
+            axes = panels[row][column]
+            levels: list[float] = []
+            for experiment, (label, colour, line) in methods.items():
+                runs = [run for run in planned[experiment] if run.record is not None]
+                if not runs:
+                    continue
+                at, mean, low, high = curve(runs, x, y)
+                axes.plot(
+                    at, mean, line, color=colour, linewidth=1.2, label=f"{label}, {runs_text(planned[experiment])}"
+                )
+                axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+                levels += mean[len(mean) // 4 :]
+            if levels:
+                margin = 0.1 * (max(levels) - min(levels)) + 1e-3
+                axes.set_ylim(min(levels) - margin, max(levels) + margin)
+                axes.legend(fontsize=6)
+            else:
+                mark_not_run(axes)
+            axes.set_xlabel(
+                "sound ε of all tries" if x == "epsilon_sound" else "ε of kept updates, as the paper counts"
+            )
+        panels[0][column].set_title(title)
+    for row, name in enumerate(("test loss", "test accuracy (%)", "test accuracy (%)")):
+        panels[row][0].set_ylabel(name)
+    return drawn
+
+
+def curve(
+    runs: Sequence[PlannedRun], x: str, y: str, most: float = 3.0
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to x = `most`.
+
+    A run's y at x is that of its last epoch within x. Screened runs of one setting have their epochs at different x.
+    """
+    series = [[(a, b) for a, b in zip(run.history(x), run.history(y), strict=True) if a <= most] for run in runs]
+    series = [points for points in series if points]
+    if not series:
+        return [], [], [], []
+    start, end = max(points[0][0] for points in series), min(points[-1][0] for points in series)
+    grid = [start + (end - start) * i / (_POINTS - 1) for i in range(_POINTS)] if end > start else [start]
+    rows = [[max(p for p in points if p[0] <= at * (1 + 1e-12))[1] for points in series] for at in grid]
+    return grid, [statistics.fmean(r) for r in rows], [min(r) for r in rows], [max(r) for r in rows]
+
+
+def figure_4a(evidence: Evidence) -> Figure:
+    """Accuracy by learning rate."""
+    return _by_setting(evidence, "noise_screening/fig_4a", "optimizer.lr", "learning rate", "linear")
+
+
+def figure_4b(evidence: Evidence) -> Figure:
+    """Accuracy by batch size."""
+    return _by_setting(evidence, "noise_screening/fig_4b", "batch_size", "batch size", "log")
+
+
+def figure_4c(evidence: Evidence) -> Figure:
+    """Accuracy by initial temperature."""
+    return _by_setting(
+        evidence, "noise_screening/fig_4c", "screening.initial_temperature", "initial temperature Q0", "log"
+    )
+
+
+def figure_4d(evidence: Evidence) -> Figure:
+    """Accuracy by rejection threshold."""
+    return _by_setting(
+        evidence, "noise_screening/fig_4d", "screening.rejection_threshold", "rejection threshold mu0", "linear"
+    )
+
+
+def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: str) -> Figure:
+    """Accuracy (left) and what all tries cost (right) by a field of the config, one dot a run."""
+    drawn = figure(8, 3.4)
+    accuracy, cost = drawn.subplots(1, 2)
+    runs = sorted(
+        (run for run in evidence.sweeps[sweep] if run.record is not None),
+        key=lambda run: float(OmegaConf.select(run.job.config, field)),
+    )
+    at = [float(OmegaConf.select(run.job.config, field)) for run in runs]
+    accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="C3", markersize=4)
+    accuracy.set_ylabel("test accuracy (%), on the images that screen")
+    charged = ("epsilon", "C0", "kept updates, as the paper counts"), ("epsilon_sound", "C3", "all tries, sound")
+    for name, colour, text in charged:
+        cost.plot(at, [run.final(name) for run in runs], "o-", color=colour, markersize=4, label=text)
+    cost.set_ylabel("ε")
+    cost.set_ylim(bottom=0)
+    cost.legend()
+    for axes in (accuracy, cost):
+        _axis(axes, label, scale)
+    accuracy.set_title(runs_text(evidence.sweeps[sweep]), fontsize=8)
+    return drawn
+
+
+def _axis(axes: Axes, label: str, scale: str) -> None:
+    axes.set_xscale(scale)
+    axes.set_xlabel(label)

@@ -1,0 +1,161 @@
+"""Measurements of this paper's claims.
+
+Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. What is guaranteed, and compared with
+the claim, is the sound epsilon of the most tries that the run could have made (see `runner.screening`); that of the
+tries it made is said beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from omegaconf import OmegaConf
+
+from runner.aggregation.claims import Claim
+from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.measures import Measure, Measured, measured, unmeasured
+
+LEAST_LEAD = 0.9  # of the epochs, for "almost always"
+
+
+def screened(run: PlannedRun) -> bool:
+    """Whether the run's updates were screened."""
+    return bool(run.job.config.get("screening"))
+
+
+def guaranteed(run: PlannedRun) -> float:
+    """The sound epsilon that holds for the run, whatever number of tries it took."""
+    return run.final("epsilon_sound_at_max_tries" if screened(run) else "epsilon_sound")
+
+
+def tries_text(runs: Sequence[PlannedRun]) -> str:
+    """How many tries the recorded, screened runs took and what they cost, in words."""
+    tries, accepted, forced = (sum(run.final(name) for run in runs) for name in ("tries", "accepted", "forced"))
+    cost = max(run.final("epsilon_sound") for run in runs)
+    most = max(guaranteed(run) for run in runs)
+    return (
+        f"{tries / accepted:.2f} tries a kept update, {100 * forced / tries:.1f}% of the tries kept by force only; all "
+        f"tries made would cost {cost:.3g} had their number been fixed beforehand, the most allowed cost {most:.3g}"
+    )
+
+
+def within(run: PlannedRun, bound: float) -> int | None:
+    """The last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
+    return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
+
+
+def accuracy_at_epsilon(claim: Claim, evidence: Evidence) -> Measured:
+    """Accuracy in percent after the last epoch within the claimed epsilon, mean over the runs."""
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    recorded = evidence.recorded(claim.sweep, claim.experiment)
+    assert claim.epsilon is not None
+    bound = claim.epsilon[0]
+    reached = [(run, last) for run in recorded if (last := within(run, bound)) is not None]
+    if not reached:
+        return unmeasured(planned)
+    values = [run.history("test_accuracy")[last] for run, last in reached]
+    best = statistics.fmean(max(run.history("test_accuracy")[: last + 1]) for run, last in reached)
+    found = measured(planned, statistics.fmean(values), values, best=best)
+    if all(screened(run) for run in recorded):
+        text = tries_text(recorded)
+        sound = max(guaranteed(run) for run in recorded)
+    else:
+        text = f"after epoch {max(last for _, last in reached) + 1}, the last within {bound:g}"
+        sound = max(run.history("epsilon_sound")[last] for run, last in reached)
+    epsilon = max(run.history("epsilon")[last] for run, last in reached)
+    return replace(found, n=len(reached), epsilon=epsilon, epsilon_sound=sound, explanation=text)
+
+
+def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
+    """The first epoch's epsilon, as the paper counts, at which the accuracy named by the quantity is reached.
+
+    Mean over the runs; infinite where one of them does not get there before it ends.
+    """
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    recorded = evidence.recorded(claim.sweep, claim.experiment)
+    if not recorded:
+        return unmeasured(planned)
+    accuracy = float(claim.quantity.rpartition("_")[2])
+    first = [first_epoch(run, accuracy) for run in recorded]
+    reached = [(run, epoch) for run, epoch in zip(recorded, first, strict=True) if epoch is not None]
+    ends = max(run.final("epsilon") for run in recorded)
+    if len(reached) < len(recorded):
+        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs before they end at {ends:.3g}"
+        return replace(measured(planned, math.inf, explanation=text), epsilon=None, epsilon_sound=None)
+    values = [run.history("epsilon")[epoch] for run, epoch in reached]
+    sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    text = f"the sound cost of all steps until then is at most {sound:.3g}"
+    found = measured(planned, statistics.fmean(values), values, explanation=text)
+    return replace(found, epsilon=max(values), epsilon_sound=sound)
+
+
+def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
+    """The first epoch (from 0) with at least this test accuracy in percent."""
+    return next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
+
+
+def mean_at(runs: Sequence[PlannedRun], name: str, epsilon: float) -> float | None:
+    """Mean of a column over the runs, each at its last epoch within `epsilon`; None where one has none."""
+    last = [within(run, epsilon) for run in runs]
+    if not runs or None in last:
+        return None
+    return statistics.fmean(run.history(name)[e] for run, e in zip(runs, last, strict=True) if e is not None)
+
+
+def lead(claim: Claim, evidence: Evidence) -> Measured:
+    """The share of the second experiment's epochs up to the claim's epsilon at which the first leads all others.
+
+    In mean accuracy, at equal epsilon as the paper counts.
+    """
+    own, *others = (evidence.recorded(claim.sweep, e) for e in claim.experiments)
+    planned = evidence.planned(claim.sweep, claim.experiments[0])
+    if not own or not all(others):
+        return unmeasured(planned)
+    grid = [e for e in others[0][0].history("epsilon") if e <= 3]
+    places = [[mean_at(runs, "test_accuracy", epsilon) for runs in (own, *others)] for epsilon in grid]
+    compared = [[v for v in values if v is not None] for values in places if values[0] is not None]
+    share = sum(values[0] >= max(values) for values in compared) / len(compared)
+    last = ", ".join("–" if v is None else f"{v:.2f}" for v in places[-1])
+    names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
+    found = measured(planned, share, explanation=f"accuracy at the last of them: {last} ({names})")
+    return replace(found, epsilon_sound=max(guaranteed(run) for run in own))
+
+
+def _sweep_values(claim: Claim, evidence: Evidence, field: str) -> dict[float, float]:
+    runs = evidence.recorded(claim.sweep, claim.experiment)
+    values: dict[float, list[float]] = {}
+    for run in runs:
+        values.setdefault(float(OmegaConf.select(run.job.config, field)), []).append(run.final("test_accuracy"))
+    return {at: statistics.fmean(found) for at, found in sorted(values.items())}
+
+
+def _of_sweep(field: str, value: Callable[[dict[float, float]], float | None], explanation: str) -> Measure:
+    """A measurement on accuracy (percent, last epoch, mean of the seeds) by a swept field."""
+
+    def measure(claim: Claim, evidence: Evidence) -> Measured:
+        planned = evidence.planned(claim.sweep, claim.experiment)
+        values = _sweep_values(claim, evidence, field)
+        found = value(values) if values else None
+        if found is None:
+            return unmeasured(planned)
+        runs = evidence.recorded(claim.sweep, claim.experiment)
+        text = explanation + ": " + ", ".join(f"{at:g}: {accuracy:.2f}" for at, accuracy in values.items())
+        return replace(measured(planned, found, explanation=text), epsilon_sound=max(guaranteed(run) for run in runs))
+
+    return measure
+
+
+def _spread(values: dict[float, float], above: float) -> float | None:
+    chosen = [accuracy for at, accuracy in values.items() if at >= above]
+    return max(chosen) - min(chosen) if len(chosen) > 1 else None
+
+
+lowest_by_rate = _of_sweep("optimizer.lr", lambda v: min(v.values()), "by learning rate")
+at_rate_1_5 = _of_sweep("optimizer.lr", lambda v: v.get(1.5), "by learning rate")
+at_batch_256 = _of_sweep("batch_size", lambda v: v.get(256), "by batch size")
+best_batch = _of_sweep("batch_size", lambda v: max(v, key=lambda at: v[at]), "by batch size")
+spread_by_temperature = _of_sweep("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
+spread_by_threshold = _of_sweep("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")

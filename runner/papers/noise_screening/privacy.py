@@ -1,0 +1,192 @@
+"""What charging only the kept updates hides: the privacy of screened releases, computed.
+
+One step. A candidate y with density f_x (x: the data set) is kept with probability A(y), a function that is public
+given the past; after k rejections the next candidate is kept whatever it is (k may be infinite). With Z_x = int f_x A
+and R_x = 1 - Z_x, the density of the kept y is
+
+    p_x(y) = A(y) f_x(y) (1 + R_x + ... + R_x^(k-1)) + R_x^k f_x(y) = f_x(y) [A(y) (1 - R_x^k) / Z_x + R_x^k],
+
+as the i-th candidate comes after i - 1 rejections. This is what an adversary sees who sees the weights only. The claim
+to be checked is that it is as private as f_x. Here A is the indicator of a region, so that p_x is f_x times one of two
+constants: one inside, one outside.
+
+`one_step`: f_x = N(x, sigma^2), x in {0, 1}, kept where |y - 1/2| > t. By symmetry the constants are the same for both
+x, the likelihood ratio is that of the Gaussians, exp((y - 1/2) / sigma^2), and the hockey-stick divergence
+
+    delta(eps) = int max(0, p_1 - e^eps p_0) = P_1(y > y*) - e^eps P_0(y > y*),    y* = 1/2 + eps sigma^2,
+
+is a sum of normal tail probabilities: exact but for float64.
+
+`composed`: tau kept steps of f_0 = N(0, sigma^2) against f_1 = (1 - q) N(0, sigma^2) + q N(1, sigma^2), each kept where
+y > t (worst-case gradients of one coordinate: the record's own, in the batch with probability q, and no other). Lower
+bounds on epsilon, method:
+
+1. Each step's y is replaced by the bin it falls into. That is post-processing, so it can only lower epsilon. The bins
+   are where the loss ln(p_1 / p_0) is in [j h, (j + 1) h), h = 0.1 / tau; y is cut at 12 standard deviations, and the
+   mass beyond is dropped.
+2. A bin's loss, ln of the ratio of its two probabilities, is a mean of ratios in that interval: it is rounded down, to
+   j h. As delta(eps) = E max(0, 1 - e^(eps - loss)) grows with the loss, this too can only lower epsilon, by at
+   most h tau = 0.1, and so does dropping mass.
+3. The tau-fold convolution is that of dp_accounting (FFT). Its rounding and the 1e-15 tails that it cuts are covered by
+   taking epsilon at delta (1 + 1e-4).
+
+So the numbers are rigorous but for float64. Both orders of the neighbours are computed and the larger counts.
+
+`upper bound`: Renyi divergences of the true p_1 and p_0 at integer orders, by the trapezoidal rule on a fine grid of y,
+both orders of the neighbours, composed and converted as the paper does. It bounds from above what the lower bound
+bounds from below.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from scipy.optimize import brentq
+from scipy.special import logsumexp, ndtr
+
+Array: TypeAlias = np.ndarray  # of float64
+
+DELTA = 1e-5
+ORDERS = tuple(range(2, 65))  # the paper's
+_CUT = 12.0  # standard deviations
+_ROUNDING = 0.1  # h tau, in nats
+_DELTA_ROUNDING = 1e-4  # relative
+_GRID = 40_001  # points for Renyi divergences
+
+
+def kept_weights(accepted: float, rejections: float) -> tuple[float, float]:
+    """What multiplies f_x where A = 1 and where A = 0, given Z_x = `accepted` and k = `rejections`."""
+    forced = (1 - accepted) ** rejections if rejections < math.inf else 0.0
+    return (1 - forced) / accepted + forced, forced
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """The candidate N(x, sigma^2), x in {0, 1}, kept where |y - 1/2| > `threshold` or after `rejections`."""
+
+    sigma: float
+    threshold: float
+    rejections: float
+
+    @property
+    def accepted(self) -> float:
+        """P(A = 1) of one candidate: the same for both x."""
+        return float(ndtr((-self.threshold + 0.5) / self.sigma) + ndtr((-self.threshold - 0.5) / self.sigma))
+
+    def kept_above(self, x: float, y: float) -> float:
+        """P_x(kept value > y)."""
+        outside, inside = kept_weights(self.accepted, self.rejections)
+        low, high = 0.5 - self.threshold, 0.5 + self.threshold
+
+        def between(a: float, b: float) -> float:
+            a, b = max(a, y), max(b, y)
+            return float(ndtr((x - a) / self.sigma) - ndtr((x - b) / self.sigma))
+
+        kept = between(-math.inf, low) + between(high, math.inf)
+        return outside * kept + inside * between(low, high)
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at `epsilon`."""
+        y = 0.5 + epsilon * self.sigma**2
+        return self.kept_above(1, y) - math.exp(epsilon) * self.kept_above(0, y)
+
+    def epsilon(self, delta: float = DELTA) -> float:
+        """The smallest epsilon with `delta`, to 1e-9."""
+        return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, 40.0, xtol=1e-9))
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One kept step of the sampled Gaussian mechanism: see the module's text. `threshold` is in units of sigma.
+
+    A threshold of -inf is no screening.
+    """
+
+    q: float
+    sigma: float
+    threshold: float
+    rejections: float
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """P(A = 1) of one candidate without and with the record."""
+        without, shifted = ndtr(-self.threshold), ndtr(-self.threshold + 1 / self.sigma)
+        return float(without), float((1 - self.q) * without + self.q * shifted)
+
+    def epsilon_at_least(self, steps: int, delta: float = DELTA) -> float:
+        """A lower bound on the epsilon of `steps` kept ones at `delta`."""
+        remove, add = (self._losses(_ROUNDING / steps, with_record=w) for w in (True, False))
+        composed = PrivacyLossDistribution(remove, add).self_compose(steps)
+        return float(composed.get_epsilon_for_delta(delta * (1 + _DELTA_ROUNDING)))
+
+    def epsilon_by_rdp(self, steps: int, delta: float = DELTA) -> float:
+        """The paper's way to epsilon, applied to the true densities."""
+        orders = np.array(ORDERS)
+        return float(np.min(steps * self.renyi() + math.log(1 / delta) / (orders - 1)))
+
+    def renyi(self) -> Array:
+        """The Renyi divergence of one kept step, the larger of both orders of the neighbours: [orders]."""
+        moments: list[list[list[float]]] = [[], []]
+        for low, high, weights in self._pieces():
+            if not min(weights):
+                continue
+            y = np.linspace(low, high, _GRID)
+            ends = np.log(np.where((y == low) | (y == high), 0.5, 1.0)) + math.log(y[1] - y[0])
+            log_0 = -0.5 * (y / self.sigma) ** 2 - math.log(self.sigma * math.sqrt(2 * math.pi))
+            log_1 = log_0 + self._log_ratio(y) + math.log(weights[1])
+            log_0 += math.log(weights[0])
+            for i, (p, q) in enumerate(((log_1, log_0), (log_0, log_1))):
+                moments[i].append([logsumexp(a * p + (1 - a) * q + ends) for a in ORDERS])
+        by_order = [logsumexp(np.array(piece), axis=0) for piece in moments]
+        return np.maximum(*by_order) / (np.array(ORDERS) - 1)
+
+    def _log_ratio(self, y: Array) -> Array:
+        """ln(f_1 / f_0)."""
+        return np.logaddexp(math.log1p(-self.q), math.log(self.q) + (y - 0.5) / self.sigma**2)
+
+    def _pieces(self) -> list[tuple[float, float, tuple[float, float]]]:
+        """Intervals of y on which A is constant, with the factors of f_0 and f_1 there."""
+        low, high = -_CUT * self.sigma, 1 + _CUT * self.sigma
+        cut = min(max(self.threshold * self.sigma, low), high)
+        kept, rejected = zip(*(kept_weights(z, self.rejections) for z in self.accepted), strict=True)
+        return [(a, b, w) for a, b, w in ((low, cut, rejected), (cut, high, kept)) if a < b]
+
+    def _losses(self, interval: float, *, with_record: bool) -> DensePLDPmf:
+        """The distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""
+        sign = 1 if with_record else -1
+        parts = []
+        for low, high, weights in self._pieces():
+            if not min(weights):
+                continue  # no candidate is kept there
+            offset = math.log(weights[1] / weights[0])
+            first, last = sorted(sign * (offset + self._log_ratio(np.array([low, high]))))
+            bins = np.arange(math.floor(first / interval), math.floor(last / interval) + 2)
+            edges = np.clip(self._inverse(sign * bins * interval - offset), low, high)
+            mass = _normal_mass(edges, 0, self.sigma)
+            if with_record:
+                mass = (1 - self.q) * mass + self.q * _normal_mass(edges, 1, self.sigma)
+            parts.append((int(bins[0]), weights[1 if with_record else 0] * mass))
+        start = min(first for first, _ in parts)
+        total = np.zeros(max(first + len(mass) for first, mass in parts) - start)
+        for first, mass in parts:
+            total[first - start : first - start + len(mass)] += mass
+        return DensePLDPmf(interval, start, total, infinity_mass=0.0, pessimistic_estimate=False)
+
+    def _inverse(self, log_ratio: Array) -> Array:
+        """y at which ln(f_1 / f_0) is `log_ratio`; -inf below its infimum ln(1 - q)."""
+        above = np.maximum(log_ratio - math.log1p(-self.q), 0)
+        with np.errstate(divide="ignore"):
+            return 0.5 + self.sigma**2 * (np.log(np.expm1(above)) + math.log1p(-self.q) - math.log(self.q))
+
+
+def _normal_mass(edges: Array, mean: float, sigma: float) -> Array:
+    """P(between two neighbouring edges, in either order) under N(mean, sigma^2): [edges - 1], from the nearer tail."""
+    z = (edges - mean) / sigma
+    below, above = ndtr(z), ndtr(-z)
+    right = np.minimum(z[1:], z[:-1]) > 0
+    return np.abs(np.where(right, np.diff(above), np.diff(below)))

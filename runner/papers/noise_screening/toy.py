@@ -1,0 +1,123 @@
+"""Figure 1: the paths of DP-SGD and of its screened version on a linear regression with two weights.
+
+The paper gives no setting. Here: 200 examples, x ~ N(0, diag(1, 1/4)), y = <x, (1, -1)> + N(0, 1/10), half the mean
+squared error, full batches, gradients clipped to norm 1, noise multiplier 100, 50 kept steps of size 0.4 from
+(-2, 2.5); Q0 = 10 and mu0 = 10 as in table 2; J is the loss on 200 other examples. Both paths have the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from runner.aggregation.claims import Claim
+from runner.aggregation.evidence import Evidence
+from runner.aggregation.files import Table
+from runner.aggregation.measures import Measured
+from runner.aggregation.plots import figure as new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array: TypeAlias = np.ndarray  # of float64
+
+EXAMPLES, STEPS, RATE, NORM, NOISE = 200, 50, 0.4, 1.0, 100.0
+Q0, MU0 = 10.0, 10
+START, TRUE = np.array([-2.0, 2.5]), np.array([1.0, -1.0])
+
+
+@dataclass(frozen=True)
+class Path:
+    """Weights after every kept step, [STEPS + 1, 2], and the tries that they took."""
+
+    weights: Array
+    tries: int
+
+
+def _examples(generator: np.random.Generator) -> tuple[Array, Array]:
+    x = generator.standard_normal((EXAMPLES, 2)) * np.array([1.0, 0.5])
+    return x, x @ TRUE + math.sqrt(0.1) * generator.standard_normal(EXAMPLES)
+
+
+@lru_cache
+def _data() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    generator = np.random.default_rng(0)
+    return _examples(generator), _examples(generator)
+
+
+def loss(weights: Array) -> float:
+    """Mean squared error over 2 on the examples that screen."""
+    x, y = _data()[1]
+    return float(np.mean((x @ weights - y) ** 2) / 2)
+
+
+@lru_cache
+def path(*, screened: bool) -> Path:
+    """STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
+    (x, y), generator = _data()[0], np.random.default_rng(1)
+    weights, kept, tries, rejected = START, [START], 0, 0
+    while len(kept) <= STEPS:
+        gradients = (x @ weights - y)[:, None] * x
+        gradients *= np.minimum(1, NORM / np.linalg.norm(gradients, axis=1, keepdims=True))
+        noise, uniform = NOISE * NORM * generator.standard_normal(2), generator.random()
+        candidate = weights - RATE * (gradients.sum(axis=0) + noise) / EXAMPLES
+        tries += 1
+        rise = loss(candidate) - loss(weights)
+        accepted = rise <= 0 or uniform <= math.exp(-rise * Q0 * (len(kept) - 1))
+        if not screened or accepted or rejected >= MU0:
+            weights, rejected = candidate, 0
+            kept.append(weights)
+        else:
+            rejected += 1
+    return Path(np.array(kept), tries)
+
+
+def excess(weights: Array) -> float:
+    """Loss above that of the least-squares solution."""
+    x, y = _data()[1]
+    return loss(weights) - loss(np.linalg.lstsq(x, y, rcond=None)[0])
+
+
+def figure(_: Evidence) -> Figure:
+    """Both paths over the contours of the loss."""
+    drawn = new_figure(6, 4.5)
+    axes = drawn.subplots()
+    first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
+    levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
+    axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
+    for screened, colour, name in ((False, "C0", "DP-SGD"), (True, "C3", "screened")):
+        found = path(screened=screened)
+        label = f"{name}: {STEPS} kept of {found.tries} tries"
+        axes.plot(*found.weights.T, "o-", markersize=2.5, linewidth=1, color=colour, label=label)
+    axes.plot(*TRUE, "k*", markersize=9, label="true weights")
+    axes.set_xlabel("$w_1$")
+    axes.set_ylabel("$w_2$")
+    axes.legend()
+    return drawn
+
+
+def data() -> Table:
+    """Weights and loss on the screening examples after every kept step, of both paths."""
+    plain, screened = path(screened=False), path(screened=True)
+    rows = [
+        (step, *p.tolist(), loss(p), *s.tolist(), loss(s))
+        for step, (p, s) in enumerate(zip(plain.weights, screened.weights, strict=True))
+    ]
+    header = ("step", "dp_sgd_w1", "dp_sgd_w2", "dp_sgd_loss", "screened_w1", "screened_w2", "screened_loss")
+    return Table(header, rows)
+
+
+def measure(_: Claim, __: Evidence) -> Measured:
+    """Excess loss of DP-SGD over that of the screened path, mean of the last ten kept steps."""
+    plain, screened = (path(screened=s) for s in (False, True))
+    means = [float(np.mean([excess(w) for w in p.weights[-10:]])) for p in (plain, screened)]
+    return Measured(
+        value=means[0] / means[1],
+        computed=True,
+        explanation=f"excess loss over the last ten kept steps: {means[0]:.3g} of DP-SGD, {means[1]:.3g} screened; but "
+        f"the {STEPS} kept updates took {screened.tries} tries, each of which used the data",
+    )

@@ -1,0 +1,230 @@
+"""The items of Noise Screening: what is computed, and what its measurements make of made-up runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from runner.aggregate import aggregate
+from runner.aggregation.claims import claims_path, read_claims
+from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.plots import style
+from runner.aggregation.verdicts import judge
+from runner.build import prepare
+from runner.config import REPOSITORY
+from runner.jobs import sweep_jobs
+from runner.papers import load
+from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
+
+NOTHING = Evidence("paper", {})
+CLAIMS = read_claims(claims_path("noise_screening"))
+PAPER = load("noise_screening")
+
+
+def made_up(experiment: str, seed: int, final_accuracy: float, tries_per_kept: float = 1.5) -> dict[str, Any]:
+    """A record whose accuracy climbs to `final_accuracy` while epsilon climbs to 3 in ten epochs."""
+    epochs = range(1, 11)
+    history: dict[str, list[float]] = {
+        "epoch": list(epochs),
+        "epsilon": [0.3 * e for e in epochs],
+        "epsilon_sound": [0.31 * e for e in epochs],
+        "train_loss": [1.0 / e for e in epochs],
+        "test_loss": [1.0 / e + 0.01 * seed for e in epochs],
+        "test_accuracy": [final_accuracy - (10 - e) + 0.1 * seed for e in epochs],
+    }
+    final: dict[str, Any] = {"noise_multiplier": 1.23}
+    if "screened" in experiment or "free" in experiment or "sound" in experiment:
+        history["accepted"] = [100 * e for e in epochs]
+        history["tries"] = [100 * e * tries_per_kept for e in epochs]
+        history["forced"] = [2 * e for e in epochs]
+        apart = "public" in experiment or "sound" in experiment
+        history["unscreened_accuracy"] = [a if apart else math.nan for a in history["test_accuracy"]]
+        final["epsilon_sound_at_max_tries"] = 9.0
+    final |= {name: values[-1] for name, values in history.items()}
+    final |= {"best_test_accuracy": max(history["test_accuracy"]), "best_epoch": 10, "epoch": 10}
+    return {"status": "finished", "history": history, "final": final, "diagnostics": {}, "provenance": {}}
+
+
+def evidence(accuracies: dict[str, float], sweeps: tuple[str, ...], seeds: int = 2) -> Evidence:
+    found = {}
+    for sweep in sweeps:
+        runs = []
+        for job in sweep_jobs(sweep):
+            accuracy = accuracies.get(job.experiment)
+            known = accuracy is not None and job.config.seed < seeds
+            runs.append(PlannedRun(job, made_up(job.experiment, job.config.seed, accuracy) if known else None))
+        found[sweep] = runs
+    return Evidence("paper", found)
+
+
+TABLE_1 = {
+    "noise_screening/mnist_screened": 98.0,
+    "noise_screening/mnist_screened_public": 97.8,
+    "losing_less/mnist_ce": 97.0,
+    "noise_screening/mnist_auto": 96.5,
+    "noise_screening/mnist_relu": 95.0,
+}
+
+
+@pytest.fixture(scope="module")
+def runs() -> Evidence:
+    return evidence(TABLE_1, (tables.SWEEP,))
+
+
+def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
+    return next(c for c in CLAIMS if c.item == item and c.experiments[:1] == [experiment] and c.quantity == quantity)
+
+
+def test_every_claim_has_an_item_a_measure_and_runs() -> None:
+    experiments = {
+        sweep: {job.experiment for job in sweep_jobs(sweep)} for sweep in {c.sweep for c in CLAIMS if c.sweep}
+    }
+    for claim in CLAIMS:
+        assert claim.measure in PAPER.measures
+        assert PAPER.item(claim.item)
+        assert not claim.sweep or set(claim.experiments) <= experiments[claim.sweep]
+    on_disk = {f"noise_screening/{path.stem}" for path in (REPOSITORY / "sweeps/noise_screening").glob("*.yaml")}
+    assert {sweep for item in PAPER.items for sweep in item.sweeps} == on_disk
+    assert len(CLAIMS) == 71
+
+
+def test_the_limit_on_tries_cannot_come_first() -> None:
+    """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
+    kept = {}
+    for job in sweep_jobs(tables.SWEEP):
+        if job.config.seed == 0 and job.config.screening:
+            run = prepare(job.config)
+            tries = run.epochs * run.mechanism.steps_per_epoch
+            least = (run.screening.rejection_threshold + 1) * run.max_accepted
+            assert least <= tries < least + run.mechanism.steps_per_epoch
+            kept[job.experiment.rpartition("/")[2]] = run.max_accepted
+    assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
+
+
+def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
+    own, other = ({job.run_id for job in sweep_jobs(s)} for s in (tables.SWEEP, "losing_less/fig_3"))
+    assert len(own & other) == 15
+
+
+def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
+    claim = claim_of("table-1", "noise_screening/mnist_screened")
+    measured = measures.accuracy_at_epsilon(claim, runs)
+    assert measured.value == pytest.approx(98.05)
+    assert (measured.epsilon, measured.epsilon_sound) == (pytest.approx(3), 9.0)
+    assert "1.50 tries a kept update" in measured.explanation
+    assert judge(claim, measured, "paper").privacy == "does not hold"
+    plain = measures.accuracy_at_epsilon(claim_of("table-1", "losing_less/mnist_ce"), runs)
+    assert plain.epsilon_sound == pytest.approx(3.1)
+
+
+def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
+    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
+    assert measures.epsilon_at_accuracy(claim, runs).value == pytest.approx(0.3 * 6)  # 94.0 and 94.1 after epoch 6
+    never = measures.epsilon_at_accuracy(
+        claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98"), runs
+    )
+    assert never.value == math.inf
+    claim = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98")
+    assert judge(claim, never, "paper").verdict == "reproduced (partial)"
+    numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_96")
+    judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
+    assert judged.verdict == "not reproduced (partial)"
+    row = tables.table_3(runs, [judged]).rows[0]
+    assert row[4] == "-"
+
+
+def test_who_leads(runs: Evidence) -> None:
+    claim = next(c for c in CLAIMS if c.measure == "lead")
+    assert measures.lead(claim, runs).value == 1.0
+    behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (tables.SWEEP,))
+    assert measures.lead(claim, behind).value == 0.0
+
+
+def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
+    recorded = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+    at, mean, low, high = figures.curve(recorded, "epsilon", "test_accuracy")
+    assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
+    assert (low[-1], mean[-1], high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
+
+
+def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
+    rows = tables.table_1(runs, []).rows
+    assert len(rows) == 30
+    by_all, by_half = (next(r for r in rows if r[2] == by) for by in ("all test images", "half of the test images"))
+    assert by_all[5] == "none left"
+    assert by_half[4] == by_half[5] == "97.85 ± 0.07"
+    assert by_half[7:] == ["1.50", "1.3", "3", "3.1", "9"]
+    with style():
+        assert figures.figure_3(runs).axes
+        for name in "abcd":
+            sweep = f"noise_screening/fig_4{name}"
+            some = evidence(
+                {"noise_screening/mnist_screened": 98.0, "noise_screening/mnist_screened_batch": 98.0}, (sweep,)
+            )
+            assert getattr(figures, f"figure_4{name}")(some).axes
+            for claim in (c for c in CLAIMS if c.sweep == sweep):
+                assert PAPER.measures[claim.measure](claim, some).value is not None
+
+
+def test_the_sound_table() -> None:
+    sweeps = ("noise_screening/sound", "noise_screening/sound_search")
+    found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
+    table = tables.sound(found, [])
+    assert table.notes[0] == "Screened minus plain: +0.50 points."
+    assert [row[4] for row in table.rows] == ["2 of 5", "2 of 5"]
+    assert len(tables.sound(evidence({}, sweeps), []).rows) == 2
+
+
+def test_both_sound_runs_differ_in_screening_only() -> None:
+    screened, plain = (
+        next(job for job in sweep_jobs("noise_screening/sound") if job.experiment.endswith(name)).config
+        for name in ("screened", "plain")
+    )
+    assert (screened.screening.initial_temperature, plain.screening.initial_temperature) == (10, 0)
+    assert (screened.target_epsilon, screened.noise_multiplier, screened.max_epsilon) == (3, None, None)
+    assert screened.accountant._target_.endswith("Pld")
+
+
+def test_theorem_1_is_refuted() -> None:
+    for claim in (c for c in CLAIMS if c.measure == "theorem_1"):
+        measured = theorem_1.measure(claim, NOTHING)
+        assert measured.value > measured.epsilon + 1
+        judged = judge(claim, measured, "paper")
+        assert (judged.verdict, judged.privacy) == ("not reproduced", "does not hold")
+    claim = next(c for c in CLAIMS if c.measure == "counterexample")
+    assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
+    assert judge(claim, theorem_1.counterexample(claim, NOTHING), "paper").verdict == "not reproduced"
+    rows = theorem_1.table(NOTHING, ()).rows
+    assert [row[7] for row in rows[:6]] == ["3.830", "4.351", "2.025", "2.398", "0.385", "0.473"]
+    composed = {(row[0], row[3]): float(row[7]) for row in rows if row[2] in (1.3, 1.6)}
+    least = {("MNIST", 10): 5.81, ("FashionMNIST", 5): 4.21, ("FashionMNIST", 10): 5.10, ("CIFAR10", 10): 5.58}
+    assert all(composed[case] > bound for case, bound in least.items())
+
+
+def test_the_worst_threshold_is_that_of_the_scan() -> None:
+    for dataset in theorem_1.SETTINGS:
+        bounds = {t: theorem_1.at_least(dataset, t) for t in theorem_1.THRESHOLDS}
+        assert max(bounds, key=lambda t: bounds[t]) == theorem_1.WORST[dataset]
+
+
+def test_kept_updates_that_epsilon_3_pays_for() -> None:
+    for claim in (c for c in CLAIMS if c.item == "table-2"):
+        assert judge(claim, theorem_1.accepted_steps(claim, NOTHING), "paper").verdict == "reproduced"
+
+
+def test_the_toy_screens() -> None:
+    plain, screened = toy.path(screened=False), toy.path(screened=True)
+    assert plain.tries == toy.STEPS < screened.tries
+    assert plain.weights.shape == screened.weights.shape == (toy.STEPS + 1, 2)
+    assert toy.measure(CLAIMS[0], NOTHING).value > 1
+    assert len(toy.data().rows) == toy.STEPS + 1
+
+
+def test_aggregation_writes_every_item(tmp_path) -> None:
+    written = aggregate("noise_screening", results_root=tmp_path)
+    folders = {path.parent.name for path in written}
+    assert {item.name for item in PAPER.items} <= folders
+    assert (tmp_path / "noise_screening/theorem-1/figure.svg").exists()
+    assert not (tmp_path / "noise_screening/fig-3/figure.svg").exists()

@@ -1,0 +1,135 @@
+"""Theorem 1 of noise screening, refuted: what kept updates reveal is more than what is charged for them."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from runner.accounting import RdpClassic, sound_epsilon
+from runner.accounting.mechanisms import gaussian_epsilon
+from runner.papers.noise_screening.privacy import DELTA, OneStep, Screened, kept_weights
+
+COUNTEREXAMPLES = [  # sigma, t / sigma, k, P(accept), claimed, true
+    (1.23, 2.0, 10, 0.064, 3.450, 3.830),
+    (1.23, 3.0, math.inf, 0.005, 3.450, 4.351),
+    (2.15, 1.5, 10, 0.144, 1.839, 2.025),
+    (2.15, 3.0, math.inf, 0.003, 1.839, 2.398),
+    (10.0, 1.5, 10, 0.134, 0.341, 0.385),
+    (10.0, 3.0, math.inf, 0.003, 0.341, 0.473),
+]
+
+
+@pytest.mark.parametrize(("sigma", "t", "k", "accepted", "claimed", "true"), COUNTEREXAMPLES)
+def test_one_kept_step_is_less_private_than_claimed(sigma, t, k, accepted, claimed, true) -> None:
+    step = OneStep(sigma, t * sigma, k)
+    assert step.accepted == pytest.approx(accepted, abs=5e-4)
+    assert gaussian_epsilon(1 / sigma, DELTA) == pytest.approx(claimed, abs=5e-4)
+    assert step.epsilon() == pytest.approx(true, abs=5e-4)
+    assert step.epsilon() > gaussian_epsilon(1 / sigma, DELTA)
+
+
+@pytest.mark.parametrize(("sigma", "t", "k"), [row[:3] for row in COUNTEREXAMPLES])
+def test_one_step_against_quadrature(sigma, t, k) -> None:
+    """The density as the sum over the tries, integrated numerically; the hockey-stick from its definition."""
+    t = t * sigma
+
+    def density(y: float, x: int) -> float:
+        z = norm.cdf(0.5 - t, x, sigma) + norm.sf(0.5 + t, x, sigma)
+        tries = sum((1 - z) ** i for i in range(k)) if k < math.inf else 1 / z
+        inside = (1 - z) ** k if k < math.inf else 0.0
+        return norm.pdf(y, x, sigma) * ((abs(y - 0.5) > t) * tries + inside)
+
+    epsilon = OneStep(sigma, t, k).epsilon()
+    turning = [0.5 - t, 0.5 + t, 0.5 + epsilon * sigma**2]
+    cuts = sorted([-12 * sigma, 1 + 12 * sigma, *turning])
+
+    def integral(of) -> float:
+        return sum(quad(of, a, b, epsabs=1e-13, epsrel=1e-10)[0] for a, b in pairwise(cuts))
+
+    for x in (0, 1):
+        assert integral(lambda y, x=x: density(y, x)) == pytest.approx(1, abs=1e-8)
+    delta = integral(lambda y: max(0.0, density(y, 1) - math.exp(epsilon) * density(y, 0)))
+    assert delta == pytest.approx(DELTA, rel=1e-5)
+
+
+def test_one_step_against_simulation() -> None:
+    """Algorithm 2's loop itself, 400,000 times: how often the kept value is above a point."""
+    generator = np.random.default_rng(0)
+    step, runs = OneStep(1.23, 1.5, 3), 400_000
+    kept, waiting = np.full(runs, np.nan), np.arange(runs)
+    for rejections in range(4):
+        y = 1 + 1.23 * generator.standard_normal(len(waiting))
+        done = (abs(y - 0.5) > 1.5) | (rejections >= 3)
+        kept[waiting[done]] = y[done]
+        waiting = waiting[~done]
+    for point in (-2.0, -1.0, 0.5, 1.5, 2.5, 3.5):
+        assert (kept > point).mean() == pytest.approx(step.kept_above(1, point), abs=4e-3)
+
+
+def test_without_screening_it_is_the_mechanism_itself() -> None:
+    assert OneStep(1.23, 0.0, 10).accepted == pytest.approx(1)
+    assert OneStep(1.23, 0.0, 10).epsilon() == pytest.approx(gaussian_epsilon(1 / 1.23, DELTA), abs=1e-6)
+    assert kept_weights(1.0, 10) == (1.0, 0.0)
+    event = ((PoissonSampledDpEvent(0.04, GaussianDpEvent(1.5)), 200),)
+    plain = Screened(0.04, 1.5, -math.inf, 10)
+    tight = sound_epsilon(event, DELTA)
+    assert tight - 0.08 < plain.epsilon_at_least(200) <= tight
+    assert plain.epsilon_by_rdp(200) == pytest.approx(RdpClassic().epsilon(event, DELTA), abs=1e-4)
+
+
+def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
+    """q = 1 and one step: the hockey-stick over both pieces by quadrature, for either order of the neighbours."""
+    sigma, t, k = 1.5, 1.0, 4
+    mechanism = Screened(1 - 1e-12, sigma, t, k)
+    weights = [kept_weights(z, k) for z in mechanism.accepted]
+
+    def density(y: float, x: int) -> float:
+        return norm.pdf(y, x, sigma) * weights[x][0 if y > t * sigma else 1]
+
+    def delta(epsilon: float, one: int) -> float:
+        def excess(y: float) -> float:
+            return max(0.0, density(y, one) - math.exp(epsilon) * density(y, 1 - one))
+
+        cuts = np.sort([*np.linspace(-12 * sigma, 1 + 12 * sigma, 200), t * sigma])
+        return sum(quad(excess, a, b, epsabs=1e-14)[0] for a, b in pairwise(cuts))
+
+    bound = mechanism.epsilon_at_least(1)
+    exact = max(delta(bound, one) for one in (0, 1))
+    assert exact >= DELTA, "at the bound, delta is still above the one asked for"
+    assert max(delta(bound + 0.11, one) for one in (0, 1)) < DELTA, "and the bound is within its rounding of 0.1"
+
+
+COMPOSED = [  # q, sigma, kept steps, k, t / sigma, P(accept), lower bound at least, upper bound by RDP
+    (512 / 60_000, 1.23, 4698, 10, 1.6, 0.055, 5.81, 7.55),
+    (2048 / 60_000, 2.15, 1157, 5, 1.3, 0.097, 4.21, 5.25),
+    (2048 / 60_000, 2.15, 1157, 10, 1.6, 0.055, 5.10, 6.26),
+    (1024 / 50_000, 1.54, 1435, 10, 1.6, 0.055, 5.58, 6.86),
+]
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps", "k", "t", "accepted", "least", "most"), COMPOSED)
+def test_true_epsilon_is_above_the_claimed_one(q, sigma, steps, k, t, accepted, least, most) -> None:
+    """The paper's own parameters, where it says 3."""
+    event = PoissonSampledDpEvent(q, GaussianDpEvent(sigma))
+    claimed = RdpClassic().epsilon(((event, steps),), DELTA)
+    assert claimed == pytest.approx(3.0, abs=2e-3)
+    mechanism = Screened(q, sigma, t, k)
+    assert mechanism.accepted[0] == pytest.approx(accepted, abs=5e-4)
+    bound = mechanism.epsilon_at_least(steps)
+    assert bound > claimed
+    assert bound > least
+    assert mechanism.epsilon_by_rdp(steps) == pytest.approx(most, abs=6e-3)
+    assert bound < most
+
+
+def test_every_try_charged_bounds_it() -> None:
+    """What is sound, (k + 1) tau tries at most, is above the lower bound of any screening."""
+    for q, sigma, steps, k, t, *_ in COMPOSED[1:]:
+        tries = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), (k + 1) * steps),)
+        assert Screened(q, sigma, t, k).epsilon_at_least(steps) < sound_epsilon(tries, DELTA)
