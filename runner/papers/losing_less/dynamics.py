@@ -24,6 +24,7 @@ CLASSES = {
     "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
 }
 LARGEST_NORM = 100.0
+_NOT_RUN = ", not run"
 Draw = Callable[["Axes", PlannedRun, str, str], None]
 
 
@@ -38,7 +39,7 @@ def _both(axes: Axes, evidence: Evidence, sweep: str, dataset: str, draw: Draw) 
     for loss, run in runs.items():
         label, colour = LOSSES[loss]
         if run is None:
-            axes.plot([], [], color=colour, label=f"{label}, not run")
+            axes.plot([], [], color=colour, label=label + _NOT_RUN)
         else:
             draw(axes, run, label, colour)
     if not any(runs.values()):
@@ -47,8 +48,10 @@ def _both(axes: Axes, evidence: Evidence, sweep: str, dataset: str, draw: Draw) 
 
 
 def _legend(drawn: Figure) -> None:
-    """One legend below all panels."""
+    """One legend below all panels; those without a run say so themselves."""
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
+        del named[label]
     drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
 
 
@@ -142,7 +145,7 @@ def figure_2(evidence: Evidence) -> Figure:
     for loss, (label, colour) in LOSSES.items():
         run = _run(evidence, "fig_2", f"mnist_{loss}_hessian")
         if run is None:
-            axes.plot([], [], color=colour, label=f"{label}, not run")
+            axes.plot([], [], color=colour, label=label + _NOT_RUN)
         else:
             axes.plot(*recorded.eigenvalues(run), color=colour, label=label)
     axes.set(xlabel="epoch", ylabel="largest singular value of the Hessian", yscale="log")
@@ -239,9 +242,11 @@ def figure_8(evidence: Evidence) -> Figure:
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """The same for all data sets, after epochs 2 and 20 and the last."""
+    """The same for all data sets of which a run is recorded, after epochs 2 and 20 and the last."""
     rows = []
     for dataset in reversed(DATASETS):
+        if not any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):
+            continue
         planned = evidence.planned(f"{PAPER}/fig_13", f"{PAPER}/{dataset}_ours")
         last = [int(run.job.config.epochs) for run in planned[:1]]
         rows += [(dataset, epoch) for epoch in (2, 20, *last)]

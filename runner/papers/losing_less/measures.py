@@ -265,10 +265,11 @@ def lead_at_a_quarter(claim: Claim, evidence: Evidence) -> Measured:
 
 def _lead(claim: Claim, evidence: Evidence, at: Callable[[PlannedRun], int], when: str) -> Measured:
     planned, leads, texts = _planned(claim, evidence), [], []
-    for names in _in_twos(claim.experiments):
+    twos = _in_twos(claim.experiments)
+    # "Best of all" says something of a data set only once all of them have run on it.
+    waiting = {one for one, other in twos if not all(evidence.recorded(claim.sweep, name) for name in (one, other))}
+    for names in (names for names in twos if names[0] not in waiting):
         runs = [evidence.recorded(claim.sweep, name) for name in names]
-        if not all(runs):
-            continue
         one, other = (median(_accuracy(run, at(run)) for run in of) for of in runs)
         leads.append(one - other)
         texts.append(f"{_name(runs[0][0])} − {_name(runs[1][0])} {one - other:+.2f}")
