@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import nn
 
+from runner.aggregation.evidence import PAPER_SCALE
 from runner.aggregation.files import Table
 from runner.build import Run, prepare
 from runner.jobs import sweep_jobs
 
 
+@lru_cache
 def prepared(sweep: str, experiment: str) -> Run:
     """The parts of an experiment's first run in a sweep, on the CPU: no data is read."""
-    job = next(job for job in sweep_jobs(sweep) if job.experiment == experiment)
+    listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
+    job = next(job for job in listed if job.experiment == experiment)
     config = copy.deepcopy(job.config)
     config.runtime.device = "cpu"
     return prepare(config)

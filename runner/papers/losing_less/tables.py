@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, epochs_within
 from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
+from runner.aggregation.evidence import PAPER_SCALE, Evidence
 from runner.aggregation.files import Table, number
 from runner.aggregation.measures import Measured, accuracies_at, last_below
 from runner.aggregation.plots import DATASETS
@@ -178,7 +178,7 @@ def table_7(_: Evidence, __: Sequence[Judged]) -> Table:
     """The values of each parameter that figure 10 tries."""
     rows = []
     for sweep, label in SENSITIVITY.items():
-        jobs = sweep_jobs(f"{PAPER}/{sweep}")
+        jobs = sweep_jobs(f"{PAPER}/{sweep}", (f"scale={PAPER_SCALE}",))
         values = sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
         rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values)])
     note = (
