@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runner.aggregation.files import Table, markdown, write_text
 from runner.aggregation.report import headline_table
+from runner.aggregation.verdicts import NOT_RUN
 from runner.config import REPOSITORY
 from runner.papers import KNOWN, load
 
@@ -14,6 +15,8 @@ BEGIN, END = "<!-- results: written by `python -m runner.aggregate` -->", "<!-- 
 
 def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path:
     """Replace what stands between the markers of the README by the headline claims as last aggregated.
+
+    Those that nothing has been measured for are counted below the table, and listed in results/README.md.
 
     Raises:
         ValueError: the README has not exactly these two markers, in this order.
@@ -24,8 +27,13 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
         raise ValueError(f"{readme} has lost the markers between which the results table stands.")
     header: tuple[str, ...] = ()
     rows: list[list[str]] = []
+    not_run = 0
     for name in KNOWN:
         table = headline_table(load(name), results)
         header = ("paper", *table.header)
-        rows += [[name.replace("_", "-"), *row] for row in table.rows]
-    return write_text(readme, f"{before}{BEGIN}\n{markdown(Table(header, rows))}{END}{after}")
+        verdict = table.header.index("verdict")
+        measured = [row for row in table.rows if row[verdict] != NOT_RUN]
+        not_run += len(table.rows) - len(measured)
+        rows += [[name.replace("_", "-"), *row] for row in measured]
+    notes = (f"{not_run} more of these papers' headline claims have no run yet.",) if not_run else ()
+    return write_text(readme, f"{before}{BEGIN}\n{markdown(Table(header, rows, notes))}{END}{after}")
