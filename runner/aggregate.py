@@ -21,7 +21,7 @@ from runner.aggregation.readme import write_readme
 from runner.aggregation.rows import runs_table, settings_table
 from runner.aggregation.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.config import REPOSITORY
-from runner.papers import Item, Paper, load
+from runner.papers import KNOWN, Item, Paper, load
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m runner.aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",
     )
-    parser.add_argument("paper", help="tempered_sigmoid, losing_less")
+    parser.add_argument("paper", help=", ".join(KNOWN))
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
     chosen = parser.parse_args(arguments)
