@@ -153,7 +153,7 @@ class Mechanism:
         return self.claimed_steps(epochs * self.steps_per_epoch)
 
     def claimed_steps(self, steps: int) -> Releases:
-        """The same for so many steps."""
+        """The same for so many kept steps: where screening may drop some, which is with this mechanism only."""
         return (*self.before, (self._step_event(), steps))
 
     def actual_releases(self, epochs: int) -> Releases:

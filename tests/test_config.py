@@ -164,8 +164,9 @@ def test_every_experiment_can_be_run(composed, experiment: str) -> None:
     run = prepare(composed(f"experiment={experiment}"))
     assert run.config.scale.name == "paper"
     if run.mechanism.private:
-        steps = run.max_accepted or run.epochs * run.mechanism.steps_per_epoch
-        cost = run.accountant.epsilon(run.mechanism.claimed_steps(steps), run.config.delta)
+        kept, mechanism = run.max_accepted, run.mechanism
+        releases = mechanism.claimed_releases(run.epochs) if kept is None else mechanism.claimed_steps(kept)
+        cost = run.accountant.epsilon(releases, run.config.delta)
         paper = experiment.partition("/")[0]
         if paper == "losing_less" and "/pfe_" in experiment:
             paper = "losing_less/pfe"
