@@ -50,9 +50,9 @@ def identification_lower_bound(q, sigma, steps, delta):
 def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
     found = {}
     for sigma, q, steps in itertools.product(NOISE, RATES, STEPS):
-        start = time.perf_counter()
+        start = time.process_time()
         epsilon = sound_epsilon(sampled(q, sigma, steps), DELTA)
-        assert time.perf_counter() - start < 10
+        assert time.process_time() - start < 10
         assert math.isfinite(epsilon)
         assert epsilon >= 0
         for bound in (Rdp(), RdpClassic(), Zcdp()):
@@ -119,7 +119,7 @@ def test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning(recwarn):
 
 
 def test_a_ledger_asked_at_every_epoch_takes_seconds():
-    start = time.perf_counter()
+    start = time.process_time()
     for epoch in range(1, 301, 15):
         sound_epsilon((*sampled(1000 / 60000, 2.0, 60 * epoch), (GaussianDpEvent(8.0), 2)), DELTA)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
