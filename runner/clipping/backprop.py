@@ -25,8 +25,9 @@ Weight and bias of a layer are one noise group: ||(dW, db)||^2 <= (a^2 + 1) b^2,
 would give. A group of its own for the bias would give the weights more noise wherever a > 1.
 
 These are norms of one example's contribution: the sensitivity for add-or-remove-one neighbours. The sum over the batch
-is what is bounded; for rows of the *mean* loss see `BackpropOfMeanLoss`. The bound is on what a layer adds once: a
-layer that is called twice, or a weight that two layers share, is refused.
+is what is bounded; for rows of the *mean* loss see `BackpropOfMeanLoss`. The bound is on what a layer adds once, to one
+row an example: a layer that is called twice or on other rows, or a weight that two layers share, is refused. What a
+network does with a weight outside its layer is not bounded: it is a constant there, and adds no gradient.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,7 +83,8 @@ class Backprop:
         groups = []
         owners: dict[int, str] = {}
         for layer_name, layer in layers_with_parameters(model).items():
-            if not isinstance(layer, (nn.Linear, nn.Conv2d)):
+            if not isinstance(layer, (nn.Linear, nn.Conv2d)) or type(layer).__module__.partition(".")[0] != "torch":
+                # A subclass of ours or of yours may compute anything.
                 kind = type(layer).__name__
                 raise ValueError(f"clipping=backprop bounds linear layers and 2D convolutions, but not {kind}.")
             if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
@@ -113,23 +115,23 @@ class Backprop:
             ValueError: if a layer is called twice, or with an input that is not [batch, features] or
                 [batch, channels, height, width].
         """
-        return self._sum(engine, inputs, targets, 1.0)
+        inputs = channels_last(inputs)  # in which CPUs pool several times faster
+        names, parameters = zip(*engine.objective.named_parameters(), strict=True)
+        with self._layers_clip(engine.objective, len(inputs)):
+            losses = engine.objective(inputs, targets)
+        gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
+        return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
     def of_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
         """The same bounds on the rows of the mean loss over a logical batch of so many examples."""
         return BackpropOfMeanLoss(self, batch)
 
-    def _sum(self, engine: Engine, inputs: Tensor, targets: Tensor, weight: float) -> GradientSum:
-        inputs = channels_last(inputs)  # in which CPUs pool several times faster
-        names, parameters = zip(*engine.objective.named_parameters(), strict=True)
-        with self._layers_clip(engine.objective):
-            losses = engine.objective(inputs, targets)
-        gradients = torch.autograd.grad(losses, parameters, torch.full_like(losses, weight))
-        return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
-
     @contextmanager
-    def _layers_clip(self, model: nn.Module) -> Iterator[None]:
-        """Every layer with weights clips, from the inside: whatever reads its output, a hook too, is past the clip."""
+    def _layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:
+        """Every layer with weights clips, from the inside: whatever reads its output, a hook too, is past the clip.
+
+        Weights require gradients while their own layer computes and at no other time.
+        """
         layers = layers_with_parameters(model)
         called: set[str] = set()
 
@@ -141,10 +143,12 @@ class Backprop:
             def forward(x: Tensor) -> Tensor:
                 if name in called:
                     raise ValueError(f"clipping=backprop cannot bound {name}, which is called twice.")
-                if x.dim() != (4 if convolution else 2):
+                if x.dim() != (4 if convolution else 2) or len(x) != examples:
                     raise ValueError(f"clipping=backprop cannot bound {name} on inputs of shape {tuple(x.shape)}.")
                 called.add(name)
+                layer.requires_grad_(True)
                 output: Tensor = plain(_ClipInput.apply(x, self.input_bound))
+                layer.requires_grad_(False)
                 clipped: Tensor = _ClipUpstream.apply(output, self.upstream_bound, l1_over_space)
                 return clipped
 
@@ -153,10 +157,12 @@ class Backprop:
         try:
             for name, layer in layers.items():
                 layer.forward = clipping(name, layer)
+                layer.requires_grad_(False)
             yield
         finally:
             for layer in layers.values():
                 layer.__dict__.pop("forward", None)
+                layer.requires_grad_(True)
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,10 @@ class BackpropOfMeanLoss:
 
     def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
         """The part of the mean loss's gradient that one physical batch adds; see `Backprop.sum_contributions`."""
-        return self.rows._sum(engine, inputs, targets, 1 / self.batch)
+        # Rows u / n clipped to b are rows u clipped to n b, over n: so no overflow of a norm hangs on n.
+        of_sum = replace(self.rows, upstream_bound=self.batch * self.rows.upstream_bound)
+        found = of_sum.sum_contributions(engine, inputs, targets)
+        return GradientSum({name: g / self.batch for name, g in found.gradients.items()}, found.losses, None)
 
 
 class _ClipInput(torch.autograd.Function):

@@ -55,7 +55,7 @@ class Step:
     ) -> None:
         self.stacked = StackedObjectives(objectives)
         self._mechanisms, self._data = mechanisms, data
-        self._batch_size = mechanisms[0].batch_size
+        self._denominator = mechanisms[0].denominator
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
         values = self.stacked.values
@@ -151,7 +151,7 @@ class Step:
                 self._sums[:, self.stacked.parts[name][0]] += total.flatten(1)
             losses = found.losses.view(mask.shape).double()
             self.losses += losses.masked_fill(~mask, 0).sum(1)
-        self._update(self.stacked.values, (self._sums + self._std * self._noise) / self._batch_size)
+        self._update(self.stacked.values, (self._sums + self._std * self._noise) / self._denominator)
         self.stacked.forget()
 
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

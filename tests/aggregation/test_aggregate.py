@@ -277,7 +277,8 @@ def test_every_claim_names_what_exists(name):
         assert c.measure in paper.measures
         assert c.item in {item.name for item in paper.items}
         if c.sweep:
-            text = (REPOSITORY / "sweeps" / f"{c.sweep}.yaml").read_text()
+            sweeps = (c.sweep, *paper.item(c.item).sweeps)
+            text = "".join((REPOSITORY / "sweeps" / f"{sweep}.yaml").read_text() for sweep in sweeps)
             assert c.experiments
             for experiment in c.experiments:
                 assert (REPOSITORY / "conf" / "experiment" / f"{experiment}.yaml").exists()

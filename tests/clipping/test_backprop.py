@@ -368,3 +368,71 @@ def test_norms_of_many_small_entries_are_not_lost(shape, layout, l1_over_space: 
     x = x.to(memory_format=layout)
     exact = x.double().abs().sum((2, 3)).norm() if l1_over_space else x.double().norm()
     assert module.example_norms(x, l1_over_space).item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+class _Folded(nn.Module):
+    """Takes every row of an image as an example of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, 3), nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embed(x.reshape(-1, 8)).reshape(len(x), -1))
+
+
+class _Outside(nn.Module):
+    """Uses its layer's weight a second time, without the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.layer(x) + 1e3 * nn.functional.linear(x, self.layer.weight)
+
+
+class _Subclass(nn.Linear):
+    """Would be called as a linear layer and is none."""
+
+
+def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
+    objective = Objective(_Folded(), nn.CrossEntropyLoss(reduction="none"))
+    with pytest.raises(ValueError, match="cannot bound"):
+        Backprop(1.0, 1.0).sum_contributions(ENGINES["vmap"](objective), torch.randn(4, 1, 8, 8), torch.arange(4))
+
+
+def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> None:
+    objective = Objective(_Outside(), nn.CrossEntropyLoss(reduction="none"))
+    clipping = Backprop(1.0, 1e-3)
+    for target in range(10):
+        x = 100 * torch.randn(1, 1, 8, 8)
+        found = clipping.sum_contributions(ENGINES["vmap"](objective), x, torch.tensor([target]))
+        assert found.gradients["network.layer.weight"].norm() <= 1e-3 * (1 + 1e-5)
+    assert all(p.requires_grad for p in objective.parameters())
+
+
+def test_a_subclass_of_a_known_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="_Subclass"):
+        Backprop(1.0, 1.0).noise_groups(Objective(_Subclass(4, 2), nn.CrossEntropyLoss(reduction="none")))
+
+
+def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:
+    """A row whose norm overflows in float32 must count, or not, whatever the number of examples."""
+    sums = []
+    for n in (64, 65):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False), nn.Linear(2, 2, bias=False))
+        for p in network.parameters():
+            p.data.fill_(1.19e21)
+        network[2].weight.data[1].neg_()
+        objective = Objective(network, SquaredSum())
+        x, y = torch.ones(n, 1, 2, 2), torch.zeros(n, dtype=torch.long)
+        found = Backprop(1.0, 1.0).of_mean_loss(n).sum_contributions(ENGINES["vmap"](objective), x, y)
+        sums.append(torch.cat([g.flatten() for g in found.gradients.values()]))
+    assert (sums[0] - sums[1]).norm() < 2 * math.sqrt(2)
+
+
+class SquaredSum(nn.Module):
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return logits.sum(1)
