@@ -6,8 +6,9 @@ rejections since the last one, the candidate is kept where
 
     mu >= mu0,  or  U <= exp(-dE * Q0 * tau),  U uniform on [0, 1),
 
-so always where dE <= 0, and always while tau = 0. Otherwise the weights and the optimizer's state (momentum buffers)
-go back to what they were. J is the mean cross-entropy, whatever loss the training has.
+so always where dE <= 0, and always while tau = 0; a candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise the
+weights and the optimizer's state (momentum buffers) go back to what they were. J is the mean cross-entropy, whatever
+loss the training has.
 
 Privacy. A rejected try has used the private data like any other: its noise is drawn again, so that the next weights
 are those of a candidate *conditioned* on acceptance, a function of all the candidates tried. What holds is therefore
@@ -19,7 +20,7 @@ has to be fixed before the data is seen: what is guaranteed for such a run is th
 tries, `epochs` times the steps of an epoch, fixed in the config (a privacy filter, trivial because all tries cost the
 same). The final metrics have it as `epsilon_sound_at_max_tries`. `epsilon_sound` in the history charges the tries made
 until then: it is what a run costs that had fixed this number beforehand, and no guarantee for one that stopped there
-because of what it saw. Without `max_epsilon` a run always makes all tries and the two agree.
+because of what it saw. Without `max_epsilon` a run makes all tries, unless it diverges, and the two agree.
 """
 
 from __future__ import annotations
