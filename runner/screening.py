@@ -6,9 +6,9 @@ rejections since the last one, the candidate is kept where
 
     mu >= mu0,  or  U <= exp(-dE * Q0 * tau),  U uniform on [0, 1),
 
-so always where dE <= 0, and always while tau = 0; a candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise the
-weights and the optimizer's state (momentum buffers) go back to what they were. J is the mean cross-entropy, whatever
-loss the training has.
+so always where dE <= 0, and always while tau = 0; a candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise
+the weights and the optimizer's state (momentum buffers) go back to what they were. J is the mean cross-entropy,
+whatever loss the training has.
 
 Privacy. A rejected try has used the private data like any other: its noise is drawn again, so that the next weights
 are those of a candidate *conditioned* on acceptance, a function of all the candidates tried. What holds is therefore
