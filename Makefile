@@ -19,7 +19,7 @@ help: ## Explain every target
 	@echo
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | while IFS="	" read -r target text; do printf '  %-28s %s\n' "$$target" "$$text"; done
 	@echo
-	@echo "  PAPER is tempered-sigmoid, losing-less or backprop-clipping. Variables of reproduce- and plan-:"
+	@echo "  PAPER is tempered-sigmoid, losing-less, noise-screening or backprop-clipping. Variables of reproduce- and plan-:"
 	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one on a GPU)"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"

@@ -11,7 +11,7 @@ import typing
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from runner.datasets import ImageDataset, Split, holdout_examples
 from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
+from runner.engines.one_pass.slices import examples_in_cache
 from runner.features import Features
 from runner.layerwise import OfMeanLoss
 from runner.mechanism import Mechanism
@@ -43,7 +44,6 @@ _GROUPS = (
 )  # fmt: skip
 _ABSENT_BY_DEFAULT = ("normalization", "mechanism", "screening")
 _AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients held at once
-_LEAST_EXAMPLES = {"cpu": 64, "cuda": 1024}  # of an ordinary pass, which holds no gradient an example
 
 _ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
@@ -80,18 +80,20 @@ class Run:
     def activation_type(self) -> type[nn.Module]:
         return type(_instantiate(self.config, "activation"))
 
-    @property
+    @cached_property
     def physical_batch(self) -> int:
-        """Examples per forward pass: as configured, else as many as keep per-example gradients in a fast memory.
+        """Examples per forward pass: as configured, else as many as keep what is computed for them in a fast memory.
 
         The one_pass engine cuts batches itself and is best given whole ones.
         """
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
-        if self.config.runtime.engine is Engine.one_pass and not isinstance(self.clipping, _ORDINARY_PASS):
+        if isinstance(self.clipping, _ORDINARY_PASS):
+            example = torch.zeros(1, *self.features.shape(self.dataset.shape), device=self.device)
+            return examples_in_cache(self.objective.network, example)
+        if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
-        least = _LEAST_EXAMPLES[self.device.type] if isinstance(self.clipping, _ORDINARY_PASS) else 8
-        return max(least, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
+        return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
 
     @property
     def step(self) -> Step:

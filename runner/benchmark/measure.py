@@ -18,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from runner.benchmark.methods import Step, methods, problem
 
+SLOW = 2.0  # seconds of a step
+
 
 def one_thread_each(threads: int) -> None:
     """Give PyTorch and JAX so many threads. Must come before JAX is imported."""
@@ -35,10 +37,15 @@ def keep_freed_memory() -> None:
 
 
 def interleaved(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Seconds of each step, in turns: at least three rounds, at most `rounds`, and no new one after `seconds`."""
+    """Seconds of each step, in turns: at least three rounds, at most `rounds`, and no new one after `seconds`.
+
+    Before that every step is taken twice, or once if it is slow: compiling and filling caches is not timed.
+    """
     for step in steps.values():
+        started = time.perf_counter()
         step()
-        step()
+        if time.perf_counter() - started < SLOW:
+            step()
     times: dict[str, list[float]] = {name: [] for name in steps}
     started = time.perf_counter()
     while len(next(iter(times.values()))) < 3 or (

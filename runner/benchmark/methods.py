@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from runner.architectures import small_cnn, vgg_cnn
-from runner.clipping import Flat, gradient_sum
+from runner.clipping import Backprop, Clipping, Flat, gradient_sum
 from runner.config import Sampling
 from runner.datasets import Split
 from runner.engines import ENGINES, Objective
-from runner.engines.one_pass.slices import channels_last
+from runner.engines.one_pass.slices import channels_last, examples_in_cache
 from runner.mechanism import Mechanism
 from runner.stacked import Step as StackedStep
 from runner.stacked import whole
@@ -81,14 +81,14 @@ def non_private_in_slices(of: Problem) -> Step:
     return _non_private(of, SLICE)
 
 
-def _engine(of: Problem, name: str, physical_batch: int) -> Step:
-    objective, batch, clipping = of.objective, len(of.targets), Flat(CLIPPING_NORM)
-    engine, generator = ENGINES[name](objective), torch.Generator(of.targets.device).manual_seed(0)
+def _private(of: Problem, clipping: Clipping, engine: str, physical_batch: int) -> Step:
+    objective, batch, device = of.objective, len(of.targets), of.targets.device
+    per_example, generator = ENGINES[engine](objective), torch.Generator(device).manual_seed(0)
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
 
     def step() -> None:
-        sums = gradient_sum(clipping, engine, of.inputs, of.targets, physical_batch).gradients
+        sums = gradient_sum(clipping, per_example, of.inputs, of.targets, physical_batch).gradients
         released = mechanism.release(sums, generator)
         for name, parameter in objective.named_parameters():
             parameter.grad = released[name]
@@ -99,7 +99,7 @@ def _engine(of: Problem, name: str, physical_batch: int) -> Step:
 
 def one_pass(of: Problem) -> Step:
     """This project's engine, on the whole batch."""
-    return _engine(of, "one_pass", len(of.targets))
+    return _private(of, Flat(CLIPPING_NORM), "one_pass", len(of.targets))
 
 
 def one_pass_graph(of: Problem) -> Step:
@@ -113,14 +113,19 @@ def one_pass_graph(of: Problem) -> Step:
     return lambda: step.take(batches, 0, noise)
 
 
+def backprop(of: Problem) -> Step:
+    """Backpropagation clipping: an ordinary pass that clips on its way, so other gradients than the rest."""
+    return _private(of, Backprop(1.0, 1.0), "one_pass", examples_in_cache(of.network, of.inputs[:1]))
+
+
 def opacus_hooks(of: Problem) -> Step:
     """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    return _engine(of, "opacus", PHYSICAL_BATCH)
+    return _private(of, Flat(CLIPPING_NORM), "opacus", PHYSICAL_BATCH)
 
 
 def vmap(of: Problem) -> Step:
     """torch.func's vmap(grad), eager."""
-    return _engine(of, "vmap", PHYSICAL_BATCH)
+    return _private(of, Flat(CLIPPING_NORM), "vmap", PHYSICAL_BATCH)
 
 
 def opacus_ghost(of: Problem) -> Step:
@@ -174,6 +179,7 @@ def methods() -> dict[str, Callable[[Problem], Step]]:
         "non_private_in_slices": non_private_in_slices,
         "one_pass": one_pass,
         "one_pass_graph": one_pass_graph,
+        "backprop": backprop,
         "opacus_hooks": opacus_hooks,
         "opacus_ghost": opacus_ghost,
         "vmap": vmap,

@@ -44,6 +44,7 @@ from torch import Tensor, nn
 from runner.clipping.interface import NoiseGroup
 from runner.engines import Engine, GradientSum
 from runner.engines.objective import layers_with_parameters
+from runner.engines.one_pass.pooling import pool_first
 from runner.engines.one_pass.slices import channels_last
 
 NORMS = ("l1_l2", "l2")
@@ -117,8 +118,9 @@ class Backprop:
         """
         inputs = channels_last(inputs)  # in which CPUs pool several times faster
         names, parameters = zip(*engine.objective.named_parameters(), strict=True)
-        with self._layers_clip(engine.objective, len(inputs)):
-            losses = engine.objective(inputs, targets)
+        objective = pool_first(engine.objective)  # between two layers, so the same clips on the same numbers
+        with self._layers_clip(objective, len(inputs)):
+            losses = objective(inputs, targets)
         gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,7 +47,8 @@ def gradient_sum(
         zeros = {name: p.detach().new_zeros(p.shape) for name, p in engine.objective.named_parameters()}
         empty = inputs.new_zeros(0)
         return GradientSum(zeros, empty, empty)
-    pieces = zip(inputs.split(physical_batch), targets.split(physical_batch), strict=True)
+    count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
+    pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
     total: GradientSum | None = None
     for piece_inputs, piece_targets in pieces:
         piece = clipping.sum_contributions(engine, piece_inputs, piece_targets)

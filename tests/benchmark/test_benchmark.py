@@ -11,9 +11,12 @@ import torch
 
 from runner.benchmark import __main__ as command
 from runner.benchmark import full_run, measure, methods
+from runner.build import Run
+
+SAME = [name for name in methods.methods() if not name.startswith("non_private") and name != "backprop"]
 
 
-@pytest.mark.parametrize("method", [name for name in methods.methods() if not name.startswith("non_private")])
+@pytest.mark.parametrize("method", SAME)
 def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise and with a learning rate that shows: what is timed is the same thing."""
     if method == "jax_vmap":
@@ -83,13 +86,34 @@ def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    timed: list[tuple[int, str]] = []
-    monkeypatch.setattr(full_run, "made_up", lambda examples, device: None)
-    monkeypatch.setattr(full_run, "seconds", lambda runs, data: timed.append((len(runs), runs[0].step.value)) or 2.0)
-    assert full_run.main(["--device", "cpu", "--epochs", "1", "--lockstep", "2"]) == 0
-    assert timed == [(1, "eager"), (1, "graph"), (2, "graph")]
-    assert "lockstep of 2" in capsys.readouterr().out
-    assert full_run.main(["--device", "tpu"]) == 2
+    timed: list[tuple[int, str, str]] = []
+
+    def seconds(runs: list[Run], data: object) -> float:
+        timed.append((len(runs), runs[0].config.runtime.engine.value, runs[0].step.value))
+        return 2.0
+
+    monkeypatch.setattr(full_run, "seconds", seconds)
+    assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
+    assert timed == [(1, "one_pass", "eager"), (1, "vmap", "eager"), (1, "opacus", "eager")]
+    timed.clear()
+    ways = ["--ways", "graph", "lockstep:2", "--experiment", "losing_less/fashion_mnist_ours"]
+    assert full_run.main(["--device", "cpu", "--epochs", "1", *ways]) == 0
+    assert timed == [(1, "one_pass", "graph"), (2, "one_pass", "graph")]
+    assert "lockstep:2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", ["--device tpu", "--ways fast", "--ways lockstep:1", "--experiment no/such"])
+def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert full_run.main(bad.split()) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
+    """One epoch: a second or several, never nothing."""
+    (run,) = full_run.runs_of("one_pass", "tempered_sigmoid/mnist_tanh", "cpu", 1)
+    data = full_run.made_up(60_000, run), full_run.made_up(20, run)
+    assert data[0].images.shape == (60_000, 1, 28, 28)
+    assert full_run.seconds([run], data) > 0.1
 
 
 def test_the_graph_is_left_out_on_the_cpu_with_a_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.engines.one_pass.geometry import Geometry
 
 _CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
+_AT_ONCE = {"cpu": 3 << 20, "cuda": 1 << 30}  # of the largest output of an ordinary pass, which keeps more of them
 _FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
 
 
@@ -28,6 +29,24 @@ def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -
     formed = size * sum(shape.weights for shape in shapes if shape.positions > 1)
     most = max(1, min(_CACHED.get(device, 1 << 30) // output, _FORMED.get(device, 1 << 30) // max(1, formed)))
     return math.ceil(batch / math.ceil(batch / most))
+
+
+def examples_in_cache(network: nn.Module, example: Tensor) -> int:
+    """Examples in a slice of an ordinary forward and backward pass: `network` is tried on one, [1, ...]."""
+    largest = [example.numel()]
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            largest.append(output.numel())
+
+    handles = [module.register_forward_hook(note) for module in network.modules()]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            network(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(1, _AT_ONCE.get(example.device.type, 1 << 30) // (example.element_size() * max(largest)))
 
 
 def examples_with_gradients(parameters: int, inputs: Tensor) -> int:
