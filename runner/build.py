@@ -29,7 +29,7 @@ from runner.datasets import ImageDataset, Split, holdout_examples
 from runner.diagnostics import DIAGNOSTICS, NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
 from runner.engines import Engine as EngineProtocol
-from runner.engines.one_pass.slices import examples_in_cache
+from runner.engines.one_pass.slices import examples_in_cache, examples_with_gradients
 from runner.features import Features
 from runner.layerwise import OfMeanLoss
 from runner.mechanism import Mechanism
@@ -43,7 +43,7 @@ _GROUPS = (
     "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
 )  # fmt: skip
 _ABSENT_BY_DEFAULT = ("normalization", "mechanism", "screening")
-_AUTOMATIC_BYTES = {"cpu": 32 << 20, "cuda": 2 << 30}  # per-example gradients held at once
+_DEVICES = ("cpu", "cuda")
 
 _ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
@@ -89,11 +89,10 @@ class Run:
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
         if isinstance(self.clipping, _ORDINARY_PASS):
-            example = torch.zeros(1, *self.features.shape(self.dataset.shape), device=self.device)
-            return examples_in_cache(self.objective.network, example)
+            return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
         if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
-        return max(8, _AUTOMATIC_BYTES[self.device.type] // (4 * self.parameters))
+        return examples_with_gradients(self.parameters, self.device.type)
 
     @property
     def step(self) -> Step:
@@ -351,7 +350,7 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
-    if device.type not in _AUTOMATIC_BYTES:
+    if device.type not in _DEVICES:
         raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("runtime.device=cuda, but PyTorch finds no CUDA device here.")

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from runner.datasets import Split
 from runner.engines import Objective
-
-_BATCH = 1000
+from runner.inference import batches, evaluating, for_inference
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ def predictions(objective: Objective, split: Split) -> Tensor:
     return _predict(objective, split)[0]
 
 
-@torch.no_grad()
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Predicted classes and losses, [examples] each."""
-    objective.eval()
+    fast = for_inference(objective)
+    assert isinstance(fast, Objective)
     predicted, losses = [], []
-    for inputs, targets in zip(split.images.split(_BATCH), split.targets.split(_BATCH), strict=True):
-        logits, their_losses = objective.predict(inputs, targets)
-        predicted.append(logits.argmax(dim=1))
-        losses.append(their_losses)
-    objective.train()
+    with evaluating(fast):
+        for inputs, targets in batches(split.images, split.targets):
+            logits, their_losses = fast.predict(inputs, targets)
+            predicted.append(logits.argmax(dim=1))
+            losses.append(their_losses)
     return torch.cat(predicted), torch.cat(losses)

@@ -16,8 +16,9 @@ class TopEigenvalue:
     """Power iteration on the Hessian of the mean loss over fixed examples: inputs [n, ...], targets [n].
 
     v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value, the largest
-    singular value of H up to its sign. Every call starts from the last call's vector: between two epochs it moves
-    little. It stops when the norm of the residual, ||H v - lambda v||_2 (which bounds the distance of lambda to an
+    singular value of H up to its sign. Every call starts from the last call's vector, for between two epochs it moves
+    little, and a fresh random one of the same length: an eigenvector that has been overtaken would never leave itself.
+    It stops when the norm of the residual, ||H v - lambda v||_2 (which bounds the distance of lambda to an
     eigenvalue), is below 0.01 |lambda|, or after 50 products with H.
 
     Cost: a product with H is about twice a gradient over the examples (R. Pearlmutter, 1994).
@@ -27,11 +28,14 @@ class TopEigenvalue:
         self._objective, self._inputs, self._targets = objective, inputs, targets
         self._parameters = list(objective.parameters())
         numbers = sum(p.numel() for p in self._parameters)
-        self._vector = torch.randn(numbers, generator=generator, device=inputs.device, dtype=inputs.dtype)
+        self._generator = generator
+        self._vector = torch.zeros(numbers, device=inputs.device, dtype=inputs.dtype)
 
     def __call__(self) -> tuple[float, float]:
         """lambda (with its sign) and the norm of the residual, at the objective's weights as they are now."""
-        vector, value, residual = self._vector / self._vector.norm(), 0.0, float("inf")
+        fresh = torch.empty_like(self._vector).normal_(generator=self._generator)
+        start = self._vector + fresh / fresh.norm()
+        vector, value, residual = start / start.norm(), 0.0, float("inf")
         for _ in range(_ITERATIONS):
             product = self._times_hessian(vector)
             value = torch.dot(vector, product).item()

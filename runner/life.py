@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from omegaconf import DictConfig
 
-from runner import tracking
+from runner import machine, tracking
 from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
@@ -97,8 +96,7 @@ class _Life:
 
 def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart) -> None:
     first = lives[0]
-    if first.config.runtime.threads is not None:
-        torch.set_num_threads(first.config.runtime.threads)
+    machine.set_up(first.config.runtime.threads)
     started = time.perf_counter()
     data = load(first.run)
     train = training([life.run for life in lives], data)

@@ -27,7 +27,7 @@ def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
-        "device": _device_name(run.device),
+        "device": device_name(run.device),
         "threads": torch.get_num_threads(),
         "engine": run.config.runtime.engine.value,
         "step": trained.step,
@@ -64,7 +64,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

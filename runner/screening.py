@@ -39,13 +39,11 @@ from torch.nn.functional import cross_entropy
 from runner.config import Evaluation as EvaluationSplit
 from runner.datasets import Split
 from runner.engines import Objective
-from runner.engines.one_pass.pooling import pool_first
-from runner.engines.one_pass.slices import channels_last
 from runner.evaluate import Evaluation, evaluate
+from runner.inference import batches, evaluating, for_inference
 from runner.seeds import generator
 
 IMAGES = ("test", "public_split")
-_BATCH = {"cpu": 250, "cuda": 2500}  # images per forward pass; a rejection can stop between two
 
 
 @dataclass(frozen=True)
@@ -100,10 +98,8 @@ class ScreeningLoss:
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
-        self._network = pool_first(network)  # the same function, with fewer activations to compute
-        self.device = images.images.device
-        self._batch = _BATCH[self.device.type]
-        self._order(images)
+        self._network, self._images, self._targets = for_inference(network), images.images, images.targets
+        self.device = self._images.device
         self.images_seen = 0  # by `at_most` and `total`
 
     def __len__(self) -> int:
@@ -116,8 +112,8 @@ class ScreeningLoss:
     def at_most(self, bound: float) -> tuple[bool, float]:
         """Whether the sum is at most `bound` (a NaN is not), and the sum: whole where it is, else perhaps partial."""
         total = 0.0
-        with _evaluating(self._network):
-            for inputs, targets in self._batches():
+        with evaluating(self._network):
+            for inputs, targets in batches(self._images, self._targets):  # a rejection can stop between two
                 total += self._losses(inputs, targets).double().sum().item()
                 self.images_seen += len(targets)
                 if total > bound:
@@ -126,29 +122,14 @@ class ScreeningLoss:
 
     def sort(self) -> None:
         """Put the images in the order of their losses at the present weights, the largest first."""
-        with _evaluating(self._network):
-            losses = torch.cat([self._losses(inputs, targets) for inputs, targets in self._batches()])
+        with evaluating(self._network):
+            pieces = batches(self._images, self._targets)
+            losses = torch.cat([self._losses(inputs, targets) for inputs, targets in pieces])
         order = losses.argsort(descending=True, stable=True)
-        self._order(Split(self._images[order], self._targets[order]))
-
-    def _order(self, images: Split) -> None:
-        self._images = channels_last(images.images)
-        self._targets = images.targets
-
-    def _batches(self) -> zip[tuple[Tensor, Tensor]]:
-        return zip(self._images.split(self._batch), self._targets.split(self._batch), strict=True)
+        self._images, self._targets = self._images[order], self._targets[order]
 
     def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(self._network(inputs), targets, reduction="none")
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    """The network in evaluation mode, and nothing recorded for gradients."""
-    network.eval()
-    with torch.inference_mode():
-        yield
-    network.train()
 
 
 class NoScreening:

@@ -163,3 +163,22 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
     expected = max(eigenvalues.tolist(), key=abs)
     value, _ = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
     assert value == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_eigenvector_that_is_overtaken_is_left() -> None:
+    """f(w) = (20 w0^2 + c w1^2) / 2: the top eigenvalue is 20, then c."""
+
+    class Quadratic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.second = nn.Parameter(torch.ones(2)), 10.0
+
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            value = (20 * self.w[0] ** 2 + self.second * self.w[1] ** 2) / 2
+            return value.expand(len(targets))
+
+    quadratic = Quadratic()
+    top = TopEigenvalue(quadratic, torch.zeros(3, 1), torch.zeros(3), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    assert top()[0] == pytest.approx(20, rel=0.01)
+    quadratic.second = 28.0
+    assert top()[0] == pytest.approx(28, rel=0.01)

@@ -171,17 +171,20 @@ def epochs_text(reached: Sequence[tuple[PlannedRun, int]]) -> str:
     return "epoch " + ", ".join(map(str, sorted({epoch + 1 for _, epoch in reached})))
 
 
-def never_below(planned: Sequence[PlannedRun], bound: float) -> Measured:
-    """No value: not run, or above the claimed epsilon from the first epoch."""
-    recorded = any(run.record is not None for run in planned)
+def never_below(planned: Sequence[PlannedRun], bound: float, without: Sequence[PlannedRun] | None = None) -> Measured:
+    """No value: not run, or above the claimed epsilon from the first epoch. `without`: the runs that this is about."""
+    recorded = any(run.record is not None for run in (planned if without is None else without))
     return unmeasured(planned, f"no epoch of these runs stays below {bound:g}" if recorded else "")
 
 
-def charged_at(reached: Sequence[tuple[PlannedRun, int]], value: Measured) -> Measured:
-    """A measurement of whole runs as one of their first epochs: those that reached it, and their epsilons there."""
+def charged_at(reached: Sequence[tuple[PlannedRun, int]], value: Measured, n: int | None = None) -> Measured:
+    """A measurement of whole runs as one of their first epochs: the epsilons there, after the epoch beside each run.
+
+    `n`: how many count as run, where it is not those that reached it.
+    """
     return replace(
         value,
-        n=len(reached),
+        n=len(reached) if n is None else n,
         epsilon=max(run.history("epsilon")[epoch] for run, epoch in reached),
         epsilon_sound=max(run.history("epsilon_sound")[epoch] for run, epoch in reached),
         delta=max(run.delta for run, _ in reached),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from runner import machine
 from runner.benchmark.figure import draw
 from runner.benchmark.measure import (
     MATMUL_OPERATIONS,
     interleaved,
-    keep_freed_memory,
     matrix_products,
     one_thread_each,
     peak_memory,
@@ -25,6 +25,7 @@ from runner.benchmark.measure import (
 )
 from runner.benchmark.methods import methods, problem
 from runner.config import REPOSITORY
+from runner.provenance import device_name
 
 
 def _arguments() -> argparse.Namespace:
@@ -37,7 +38,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
-    parser.add_argument("--keep-freed-memory", action="store_true", help="tune glibc's malloc, for every method")
+    parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
     parser.add_argument("--output", type=Path, help="default: results/benchmark, for CUDA its folder cuda")
     arguments = parser.parse_args()
@@ -96,42 +97,56 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _print(row: dict[str, Any]) -> None:
+def _line(row: dict[str, Any]) -> str:
     memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:9,.0f}"
-    print(
+    return (
         f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
         f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
         + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
-        f"  {row['share_of_floor']:>5.0%} {memory}",
-        flush=True,
+        f"  {row['share_of_floor']:>5.0%} {memory}"
     )
+
+
+class _Report:
+    """What is printed, kept for the file beside the table."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+        self.text += line.rstrip() + "\n"
 
 
 def main() -> None:
     arguments = _arguments()
     one_thread_each(arguments.threads)
-    if arguments.keep_freed_memory:
-        keep_freed_memory()
-    print(
-        f"PyTorch {torch.__version__}, {platform.machine()}, {arguments.device}, {arguments.threads} thread(s), "
-        "float32, freed memory "
-        f"{'kept' if arguments.keep_freed_memory else 'as glibc does it'}.\n"
+    if not arguments.plain_malloc:
+        machine.set_up(arguments.threads)
+    report = _Report()
+    report.say(
+        f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
+        f"{arguments.threads} thread(s), float32, freed memory "
+        f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
         "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
         "can be faster than that on some processors); peak: MiB a step adds.\n"
     )
-    print(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
+    report.say(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
     rows: list[dict[str, Any]] = []
     for network in arguments.networks:
         for batch in arguments.batches:
             measured = _rows(arguments, network, batch)
             products = measured[0]["matmul_gflops"]
             seconds = measured[0]["share_of_floor"] * measured[0]["ms"] / 1e3
-            print(f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s")
+            report.say(
+                f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s"
+            )
             for row in measured:
-                _print(row)
+                report.say(_line(row))
             rows += measured
     arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "engines.txt").write_text(report.text)
     with (arguments.output / "engines.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

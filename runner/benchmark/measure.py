@@ -3,7 +3,6 @@ every method alike; memory is taken in a process for each method."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import statistics
@@ -26,14 +25,6 @@ def one_thread_each(threads: int) -> None:
     torch.set_num_threads(threads)
     if threads == 1:
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep what is freed instead of returning it to the system and asking again each step."""
-    trim_threshold, mmap_threshold = -1, -3
-    libc = ctypes.CDLL(None)
-    libc.mallopt(mmap_threshold, 1 << 30)
-    libc.mallopt(trim_threshold, (1 << 31) - 1)
 
 
 def interleaved(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:

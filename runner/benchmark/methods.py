@@ -18,14 +18,13 @@ from runner.clipping import Backprop, Clipping, Flat, gradient_sum
 from runner.config import Sampling
 from runner.datasets import Split
 from runner.engines import ENGINES, Objective
-from runner.engines.one_pass.slices import channels_last, examples_in_cache
+from runner.engines.one_pass.slices import channels_last, examples_in_cache, examples_with_gradients
 from runner.mechanism import Mechanism
 from runner.stacked import Step as StackedStep
 from runner.stacked import whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
-PHYSICAL_BATCH = 256  # of methods that hold one gradient an example
 SLICE = 64  # of the non-private step in slices
 
 Step = Callable[[], None]
@@ -43,6 +42,11 @@ class Problem:
     @property
     def objective(self) -> Objective:
         return Objective(self.network, nn.CrossEntropyLoss(reduction="none"))
+
+    @property
+    def physical_batch(self) -> int:
+        """Of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
+        return examples_with_gradients(sum(p.numel() for p in self.network.parameters()), self.inputs.device.type)
 
 
 def problem(name: str, batch: int, device: str = "cpu") -> Problem:
@@ -115,17 +119,17 @@ def one_pass_graph(of: Problem) -> Step:
 
 def backprop(of: Problem) -> Step:
     """Backpropagation clipping: an ordinary pass that clips on its way, so other gradients than the rest."""
-    return _private(of, Backprop(1.0, 1.0), "one_pass", examples_in_cache(of.network, of.inputs[:1]))
+    return _private(of, Backprop(1.0, 1.0), "one_pass", examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
 def opacus_hooks(of: Problem) -> Step:
     """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    return _private(of, Flat(CLIPPING_NORM), "opacus", PHYSICAL_BATCH)
+    return _private(of, Flat(CLIPPING_NORM), "opacus", of.physical_batch)
 
 
 def vmap(of: Problem) -> Step:
     """torch.func's vmap(grad), eager."""
-    return _private(of, Flat(CLIPPING_NORM), "vmap", PHYSICAL_BATCH)
+    return _private(of, Flat(CLIPPING_NORM), "vmap", of.physical_batch)
 
 
 def opacus_ghost(of: Problem) -> Step:
@@ -147,8 +151,8 @@ def opacus_ghost(of: Problem) -> Step:
 
     def step() -> None:
         optimizer.zero_grad()
-        pieces = of.inputs.split(PHYSICAL_BATCH)
-        for i, (inputs, targets) in enumerate(zip(pieces, of.targets.split(PHYSICAL_BATCH), strict=True), start=1):
+        pieces = of.inputs.split(of.physical_batch)
+        for i, (inputs, targets) in enumerate(zip(pieces, of.targets.split(of.physical_batch), strict=True), start=1):
             criterion(hooked(inputs), targets).backward()
             optimizer.signal_skip_step(i < len(pieces))
             optimizer.step()
@@ -169,7 +173,7 @@ def jax_vmap(of: Problem) -> Step:
     """JAX, the whole step under jit: vmap(grad), clip, sum, noise, update."""
     from runner.benchmark.in_jax import step
 
-    return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, PHYSICAL_BATCH)
+    return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, of.physical_batch)
 
 
 def methods() -> dict[str, Callable[[Problem], Step]]:

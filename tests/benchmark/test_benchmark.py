@@ -24,7 +24,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
     monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
-    monkeypatch.setattr(methods, "PHYSICAL_BATCH", 4)
+    monkeypatch.setattr(methods.Problem, "physical_batch", 4)
     reference, own = (methods.problem("M", 8) for _ in range(2))
     methods.vmap(reference)()
     before = methods.problem("M", 8).network.state_dict()
@@ -93,6 +93,8 @@ def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys:
         return 2.0
 
     monkeypatch.setattr(full_run, "seconds", seconds)
+    monkeypatch.setattr(full_run, "warm_up", lambda *_: None)
+    monkeypatch.setattr(full_run, "price", lambda run: None)
     assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
     assert timed == [(1, "one_pass", "eager"), (1, "vmap", "eager"), (1, "opacus", "eager")]
     timed.clear()

@@ -307,6 +307,10 @@ def test_what_cannot_be_bounded_is_refused() -> None:
     loss = nn.CrossEntropyLoss(reduction="none")
     with pytest.raises(ValueError, match="called twice"):
         clipping.sum_contributions(ENGINES["vmap"](Objective(Twice(), loss)), torch.randn(2, 4), torch.zeros(2).long())
+    again = nn.Linear(4, 4)
+    repeated = Objective(nn.Sequential(again, nn.Tanh(), again), loss)
+    with pytest.raises(ValueError, match="called twice"):
+        clipping.sum_contributions(ENGINES["vmap"](repeated), torch.randn(2, 4), torch.zeros(2).long())
     sequences = Objective(nn.Sequential(nn.Linear(4, 4), nn.Flatten()), loss)
     with pytest.raises(ValueError, match="inputs of shape"):
         clipping.sum_contributions(ENGINES["vmap"](sequences), torch.randn(2, 3, 4), torch.zeros(2).long())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import pytest
@@ -286,6 +287,57 @@ def test_activations_in_place() -> None:
     network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 10))
     assert_exact(Objective(network, spread()), torch.randn(4, 8), torch.tensor([1, 5, 6, 9]), 1e-5)
     assert network[1].inplace
+
+
+TWICE = nn.Tanh(), nn.MaxPool2d(2, 1), nn.ReLU(inplace=True)
+
+
+@pytest.mark.parametrize("shared", TWICE, ids=lambda module: type(module).__name__)
+def test_a_module_that_is_there_twice_counts_twice(shared: nn.Module, path: str) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), shared, nn.MaxPool2d(2), nn.Conv2d(4, 4, 2), shared, nn.Flatten(), nn.LazyLinear(10)]
+    network = nn.Sequential(*layers)
+    inputs = torch.randn(5, 1, 9, 9)
+    network(inputs)
+    assert_exact(Objective(network, spread()), inputs, torch.tensor([0, 1, 5, 9, 9]), 1e-5)
+
+
+class Walked(nn.Module):
+    """Takes its chain apart: what comes after its tanh is an output, and its pool is used again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = {"conv": nn.Conv2d(1, 4, 3), "act": nn.Tanh(), "pool": nn.MaxPool2d(2)}
+        self.body, self.last = nn.Sequential(OrderedDict(parts)), nn.Linear(4, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tapped = x.new_zeros(len(x), 4)
+        for part in self.body:
+            x = part(x)
+            if isinstance(part, nn.Tanh):
+                tapped = x.mean(dim=(2, 3))
+        return self.last(tapped + self.body.pool(x).flatten(2).sum(2))
+
+
+def test_a_module_that_takes_its_chain_apart(path: str) -> None:
+    torch.manual_seed(0)
+    assert_exact(Objective(Walked(), spread()), torch.randn(5, 1, 9, 9), torch.tensor([0, 1, 5, 9, 9]), 1e-5)
+
+
+def test_an_exchange_that_changes_the_function_is_noticed(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "pool_first", lambda objective: Objective(objective.network[:2], objective.loss))
+    objective = Objective(nn.Sequential(nn.Flatten(), nn.Linear(4, 10), nn.Tanh()), spread())
+    names = [name for name, _ in objective.named_parameters()]
+    inputs, targets = torch.randn(3, 1, 2, 2), torch.tensor([1, 2, 3])
+    found = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
+    assert "not those of its layers" in capsys.readouterr().err
+    assert error(found.gradients, one_at_a_time(objective, inputs, targets, [names])[0]) < 1e-5
+
+
+def test_one_pixel_of_a_strided_pointwise_convolution() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 1, stride=2), nn.Flatten(), nn.Linear(4, 10))
+    assert_exact(Objective(network, spread()), torch.randn(4, 1, 2, 2), torch.tensor([1, 5, 6, 9]), 1e-5)
 
 
 def test_losses_that_read_pre_activations_and_own_layers(path: str) -> None:

@@ -259,13 +259,14 @@ def test_histograms_of_gradients(tmp_path, record):
 
 
 def test_cosines(tmp_path, record):
-    # The fabricated epochs have 234 steps: the last measurement is after the first epoch.
+    # The fabricated epochs have 234 steps: the last measurement is after the first epoch. Every 24th step is regular.
     for name, values in (("ours", [0.9, 0.7, 0.21]), ("ce", [0.6, 0.5, 0.41])):
-        cosine = {"step": [0, 233, 234], "cosine": values}
-        record("fig_1", f"cifar10_{name}", (80.0, 90.0), diagnostics={"gradient_cosine": cosine})
+        cosine = {"step": [0, 233, 240], "cosine": values}
+        record("fig_1", f"cifar10_{name}", (80.0, 90.0), sound=[0.5, 2.3], diagnostics={"gradient_cosine": cosine})
     first, every = only_verdict(tmp_path, "fig-7"), only_verdict(tmp_path, "fig-1d")
     assert first.measured.value == pytest.approx(0.8 - 0.55)
-    assert every.measured.value == pytest.approx(0.6 - 0.5)
+    assert every.measured.value == pytest.approx((0.9 + 0.21) / 2 - (0.6 + 0.41) / 2)
+    assert first.measured.epsilon_sound < every.measured.epsilon_sound  # after the first epoch, and after the last
     assert (first.verdict, every.verdict) == ("reproduced", "reproduced")
     (axes,) = dynamics.figure_7(evidence_of(tmp_path, "fig-7")).axes
     assert lines(axes) == {OURS: ([1, 234], [0.9, 0.7]), CE: ([1, 234], [0.6, 0.5])}
@@ -309,16 +310,19 @@ def confusion(right: dict[int, int], epochs: tuple[int, ...] = (2, 20, 30)) -> d
 def test_training_accuracy_by_class(tmp_path, record):
     ours = confusion({2: 50, 20: 45, 30: 90})
     ours["confusion"]["counts"][0][1] = [0, 30, 10, *[0] * 7]  # of the cars 30 of 40 are right: 75%
-    record("fig_8", "cifar10_ours", seed=0, diagnostics=ours)
-    record("fig_8", "cifar10_ours", seed=1, diagnostics=confusion({2: 55, 20: 60, 30: 90}))
-    record("fig_8", "cifar10_ce", diagnostics=confusion({2: 33, 20: 36, 30: 80}))
+    epochs = {"accuracy": [50.0] * 30, "epsilon": [0.1 * e for e in range(1, 31)]}
+    record("fig_8", "cifar10_ours", seed=0, diagnostics=ours, **epochs)
+    record("fig_8", "cifar10_ours", seed=1, diagnostics=confusion({2: 55, 20: 60, 30: 90}), **epochs)
+    record("fig_8", "cifar10_ce", diagnostics=confusion({2: 33, 20: 36, 30: 80}), **epochs)
     by_claim = {(c.quantity, c.experiment.rpartition("_")[2]): verdict(c, tmp_path) for c in claims("fig-8")}
     car = by_claim["train_accuracy_class_car_epoch_2", "ours"]
     assert (car.measured.value, car.verdict) == (65.0, "not reproduced (partial)")
+    assert car.measured.epsilon == pytest.approx(0.2)
     truck = by_claim["train_accuracy_class_truck_epoch_2", "ours"]
     assert (truck.measured.value, truck.verdict) == (52.5, "reproduced (partial)")
     cat = by_claim["train_accuracy_class_cat_epoch_20", "ours"]
     assert (cat.measured.value, cat.verdict) == (52.5, "reproduced (partial)")
+    assert cat.measured.epsilon == pytest.approx(2.0)
     assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
     record("sgd", "cifar10_sgd", diagnostics=confusion({2: 60, 20: 90, 30: 95}), epsilon=math.inf, sound=math.inf)
@@ -351,7 +355,7 @@ def test_the_ablation(tmp_path, record):
     ends = {"ours": (80, 98.0), "sse_focal": (78, 97.0), "sse_ce": (77, 96.5), "sse": (75, 96.0), "ce": (70, 96.2)}
     for loss, (early, late) in ends.items():
         accuracy = [early] * 10 + [90] * 29 + [late]
-        record("fig_9", f"mnist_{loss}", accuracy)
+        record("fig_9", f"mnist_{loss}", accuracy, epsilon=list(range(1, 41)))
     leads = {c.method: verdict(c, tmp_path) for c in claims("fig-9", sweep="losing_less/fig_9")}
     values = {method: round(j.measured.value, 6) for method, j in leads.items()}
     assert values == {
@@ -361,6 +365,8 @@ def test_the_ablation(tmp_path, record):
         "full loss less SSE+Focal": 1.0,
     }
     assert {j.verdict for j in leads.values()} == {"order holds (partial)"}
+    spent = {method: j.measured.epsilon for method, j in leads.items()}
+    assert spent == {**dict.fromkeys(values, 40), "SSE less CE": 10}
     full = leads["full loss less the best other"].measured
     assert (full.n, full.planned) == (5, 75)
     for loss, late in (("ours", 86.0), ("ce", 87.5), ("sse", 85.0), ("sse_ce", 85.0)):

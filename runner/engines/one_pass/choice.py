@@ -31,7 +31,7 @@ def choose(shape: Geometry, compiled: bool) -> Choice:
     costs: dict[str, float]
     if shape.groups > 1:
         costs = {"one_by_one": product + stored}
-    elif t == 1 and k == 1:
+    elif t == 1 and k == 1 and math.prod(shape.padded) == 1:
         costs = {"outer": product + o + c}
     else:
         padded = math.prod(shape.padded)

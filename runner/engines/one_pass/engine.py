@@ -95,7 +95,8 @@ class OnePassEngine:
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
         assert self._fallback is not None
-        held = examples_with_gradients(sum(p.numel() for p in self.objective.parameters()), inputs)
+        parameters = sum(p.numel() for p in self.objective.parameters())
+        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
         pieces = [
             self._fallback.clipped_sum(some_inputs, some_targets, groups, factors)
             for some_inputs, some_targets in zip(inputs.split(held), targets.split(held), strict=True)
@@ -126,7 +127,7 @@ class OnePassEngine:
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             found = self._clipped_sum(plan, inputs[i : i + 1], targets[i : i + 1], [names], torch.ones_like)
-            losses = self._ordered(inputs[i : i + 1], targets[i : i + 1])
+            losses = self.objective(inputs[i : i + 1], targets[i : i + 1])
             parameters = list(self.objective.parameters())
             expected = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
             _compare(found, dict(zip(names, expected, strict=True)))

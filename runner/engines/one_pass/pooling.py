@@ -5,7 +5,10 @@ increasing, the largest x is the largest phi(x), and of equal x both orders choo
 below zero, tanh rounded to one) its derivative is zero, wherever it goes. Two inputs that differ and round to the
 same phi(x) are told apart in this order only, as they are in exact arithmetic.
 
-Activations that work in place are made not to: the engine needs the layers' outputs as they were.
+Only in chains: the objective's network, where it is an `nn.Sequential`, and every `nn.Sequential` directly in one.
+What any other module does with its parts is not known.
+
+Activations that work in place are made not to, everywhere: the engine needs the layers' outputs as they were.
 
 Cost: phi and its derivative on the pooled elements, a quarter of them for 2 x 2 pooling.
 """
@@ -17,27 +20,40 @@ import copy
 from torch import nn
 
 from runner.activations import TemperedSigmoid
+from runner.engines.objective import Objective
 
 _NON_DECREASING = (nn.ReLU, nn.Tanh, nn.Sigmoid, TemperedSigmoid)
 
 
-def pool_first(module: nn.Module) -> nn.Module:
-    """`module` with activation and max-pooling exchanged in every `nn.Sequential`.
+def pool_first(module: nn.Module, *, chain: bool = True) -> nn.Module:
+    """`module`, a network or an objective, with activation and max-pooling exchanged in its chains.
 
-    What changes is copied, everything inside them is shared: the layers, their parameters and their buffers.
+    What changes is copied, everything inside it is shared: the layers, their parameters and their buffers.
     """
     if getattr(module, "inplace", False):
         module = copy.copy(module)
         module.inplace = False  # type: ignore[assignment]
-    children = {name: pool_first(child) for name, child in module.named_children()}
-    if type(module) is nn.Sequential:
-        order = list(children.values())
-        for i in range(len(order) - 1):
-            if type(order[i]) in _NON_DECREASING and type(order[i + 1]) is nn.MaxPool2d:
-                order[i], order[i + 1] = order[i + 1], order[i]
-        return nn.Sequential(*order).train(module.training)
-    if all(children[name] is child for name, child in module.named_children()):
+    chain = chain and (type(module) is nn.Sequential or isinstance(module, Objective))
+    # Not named_children(), which leaves out a module that is there before.
+    parts = {name: part and pool_first(part, chain=chain) for name, part in module._modules.items()}
+    if chain and type(module) is nn.Sequential:
+        parts = _exchanged(parts)
+    return with_parts(module, parts)
+
+
+def with_parts(module: nn.Module, parts: dict[str, nn.Module | None]) -> nn.Module:
+    """`module` with other children, in their order: a copy if there are any, which shares everything else."""
+    before = module._modules.items()
+    if all(one is other for pair in zip(parts.items(), before, strict=True) for one, other in zip(*pair, strict=True)):
         return module
     copied = copy.copy(module)
-    copied._modules = {**module._modules, **children}
+    copied._modules = parts
     return copied
+
+
+def _exchanged(parts: dict[str, nn.Module | None]) -> dict[str, nn.Module | None]:
+    order = list(parts.items())
+    for i in range(len(order) - 1):
+        if type(order[i][1]) in _NON_DECREASING and type(order[i + 1][1]) is nn.MaxPool2d:
+            order[i], order[i + 1] = order[i + 1], order[i]
+    return dict(order)

@@ -18,6 +18,7 @@ from runner.engines.one_pass.geometry import Geometry
 _CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
 _AT_ONCE = {"cpu": 4 << 20, "cuda": 1 << 30}  # of the largest output of an ordinary pass, which keeps more of them
 _FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
+_WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
 
 
 def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:
@@ -31,8 +32,10 @@ def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -
     return math.ceil(batch / math.ceil(batch / most))
 
 
-def examples_in_cache(network: nn.Module, example: Tensor) -> int:
-    """Examples in a slice of an ordinary forward and backward pass: `network` is tried on one, [1, ...]."""
+def examples_in_cache(network: nn.Module, shape: Sequence[int]) -> int:
+    """Examples in a slice of an ordinary forward and backward pass: `network` is tried on one of this shape."""
+    weights = next(network.parameters())
+    example = torch.zeros(1, *shape, dtype=weights.dtype, device=weights.device)
     largest = [example.numel()]
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
@@ -49,9 +52,9 @@ def examples_in_cache(network: nn.Module, example: Tensor) -> int:
     return max(1, _AT_ONCE.get(example.device.type, 1 << 30) // (example.element_size() * max(largest)))
 
 
-def examples_with_gradients(parameters: int, inputs: Tensor) -> int:
+def examples_with_gradients(parameters: int, device: str, element_size: int = 4) -> int:
     """Examples whose whole gradients may be held at once, by an engine that forms all of them."""
-    return max(8, _FORMED.get(inputs.device.type, 1 << 30) // (inputs.element_size() * parameters))
+    return max(8, _WHOLE.get(device, 1 << 30) // (element_size * parameters))
 
 
 def channels_last(images: Tensor) -> Tensor:

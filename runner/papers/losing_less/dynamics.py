@@ -117,7 +117,7 @@ def _cosines(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
 
 
 def figure_1d(evidence: Evidence) -> Figure:
-    """Histogram of the cosine between clipped and unclipped mean gradients, all measured steps, CIFAR-10."""
+    """Histogram of the cosine between clipped and unclipped mean gradients, steps at equal distances, CIFAR-10."""
     drawn = _one_panel(evidence, "fig_1", "cifar10", _cosines, "cosine of clipped and unclipped gradient", "steps")
     runs = [run for loss in LOSSES if (run := _run(evidence, "fig_1", f"cifar10_{loss}"))]
     lowest = min((recorded.cosines(run)[1].min() for run in runs), default=0.0)

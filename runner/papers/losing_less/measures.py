@@ -50,7 +50,9 @@ def accuracy_gain(claim: Claim, evidence: Evidence) -> Measured:
     planned = [run for runs in each for run in runs]
     reached = [last_below(runs, bound) for runs in each]
     if not all(reached):
-        return never_below(planned, bound)
+        return never_below(
+            planned, bound, [run for runs, of in zip(each, reached, strict=True) if not of for run in runs]
+        )
     one, other = (accuracies_at(runs) for runs in reached)
     explanation = (
         f"best of the runs, {max(one):.2f} after {epochs_text(reached[0])} less {max(other):.2f} after "
@@ -67,13 +69,19 @@ def class_train_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     assert named is not None
     name, epoch = named[1], int(named[2])
     planned = evidence.planned(claim.sweep, claim.experiment)
-    matrices = [recorded.confusion(run, epoch) for run in evidence.recorded(claim.sweep, claim.experiment)]
-    values = [float(matrix[CLASSES[name], CLASSES[name]]) for matrix in matrices if matrix is not None]
-    return measured(planned, fmean(values), values) if values else unmeasured(planned)
+    matrices = [(run, recorded.confusion(run, epoch)) for run in evidence.recorded(claim.sweep, claim.experiment)]
+    values = [float(matrix[CLASSES[name], CLASSES[name]]) for _, matrix in matrices if matrix is not None]
+    if not values:
+        return unmeasured(planned)
+    reached = [(run, epoch - 1) for run, matrix in matrices if matrix is not None]
+    return charged_at(reached, measured(planned, fmean(values), values))
 
 
-def ratio_of(numbers: Numbers, what: str) -> Callable[[Claim, Evidence], Measured]:
-    """A measure: the smallest ratio of first to second over the pairs and, where there are several, their `numbers`."""
+def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Callable[[Claim, Evidence], Measured]:
+    """A measure: the smallest ratio of first to second over the pairs and, where there are several, their `numbers`.
+
+    These are of whole runs, or of their first epoch only.
+    """
 
     def smallest_ratio(claim: Claim, evidence: Evidence) -> Measured:
         planned, pairs = _pairs(claim, evidence)
@@ -93,7 +101,8 @@ def ratio_of(numbers: Numbers, what: str) -> Callable[[Claim, Evidence], Measure
         counts = "; the smallest ratio counts" if len(ratios) > 1 else ""
         smallest = math.nan if any(map(math.isnan, ratios)) else min(ratios)
         charged = [run for pair in pairs for run in pair]
-        return measured(planned, smallest, charged=charged, explanation=f"{what}: {'; '.join(texts)}{counts}")
+        value = measured(planned, smallest, charged=charged, explanation=f"{what}: {'; '.join(texts)}{counts}")
+        return charged_at([(run, 0) for run in charged], value, value.n) if first_epoch else value
 
     return smallest_ratio
 
@@ -143,7 +152,9 @@ layer_norm_ratio = ratio_of(
 weight_norm_ratio = ratio_of(last_norms(WEIGHTS), "weights of all layers after the last epoch")
 pre_activation_norm_ratio = ratio_of(last_norms(PRE_ACTIVATIONS), "pre-activations of all layers after the last epoch")
 first_gradient_norm_ratio = ratio_of(
-    lambda run: recorded.gradient_norms(run)["mean"][:1], "mean norm of the per-example gradients of epoch 1"
+    lambda run: recorded.gradient_norms(run)["mean"][:1],
+    "mean norm of the per-example gradients of epoch 1",
+    first_epoch=True,
 )
 gradient_norm_ratio = ratio_of(
     lambda run: [fmean(recorded.gradient_norms(run)["mean"])], "mean norm of the per-example gradients of all epochs"
@@ -155,17 +166,21 @@ def _first_spread(run: PlannedRun) -> list[float]:
     return [norms["p90"][0] - norms["median"][0]]
 
 
-first_gradient_spread_ratio = ratio_of(_first_spread, "90th percentile less median of the norms of epoch 1")
+first_gradient_spread_ratio = ratio_of(
+    _first_spread, "90th percentile less median of the norms of epoch 1", first_epoch=True
+)
 
 
 def cosine_gain(claim: Claim, evidence: Evidence) -> Measured:
-    """Mean cosine over all measured steps, first experiment minus second."""
-    return _cosine_gain(claim, evidence, recorded.cosines, "all measured steps")
+    """Mean cosine over steps at equal distances, first experiment minus second."""
+    return _cosine_gain(claim, evidence, recorded.cosines, "steps at equal distances")
 
 
 def first_cosine_gain(claim: Claim, evidence: Evidence) -> Measured:
     """Mean cosine over the steps of the first epoch, first experiment minus second."""
-    return _cosine_gain(claim, evidence, recorded.first_epoch_cosines, "the steps of epoch 1")
+    gain = _cosine_gain(claim, evidence, recorded.first_epoch_cosines, "the steps of epoch 1")
+    _, runs = one_each(claim, evidence)
+    return charged_at([(runs[0], 0)], gain, gain.n) if runs else gain
 
 
 def _cosine_gain(
@@ -265,23 +280,28 @@ def lead_at_a_quarter(claim: Claim, evidence: Evidence) -> Measured:
 
 def _lead(claim: Claim, evidence: Evidence, at: Callable[[PlannedRun], int], when: str) -> Measured:
     planned, leads, texts = _planned(claim, evidence), [], []
+    used: list[tuple[PlannedRun, int]] = []
     twos = _in_twos(claim.experiments)
     # "Best of all" says something of a data set only once all of them have run on it.
     waiting = {one for one, other in twos if not all(evidence.recorded(claim.sweep, name) for name in (one, other))}
     for names in (names for names in twos if names[0] not in waiting):
         runs = [evidence.recorded(claim.sweep, name) for name in names]
-        one, other = (median(_accuracy(run, at(run)) for run in of) for of in runs)
+        reached = [[(run, _until(run, at(run))) for run in of] for of in runs]
+        one, other = (median(accuracies_at(of)) for of in reached)
+        used += [*reached[0], *reached[1]]
         leads.append(one - other)
         texts.append(f"{_name(runs[0][0])} − {_name(runs[1][0])} {one - other:+.2f}")
     if not leads:
         return unmeasured(planned)
     explanation = f"medians of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
-    return measured(planned, min(leads), reference=0.0, explanation=explanation)
+    lead = measured(planned, min(leads), reference=0.0, explanation=explanation)
+    return charged_at(used, lead, lead.n)
 
 
-def _accuracy(run: PlannedRun, epoch: int) -> float:
-    accuracies = run.history("test_accuracy")
-    return accuracies[min(epoch, len(accuracies) - 1)]  # a diverged run counts as it ended
+def _until(run: PlannedRun, epoch: int) -> int:
+    """The epoch, from 0, or the run's last: the last one for -1, and where it diverged before."""
+    last = len(run.history("epoch")) - 1
+    return last if epoch < 0 else min(epoch, last)
 
 
 def sensitivity(claim: Claim, evidence: Evidence) -> Measured:

@@ -35,16 +35,25 @@ def gradient_counts(run: PlannedRun, epochs: int | None = None) -> Array:
 
 
 def cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """Steps, from 0, and the cosine between clipped and unclipped mean gradient there: [measurements] each."""
-    columns = run.diagnostic("gradient_cosine")
-    return np.array(columns["step"], dtype=np.float64), np.array([float(v) for v in columns["cosine"]])
+    """Steps, from 0, and the cosine between clipped and unclipped mean gradient there: [measurements] each.
+
+    Every `diagnostics_every` steps: those of the first epoch, all measured, would outweigh the others.
+    """
+    steps, values = _all_cosines(run)
+    regular = steps % int(run.job.config.diagnostics_every) == 0
+    return steps[regular], values[regular]
 
 
 def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """The same, of the first epoch's steps."""
-    steps, values = cosines(run)
+    """The same of all steps of the first epoch."""
+    steps, values = _all_cosines(run)
     first = steps < run.history("steps")[0]
     return steps[first], values[first]
+
+
+def _all_cosines(run: PlannedRun) -> tuple[Array, Array]:
+    columns = run.diagnostic("gradient_cosine")
+    return np.array(columns["step"], dtype=np.float64), np.array([float(v) for v in columns["cosine"]])
 
 
 def eigenvalues(run: PlannedRun) -> tuple[list[int], Array]:
