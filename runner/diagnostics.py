@@ -24,7 +24,7 @@ DIAGNOSTICS = (
 )  # fmt: skip
 NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
 OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
-_FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
+FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
 _BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
 _SLICE = 256
 
@@ -61,7 +61,7 @@ class Diagnostics:
         )
         self._confusion_epochs = {*config.confusion_epochs, epochs}
         self._objective, self._training = objective, training
-        self._fixed = training.images[:_FIXED], training.targets[:_FIXED]
+        self._fixed = training.images[:FIXED], training.targets[:FIXED]
         self._norms: list[Tensor] = []
         self.values: dict[str, Any] = {}
         if "hessian" in self._names:

@@ -13,8 +13,12 @@ from runner.build import Run, engine, prepare, stacked_step
 from runner.clipping import gradient_sum
 from runner.config import Step
 from runner.datasets import Split
+from runner.diagnostics import FIXED
 from runner.engines import Objective
+from runner.hessian import GRADIENTS
 from runner.identity import plain
+from runner.inference import batches, evaluating, for_inference
+from runner.machine import keep_freed_memory
 from runner.seeds import generator
 from runner.stacked import NotStackableError, whole
 
@@ -47,7 +51,8 @@ def estimated_seconds(config: DictConfig) -> float:
         if run.max_accepted is not None:
             epochs = min(epochs, _TRIES_PER_KEPT * run.max_accepted / steps)
         evaluations += (steps if run.screening.initial_temperature > 0 else 0) * run.screening.share
-    per_epoch = run.mechanism.examples * training + evaluations * run.dataset.test_examples * evaluation
+    examples = run.mechanism.examples + (GRADIENTS * FIXED if "hessian" in config.diagnostics else 0)
+    per_epoch = examples * training + evaluations * run.dataset.test_examples * evaluation
     return _START_SECONDS + epochs * per_epoch
 
 
@@ -56,6 +61,7 @@ _measured: dict[str, tuple[float, float]] = {}  # by everything in a config that
 
 def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
+    keep_freed_memory()  # as a run does
     run = prepare(config)
     objective = run.objective
     count = min(run.config.batch_size, max(run.physical_batch, 32))
@@ -64,9 +70,12 @@ def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
     targets = torch.zeros(count, dtype=torch.long, device=run.device)
     step = _step(run, objective, Split(inputs, targets))
 
+    fast = for_inference(objective)
+
     def forward() -> None:
-        with torch.no_grad():
-            objective(inputs, targets)
+        with evaluating(fast):
+            for some_inputs, some_targets in batches(inputs, targets):
+                fast(some_inputs, some_targets)
 
     per_example = []
     for work in (step, forward):

@@ -10,6 +10,7 @@ from runner.engines import Objective
 _SLICE = 256
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
+GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about what a call costs at most
 
 
 class TopEigenvalue:

@@ -180,7 +180,9 @@ class Zcdp:
 
 
 def sound_epsilon(releases: Releases, delta: float) -> float:
-    """The tight epsilon of a whole ledger: `Pld` with its default grid, for add-or-remove-one neighbours.
+    """The tight epsilon of a whole ledger: `Pld` with its default grid.
+
+    For the neighbours that the ledger's events are of: add-or-remove-one, or the mechanism's `neighbouring_relation`.
 
     Raises:
         ValueError: `delta` is outside (0, 1), or an event is not a (sampled) Gaussian, NonPrivate or NoOp.

@@ -18,7 +18,7 @@ PAPER = "backprop_clipping"
 _TANH = "tempered_sigmoid/mnist_tanh"
 # label: colour, marker, then (sweep, the experiments in it)
 _STORY = {
-    "printed": ("C0", "o", (("table_1", ("mnist_printed",)), ("fig_5", ("mnist_printed",)))),
+    "printed (zero-out neighbours)": ("C0", "o", (("table_1", ("mnist_printed",)), ("fig_5", ("mnist_printed",)))),
     "corrected": ("C1", "s", (("repo_mnist", tuple(f"mnist_corrected_{e}" for e in ("3", "1", "02", "01"))),)),
     "joint": (
         "C2",
