@@ -2,7 +2,7 @@
 
 Network and settings are those of an experiment, on made-up images of its size: nothing is downloaded, and nothing
 recorded. Each epoch ends with an evaluation on 10,000 images, as it does in a real run. Not in the times: reading data,
-the epsilons, and an epoch to warm up.
+the epsilons, and on CUDA an epoch to warm up.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'':<16}{'seconds':>10}{'a run':>10}")
     price(first)
     for name, runs in ways.items():
-        warm_up(name, options.experiment, options.device, data)
+        if cuda:
+            warm_up(name, options.experiment, options.device, data)
         taken = seconds(runs, data)
         print(f"{name:<16}{taken:>10.1f}{taken / len(runs):>10.1f}", flush=True)
     return 0

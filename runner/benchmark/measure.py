@@ -89,7 +89,7 @@ def step_operations(network: str, batch: int) -> float:
 
 
 def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:
-    """MiB that two steps add at most to a process that holds the network and the batch; NaN if it fails.
+    """MiB that a step adds at most to a process that holds the network and the batch; NaN if it fails.
 
     On CUDA, MiB that PyTorch allocates there; preparing the steps counts too, for it is then that a graph is captured.
     """
@@ -104,16 +104,13 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
     if device != "cpu":
         of = problem(network, batch, device)
         allocated = torch.cuda.memory_allocated(device)
-        step = methods()[method](of)
-        step()
-        step()
+        methods()[method](of)()
         print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
         return
     methods()[method](problem(network, 2))()  # what libraries load on first use is no one's memory
     step = methods()[method](problem(network, batch))
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = _status("VmRSS")
-    step()
     step()
     print(json.dumps((_status("VmHWM") - before) / 1024))
 
