@@ -220,7 +220,10 @@ def _check_arguments(config: DictConfig, group: str) -> None:
         if name in ("_target_", "_partial_"):
             continue
         if name not in defaults:
-            raise ConfigError(f"{group}.{name} is not an argument of {node._target_}.")
+            raise ConfigError(
+                f"{group}.{name} is not an argument of {node._target_} (what an experiment sets stays when a group is "
+                f"swapped: take it away with ~{group}.{name}, or start from another experiment)."
+            )
         expected = _plain_type(hints.get(name), defaults[name])
         try:
             OmegaConf.merge(OmegaConf.structured(_holder(name, expected)), {name: value})

@@ -16,6 +16,7 @@ from runner import machine, tracking
 from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
+from runner.independence import check_independence
 from runner.provenance import LOADED_REVISION, provenance
 from runner.records import claim, failure_path, record_path, results_folder, write_record
 from runner.train import Trained, load, training
@@ -97,6 +98,7 @@ class _Life:
 def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart) -> None:
     first = lives[0]
     machine.set_up(first.config.runtime.threads)
+    check_independence(first.run)  # the others of a lockstep differ in numbers only
     started = time.perf_counter()
     data = load(first.run)
     train = training([life.run for life in lives], data)

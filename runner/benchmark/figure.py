@@ -14,7 +14,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     networks, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("network", "method"))
-    figure, panels = pyplot.subplots(1, len(networks), figsize=(5 * len(networks), 3.6), sharey=True, squeeze=False)
+    figure, panels = pyplot.subplots(
+        1, len(networks), figsize=(5 * len(networks), 4.2), sharey=True, squeeze=False, layout="constrained"
+    )
     for panel, network in zip(panels[0], networks, strict=True):
         for method in methods:
             of = [row for row in rows if row["network"] == network and row["method"] == method]
@@ -30,7 +32,6 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panel.set_xlabel("batch size")
     panels[0][0].set_ylim(bottom=0)  # shared; only now, for it stops the axis from growing
     panels[0][0].set_ylabel("speed / non-private")
-    panels[0][-1].legend(fontsize=7)
-    figure.tight_layout()
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

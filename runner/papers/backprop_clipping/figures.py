@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from runner.accounting import sound_epsilon
 from runner.aggregation.claims import claims_path, read_claims
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
 from runner.aggregation.plots import DATASETS, band, figure, mark_not_run, runs_text
+from runner.papers.backprop_clipping.measures import ledger_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +58,9 @@ def story(evidence: Evidence) -> Figure:
             axes.plot(epsilon, middle, color="k", label=f"plain DP-SGD, tanh, {runs_text(tanh)}")
             axes.fill_between(epsilon, low, high, color="k", alpha=0.15, linewidth=0)
         if evidence.scale == PAPER_SCALE:
+            x = 0.07 if axes is left else _true_epsilon_of_the_claim()
             axes.plot(
-                0.07, 98.7, "*", markersize=12, color="C3", markerfacecolor="none", label="claimed: 98.7% at 0.07"
+                x, 98.7, "*", markersize=12, color="C3", markerfacecolor="none", label="claimed: 98.7% at 0.07 (left)"
             )
         axes.set_xscale("log")
         axes.set_title(title)
@@ -65,6 +68,12 @@ def story(evidence: Evidence) -> Figure:
     left.set_ylabel("test accuracy (%)")
     drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return drawn
+
+
+def _true_epsilon_of_the_claim() -> float:
+    """What the code behind the claimed accuracy costs."""
+    run, _, actual = ledger_of(f"{PAPER}/table_1", f"{PAPER}/mnist_original_bug")
+    return sound_epsilon(actual, run.config.delta)
 
 
 def figure_5(evidence: Evidence) -> Figure:
