@@ -145,7 +145,8 @@ def accuracy_against_epsilon(
         right = 1.03 * max(one.get_xlim()[1] for one in pair)
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
-        below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        if any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
+            below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return drawn
 
 
