@@ -15,7 +15,7 @@ from runner.engines.one_pass.slices import examples_in_cache
 @pytest.mark.parametrize(("network", "numbers"), [("M", 16 * 14 * 14), ("C", 32 * 32 * 32)])
 def test_an_ordinary_pass_keeps_the_largest_output_in_the_cache(network: str, numbers: int) -> None:
     of = problem(network, 1)
-    assert examples_in_cache(of.network, of.inputs.shape[1:]) == 4 * 2**20 // (4 * numbers)
+    assert examples_in_cache(of.network, of.inputs.shape[1:]) == 8 * 2**20 // (4 * numbers)
 
 
 def test_trying_the_network_leaves_no_trace() -> None:
@@ -23,7 +23,7 @@ def test_trying_the_network_leaves_no_trace() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    assert examples_in_cache(network, [2, 2]) == 4 * 2**20 // 16
+    assert examples_in_cache(network, [2, 2]) == 8 * 2**20 // 16
     assert torch.equal(torch.rand(3), expected)
     assert not any(module._forward_hooks for module in network.modules())
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from runner.engines.one_pass.geometry import Geometry
 
 _CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
-_AT_ONCE = {"cpu": 4 << 20, "cuda": 1 << 30}  # of the largest output of an ordinary pass, which keeps more of them
+_AT_ONCE = {"cpu": 8 << 20, "cuda": 1 << 30}  # of the largest output of an ordinary pass, which keeps more of them
 _FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
 _WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
 
