@@ -284,7 +284,7 @@ def _normalization(config: DictConfig) -> Normalization | None:
 def _check_objective(objective: Objective, shape: list[int]) -> None:
     """One pass of two examples on the meta device: shapes fit, and there is no batch normalisation.
 
-    Other ways to couple examples (a mean over the batch, say) are not found here: see `Objective`.
+    Other ways to couple examples (a mean over the batch, say) show in numbers only: see `runner.independence`.
     """
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]

@@ -9,8 +9,8 @@ import torch
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
-def set_up(threads: int | None) -> None:
-    """Threads of PyTorch (None: as many as it takes), no rounding to TF32 on CUDA, and freed memory kept.
+def set_up(threads: int | None, *, keep_freed: bool = True) -> None:
+    """Threads of PyTorch (None: as many as it takes), no rounding to TF32 on CUDA, and freed memory kept, if asked.
 
     A convolution in TF32 rounds in the fourth digit, so that a contribution may exceed the norm it was clipped to.
     """
@@ -18,7 +18,8 @@ def set_up(threads: int | None) -> None:
         torch.set_num_threads(threads)
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
-    keep_freed_memory()
+    if keep_freed:
+        keep_freed_memory()
 
 
 def keep_freed_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from runner.build import Run, prepare
 from runner.config import ConfigError
 from runner.engines import Objective
 from runner.independence import check_independence
+from runner.life import live
 
 
 class Centred(nn.Module):
@@ -70,3 +72,12 @@ def test_what_couples_examples_is_refused(
 )
 def test_the_papers_own_do_not(experiment: str, composed: Callable[..., DictConfig]) -> None:
     check_independence(prepare(composed(f"experiment={experiment}")))
+
+
+def test_a_run_is_refused_before_data_is_read(composed: Callable[..., DictConfig], tmp_path: Path, monkeypatch) -> None:
+    config = composed("experiment=losing_less/mnist_ours", f"runtime.data_root={tmp_path / 'no data'}")
+    config.tracking.mode = "disabled"
+    monkeypatch.setattr(Run, "objective", Objective(network(), Centred()))
+    with pytest.raises(ConfigError, match="others of its batch"):
+        live(config, lambda row, run: None)
+    assert not list(tmp_path.rglob("*.json"))

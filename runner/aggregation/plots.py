@@ -31,6 +31,7 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.5,
 }
 FILES = ("figure.svg", "figure.png")
+_LONGEST = 3000  # pixels of a side: the svg has the rest
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
 
@@ -63,7 +64,8 @@ def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     svg, png = (folder / name for name in FILES)
     drawn.savefig(svg, metadata={"Date": None, "Creator": None})
-    drawn.savefig(png, dpi=150, metadata={"Software": None})
+    dpi = min(150, _LONGEST / max(drawn.get_size_inches()))
+    drawn.savefig(png, dpi=dpi, metadata={"Software": None})
     return [svg, png]
 
 

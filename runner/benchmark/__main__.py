@@ -121,8 +121,7 @@ class _Report:
 def main() -> None:
     arguments = _arguments()
     one_thread_each(arguments.threads)
-    if not arguments.plain_malloc:
-        machine.set_up(arguments.threads)
+    machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
     report = _Report()
     report.say(
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
