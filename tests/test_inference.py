@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from runner.activations import TemperedSigmoid
 from runner.benchmark.methods import problem
 from runner.engines.one_pass.slices import channels_last
 from runner.inference import ShiftedMaxPool, evaluating, for_inference
@@ -60,13 +61,27 @@ def test_gradients_are_max_poolings() -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tanh_is_off_by_the_rounding_of_one(dtype: torch.dtype) -> None:
+    x = torch.cat(
+        [torch.linspace(-30, 30, 100001), torch.logspace(-40, 3, 1001), torch.tensor([0, math.inf, math.nan])]
+    )
+    x = torch.cat([x, -x]).to(dtype)
+    with torch.no_grad():
+        found = for_inference(nn.Sequential(nn.Tanh()))(x).double()
+    assert not torch.equal(found, x.tanh().double())
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(found, x.double().tanh(), rtol=0, atol=2 * eps, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", ["M", "C"])
 def test_a_whole_network(name: str) -> None:
     of = problem(name, 20)
     network = of.network.double()
     fast = for_inference(network)
-    assert any(isinstance(module, ShiftedMaxPool) for module in fast.modules())
-    assert not any(isinstance(module, ShiftedMaxPool) for module in network.modules())
+    for replacement in (ShiftedMaxPool, TemperedSigmoid):
+        assert any(isinstance(module, replacement) for module in fast.modules())
+        assert not any(isinstance(module, replacement) for module in network.modules())
     with evaluating(fast):
         found = fast(of.inputs.double())
     torch.testing.assert_close(found, network(of.inputs.double()).detach())
