@@ -15,9 +15,10 @@ from runner.config import Step
 from runner.datasets import Split
 from runner.diagnostics import FIXED
 from runner.engines import Objective
+from runner.engines.one_pass.faster import faster
 from runner.hessian import GRADIENTS
 from runner.identity import plain
-from runner.inference import batches, evaluating, for_inference
+from runner.inference import batches, evaluating
 from runner.machine import keep_freed_memory
 from runner.seeds import generator
 from runner.stacked import NotStackableError, whole
@@ -69,7 +70,7 @@ def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
     targets = torch.zeros(count, dtype=torch.long, device=run.device)
     step = _step(run, objective, Split(inputs, targets))
 
-    fast = for_inference(objective)
+    fast = faster(objective)
 
     def forward() -> None:
         with evaluating(fast):

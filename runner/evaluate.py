@@ -7,7 +7,8 @@ from torch import Tensor
 
 from runner.datasets import Split
 from runner.engines import Objective
-from runner.inference import batches, evaluating, for_inference
+from runner.engines.one_pass.faster import faster
+from runner.inference import batches, evaluating
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def predictions(objective: Objective, split: Split) -> Tensor:
 
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Predicted classes and losses, [examples] each."""
-    fast = for_inference(objective)
+    fast = faster(objective)
     assert isinstance(fast, Objective)
     predicted, losses = [], []
     with evaluating(fast):

@@ -39,8 +39,9 @@ from torch.nn.functional import cross_entropy
 from runner.config import Evaluation as EvaluationSplit
 from runner.datasets import Split
 from runner.engines import Objective
+from runner.engines.one_pass.faster import faster
 from runner.evaluate import Evaluation, evaluate
-from runner.inference import batches, evaluating, for_inference
+from runner.inference import batches, evaluating
 from runner.seeds import generator
 
 IMAGES = ("test", "public_split")
@@ -98,7 +99,7 @@ class ScreeningLoss:
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
-        self._network, self._images, self._targets = for_inference(network), images.images, images.targets
+        self._network, self._images, self._targets = faster(network), images.images, images.targets
         self.device = self._images.device
         self.images_seen = 0  # by `at_most` and `total`
 

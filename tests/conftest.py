@@ -19,6 +19,7 @@ from runner.aggregation.evidence import folder_of
 from runner.config import REPOSITORY, register
 from runner.identity import recorded_config, resolved
 from runner.jobs import Job, sweep_jobs
+from runner.kernels import library
 from runner.records import record_path, write_record
 
 Compose = Callable[..., DictConfig]
@@ -28,6 +29,19 @@ Fabricate = Callable[..., Path]
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["compiled", "pytorch"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """With the C++ kernels, where there is a compiler, and without them."""
+    if request.param == "pytorch":
+        monkeypatch.setenv("DP_REPRO_KERNELS", "0")
+    library.cache_clear()
+    if request.param == "compiled" and library("clips") is None:
+        pytest.skip("no C++ compiler")
+    assert (library("clips") is None) == (request.param == "pytorch")
+    yield request.param
+    library.cache_clear()
 
 
 @pytest.fixture

@@ -41,14 +41,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 from runner.clipping.interface import NoiseGroup
 from runner.engines import Engine, GradientSum
 from runner.engines.objective import layers_with_parameters
-from runner.engines.one_pass.pooling import pool_first
+from runner.engines.one_pass.faster import faster
 from runner.engines.one_pass.slices import channels_last
 
 NORMS = ("l1_l2", "l2")
-_LONG_SUM = 2048  # of terms: float32 keeps 1e-5 of a norm of so many, whatever their sizes
 _SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms leave the range of float32
 
 
@@ -118,7 +118,7 @@ class Backprop:
         """
         inputs = channels_last(inputs)  # in which CPUs pool several times faster
         names, parameters = zip(*engine.objective.named_parameters(), strict=True)
-        objective = pool_first(engine.objective)  # between two layers, so the same clips on the same numbers
+        objective = faster(engine.objective)  # between two layers, so the same clips on the same numbers
         with self._layers_clip(objective, len(inputs)):
             losses = objective(inputs, targets)
         gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
@@ -203,17 +203,11 @@ class BackpropOfMeanLoss:
 
 
 class _ClipInput(torch.autograd.Function):
-    """x_i min(1, bound / ||x_i||_2) for each example, zero where not finite.
-
-    The gradient is the true one, by fewer passes over the data than autograd takes: where y = x bound / ||x||, it is
-    (g - y <y, g> / bound^2) bound / ||x||.
-    """
+    """x_i min(1, bound / ||x_i||_2) for each example, zero where not finite. The gradient is the true one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bound: float) -> Tensor:
-        x, norms = _without_broken(x, example_norms(x))
-        factors = bound / norms.clamp(min=bound)
-        y = x * _by_example(factors, x)
+        y, factors = clip_rows(x, bound)
         ctx.bound = bound
         ctx.save_for_backward(y, factors)
         return y
@@ -221,9 +215,7 @@ class _ClipInput(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         y, factors = ctx.saved_tensors
-        along = (y * gradient).sum(dim=tuple(range(1, y.dim()))) * (factors / -(ctx.bound**2))
-        along.masked_fill_(factors == 1, 0)  # was not clipped
-        return (gradient * _by_example(factors, y)).addcmul_(y, _by_example(along, y)), None
+        return clip_rows_backward(y, factors, gradient, ctx.bound), None
 
 
 class _ClipUpstream(torch.autograd.Function):
@@ -236,39 +228,4 @@ class _ClipUpstream(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        gradient, norms = _without_broken(gradient, example_norms(gradient, ctx.l1_over_space))
-        return gradient * _by_example(ctx.bound / norms.clamp(min=ctx.bound), gradient), None, None
-
-
-def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
-    """Norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
-
-    l2 over everything, or l1 over space and l2 over channels. A long sum of squares would lose the small ones in
-    float32: it is taken in two stages where both are short, which is quicker than float64, and else in float64.
-    """
-    if l1_over_space:
-        # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
-        return torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
-    rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # as they lie in memory, channels last
-    terms, parts = rows.shape[1], x.shape[1]
-    if terms <= _LONG_SUM:
-        return torch.linalg.vector_norm(rows, dim=1)
-    if x.dim() == 4 and max(parts, terms // parts) <= _LONG_SUM:
-        of_parts = torch.linalg.vector_norm(rows.unflatten(1, (parts, terms // parts)), dim=2)
-        return torch.linalg.vector_norm(of_parts, dim=1)
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(x.dtype)
-
-
-def _by_example(factors: Tensor, x: Tensor) -> Tensor:
-    return factors.view(-1, *[1] * (x.dim() - 1))
-
-
-def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """Zeros for the examples whose norm is not finite: a NaN in the sum would reveal them, whatever the noise.
-
-    (A float32 norm beyond 1e19 is not finite either.)
-    """
-    if x.is_meta or math.isfinite(norms.sum().item()):
-        return x, norms
-    broken = ~torch.isfinite(norms)
-    return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)
+        return clip_upstream(gradient, ctx.bound, ctx.l1_over_space), None, None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from runner.architectures import small_cnn
 from runner.clipping import Backprop, BackpropOfMeanLoss, gradient_sum
 from runner.clipping import backprop as module
+from runner.clipping.clips import example_norms
 from runner.engines import ENGINES, Objective
 
 A, B = 1.5, 0.3
@@ -73,7 +74,7 @@ def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, s
             largest[kind] = max(largest[kind], got)
 
     def unit(x: Tensor, l1: bool) -> Tensor:
-        return x / module.example_norms(x[None], l1)
+        return x / example_norms(x[None], l1)
 
     for seed in range(2):
         torch.manual_seed(seed)
@@ -117,7 +118,7 @@ def test_no_adversary_exceeds_the_sensitivity(name: str, convolution_norm: str) 
     assert optimised > (0.99 if isinstance(layer, nn.Linear) else 0.35)
 
 
-def test_a_dropped_clip_would_be_noticed(monkeypatch) -> None:
+def test_a_dropped_clip_would_be_noticed(kernels: str, monkeypatch) -> None:
     """The adversary's strength: without the one or the other clip it exceeds the bound a hundredfold."""
     build, shape = LAYERS["valid"]
     x, u = torch.randn(*shape) * 1e3, torch.randn(3, 5, 5) * 1e3
@@ -129,7 +130,7 @@ def test_a_dropped_clip_would_be_noticed(monkeypatch) -> None:
             assert contribution(layer, clipping, x, u).norm() > 100 * bound(layer, clipping)
 
 
-def test_the_plain_norm_needs_its_factor() -> None:
+def test_the_plain_norm_needs_its_factor(kernels: str) -> None:
     """A constant image and upstream gradient: with l2 alone ||g|| is near sqrt(kh kw) a b, far above a b."""
     layer = nn.Conv2d(1, 1, 5, bias=False)
     clipping = Backprop(A, B, "l2")
@@ -191,7 +192,7 @@ def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, w
 
 @pytest.mark.parametrize("bounds", [(0.8, 0.02), (2.5, 0.3), (50.0, 10.0)])
 @pytest.mark.parametrize("norm", module.NORMS)
-def test_matches_float64_reference_one_example_at_a_time(norm: str, bounds: tuple[float, float]) -> None:
+def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str, bounds: tuple[float, float]) -> None:
     clipping = Backprop(*bounds, norm)
     network = cnn()
     objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
@@ -241,7 +242,7 @@ def test_the_network_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e18, 1e30, math.inf, math.nan])
 @pytest.mark.parametrize("where", ["input", "loss"])
-def test_one_example_moves_the_sum_by_at_most_the_sensitivity(where: str, scale: float) -> None:
+def test_one_example_moves_the_sum_by_at_most_the_sensitivity(kernels: str, where: str, scale: float) -> None:
     """Add-or-remove-one neighbours, through the whole altered backward pass, layer by layer."""
 
     class Scaled(nn.Module):
@@ -264,7 +265,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity(where: str, scale:
         assert last.norm() > 0.5 * group.sensitivity
 
 
-def test_what_reads_a_hidden_output_reads_it_past_the_clip() -> None:
+def test_what_reads_a_hidden_output_reads_it_past_the_clip(kernels: str) -> None:
     """A loss that takes pre-activations (LosingLess): its gradient into a layer is clipped with the rest."""
 
     class Reads(nn.Module):
@@ -371,7 +372,7 @@ def test_norms_of_many_small_entries_are_not_lost(shape, layout, l1_over_space: 
     x[0, 0, 0, 0] = 1.0
     x = x.to(memory_format=layout)
     exact = x.double().abs().sum((2, 3)).norm() if l1_over_space else x.double().norm()
-    assert module.example_norms(x, l1_over_space).item() == pytest.approx(exact.item(), rel=1e-5)
+    assert example_norms(x, l1_over_space).item() == pytest.approx(exact.item(), rel=1e-5)
 
 
 class _Folded(nn.Module):

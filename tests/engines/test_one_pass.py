@@ -26,18 +26,12 @@ from runner.engines.one_pass.slices import channels_last
 from runner.engines.one_pass.tape import NotRecordableError, output_gradients, recording
 
 NORM = 0.7
-KERNEL = [
-    "pytorch",
-    pytest.param("kernel", marks=pytest.mark.skipif(not usable(torch.zeros(1)), reason="no C++ compiler")),
-]
 
 
-@pytest.fixture(params=KERNEL)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to instantiate: PyTorch's batched products and the compiled kernel."""
-    if request.param == "pytorch":
-        monkeypatch.setattr(engine_module, "usable", lambda tensor: False)
-    return request.param
+@pytest.fixture
+def path(kernels: str) -> str:
+    """With and without what is compiled."""
+    return kernels
 
 
 def one_at_a_time(
@@ -325,7 +319,7 @@ def test_a_module_that_takes_its_chain_apart(path: str) -> None:
 
 
 def test_an_exchange_that_changes_the_function_is_noticed(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(engine_module, "pool_first", lambda objective: Objective(objective.network[:2], objective.loss))
+    monkeypatch.setattr(engine_module, "faster", lambda objective: Objective(objective.network[:2], objective.loss))
     objective = Objective(nn.Sequential(nn.Flatten(), nn.Linear(4, 10), nn.Tanh()), spread())
     names = [name for name, _ in objective.named_parameters()]
     inputs, targets = torch.randn(3, 1, 2, 2), torch.tensor([1, 2, 3])

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from runner.engines.interface import Engine, Factors, GradientSum
 from runner.engines.objective import Objective, layers_with_parameters
 from runner.engines.one_pass.choice import Choice, choose
+from runner.engines.one_pass.faster import faster
 from runner.engines.one_pass.geometry import Geometry, geometry, unsupported
 from runner.engines.one_pass.gram import gram
 from runner.engines.one_pass.instantiate import instantiate
 from runner.engines.one_pass.kernel import kernel, usable
 from runner.engines.one_pass.linear import linear
 from runner.engines.one_pass.one_by_one import one_by_one
-from runner.engines.one_pass.pooling import pool_first
 from runner.engines.one_pass.scratch import Scratch
 from runner.engines.one_pass.slices import channels_last, examples_per_slice, examples_with_gradients
 from runner.engines.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
@@ -64,7 +64,7 @@ class OnePassEngine:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self._ordered = pool_first(objective)
+        self._ordered = faster(objective)
         self._layers = layers_with_parameters(objective)
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
         self._fallback: Engine | None = None

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 #include <vector>
+
+#include "by_rows.h"
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kRows = 12;  // 24 of 32 registers hold sums
@@ -128,10 +129,5 @@ extern "C" void per_example_weight_gradients(const float *a, const float *g, flo
     Shape s;
     static_assert(sizeof(Shape) == 14 * sizeof(int64_t), "the shape is handed over as 14 numbers");
     std::memcpy(&s, shape, sizeof(Shape));
-    threads = std::max<int64_t>(1, std::min(threads, batch));
-    std::vector<std::thread> others;
-    for (int64_t n = 1; n < threads; n++)
-        others.emplace_back(examples, a, g, out, squares, n * batch / threads, (n + 1) * batch / threads, s);
-    examples(a, g, out, squares, 0, batch / threads, s);
-    for (auto &other : others) other.join();
+    by_rows(batch, threads, [=](int64_t first, int64_t last) { examples(a, g, out, squares, first, last, s); });
 }

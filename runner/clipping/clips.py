@@ -1,0 +1,110 @@
+"""Rows scaled to bounded norms, and the gradient of that: what backpropagation clipping does in every layer.
+
+In C++ where there is a compiler (see `runner.kernels`), which reads and writes each row once; else by PyTorch. A row
+whose norm is not finite becomes zero: a NaN in the sum would reveal it, whatever the noise. (A float32 norm beyond 1e19
+is not finite either.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+from torch import Tensor
+
+from runner.kernels import fits, integers, library, pointers, threads_for
+
+_LONG_SUM = 2048  # of terms: float32 keeps 1e-5 of a norm of so many, whatever their sizes
+
+
+def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """x_i min(1, bound / ||x_i||_2) for each example i, and the factors [batch].
+
+    x: [batch, features] or [batch, channels, height, width].
+    """
+    compiled = _compiled(x)
+    if compiled is None:
+        x, norms = _without_broken(x, example_norms(x))
+        factors = bound / norms.clamp(min=bound)
+        return x * _by_example(factors, x), factors
+    x = _in_order(x)
+    y, factors = torch.empty_like(x), x.new_empty(len(x))
+    compiled.clip_rows(*pointers(x, y, factors), *integers(len(x), _length(x), threads_for(x)), ctypes.c_double(bound))
+    return y, factors
+
+
+def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: float) -> Tensor:
+    """The gradient with respect to x of what `clip_rows` returned, given that with respect to y.
+
+    Where y = x bound / ||x||, it is (g - y <y, g> / bound^2) bound / ||x||, by fewer passes over the data than
+    autograd takes.
+    """
+    compiled = _compiled(y)
+    if compiled is None:
+        along = (y * gradient).sum(dim=tuple(range(1, y.dim()))) * (factors / -(bound**2))
+        along.masked_fill_(factors == 1, 0)  # was not clipped
+        return (gradient * _by_example(factors, y)).addcmul_(y, _by_example(along, y))
+    gradient, out = _in_order(gradient), torch.empty_like(y)
+    numbers = integers(len(y), _length(y), threads_for(y))
+    compiled.clip_rows_backward(*pointers(y, factors, gradient, out), *numbers, ctypes.c_double(bound))
+    return out
+
+
+def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor:
+    """u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
+    compiled = _compiled(gradient)
+    if compiled is None:
+        gradient, norms = _without_broken(gradient, example_norms(gradient, l1_over_space))
+        return gradient * _by_example(bound / norms.clamp(min=bound), gradient)
+    if not l1_over_space:
+        return clip_rows(gradient, bound)[0]
+    gradient = _in_order(gradient)
+    out, channels = torch.empty_like(gradient), gradient.shape[1]
+    numbers = integers(len(gradient), _length(gradient) // channels, channels, threads_for(gradient))
+    compiled.clip_maps(*pointers(gradient, out), *numbers, ctypes.c_double(bound))
+    return out
+
+
+def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
+    """Norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
+
+    l2 over everything, or l1 over space and l2 over channels. A long sum of squares would lose the small ones in
+    float32: it is taken in two stages where both are short, which is quicker than float64, and else in float64.
+    """
+    if l1_over_space:
+        # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
+        return torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
+    rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # as they lie in memory, channels last
+    terms, parts = rows.shape[1], x.shape[1]
+    if terms <= _LONG_SUM:
+        return torch.linalg.vector_norm(rows, dim=1)
+    if x.dim() == 4 and max(parts, terms // parts) <= _LONG_SUM:
+        of_parts = torch.linalg.vector_norm(rows.unflatten(1, (parts, terms // parts)), dim=2)
+        return torch.linalg.vector_norm(of_parts, dim=1)
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(x.dtype)
+
+
+def _compiled(x: Tensor) -> ctypes.CDLL | None:
+    return library("clips") if fits(x) else None
+
+
+def _in_order(x: Tensor) -> Tensor:
+    """Rows without gaps, the channels innermost."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
+
+
+def _length(x: Tensor) -> int:
+    return math.prod(x.shape[1:])
+
+
+def _by_example(factors: Tensor, x: Tensor) -> Tensor:
+    return factors.view(-1, *[1] * (x.dim() - 1))
+
+
+def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros for the examples whose norm is not finite, and for their norms."""
+    if x.is_meta or math.isfinite(norms.sum().item()):
+        return x, norms
+    broken = ~torch.isfinite(norms)
+    return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)

@@ -1,0 +1,125 @@
+"""Clipped rows against float64 autograd of the definition, compiled and by PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
+
+SHAPES = [
+    (1,),
+    (63,),
+    (64,),
+    (2049,),
+    (70_000,),
+    (1, 1, 1),
+    (3, 1, 1),
+    (1, 28, 28),
+    (16, 9, 11),
+    (5, 40, 41),
+    (130, 2, 2),
+]
+
+
+def rows(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Six examples of very different sizes, and one of zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.tensor([1e-12, 1e-3, 0.1, 1.0, 30.0, 1e6, 0.0])
+    x = torch.randn(7, *shape, generator=generator) * scale.view(-1, *[1] * len(shape))
+    return x / math.sqrt(math.prod(shape))
+
+
+def norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
+    x = x.double()
+    return x.abs().sum((2, 3)).norm(dim=1) if l1_over_space else x.flatten(1).norm(dim=1)
+
+
+def defined(x: Tensor, bound: float, l1_over_space: bool = False) -> Tensor:
+    """x min(1, bound / norm), with a derivative where the norm is zero, too."""
+    found = norms(x, l1_over_space).view(-1, *[1] * (x.dim() - 1))
+    return x.double() * torch.where(found > bound, bound / found.clamp(min=1e-300), 1.0)
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+    """Row by row, by the norm of what differs."""
+    assert found.dtype is torch.float32
+    difference, size = ((a - b).flatten(1).norm(dim=1) for a, b in ((found.double(), expected), (expected, 0)))
+    assert (difference <= tolerance * size).all(), (difference / size, size)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", ["channels last", "channels first", "gaps"])
+def test_clipped_rows_and_their_gradient(kernels: str, shape: tuple[int, ...], layout: str) -> None:
+    x, g = rows(shape, 0), rows(shape, 1).flip(0)
+    if layout == "gaps":
+        x, g = (torch.stack([t, t + 1], dim=-1)[..., 0] for t in (x, g))
+    elif layout == "channels last" and len(shape) == 3:
+        x, g = (t.contiguous(memory_format=torch.channels_last) for t in (x, g))
+    before = x.clone(), g.clone()
+    for bound in (1e-9, 0.5, 1e9):
+        y, factors = clip_rows(x, bound)
+        close(y, defined(x, bound))
+        assert (norms(y) <= bound * (1 + 1e-6)).all()
+        assert (factors[norms(x) <= bound * (1 - 1e-6)] == 1).all()
+        exact = x.double().requires_grad_()
+        (expected,) = torch.autograd.grad(defined(exact, bound), exact, g.double())
+        found = clip_rows_backward(y, factors, g, bound)
+        # What is left after the part along y is taken away may be small: compared with what there was.
+        scale = g.double().flatten(1).norm(dim=1) * factors.double()
+        assert ((found.double() - expected).flatten(1).norm(dim=1) <= 3e-6 * scale).all()
+    assert torch.equal(x, before[0])
+    assert torch.equal(g, before[1])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("l1_over_space", [False, True])
+def test_clipped_upstream_gradients(kernels: str, shape: tuple[int, ...], l1_over_space: bool) -> None:
+    if l1_over_space and len(shape) == 1:
+        pytest.skip("no space")
+    u = rows(shape, 2)
+    for bound in (1e-9, 0.5, 1e9):
+        found = clip_upstream(u, bound, l1_over_space)
+        close(found, defined(u, bound, l1_over_space))
+        assert (norms(found, l1_over_space) <= bound * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e25])
+@pytest.mark.parametrize("l1_over_space", [False, True])
+def test_rows_without_a_finite_norm_are_zero_and_others_untouched(
+    kernels: str, bad: float, l1_over_space: bool
+) -> None:
+    x = torch.randn(5, 6, 7, 8)
+    x[2, 3, 4, 5] = bad
+    others = [0, 1, 3, 4]
+    found = clip_upstream(x, 0.5, l1_over_space)
+    finite_norm = l1_over_space and bad == 1e25  # a sum of squares of one channel sum: PyTorch's overflows
+    if not finite_norm:
+        assert (found[2] == 0).all()
+    close(found[others], defined(x[others], 0.5, l1_over_space))
+    assert torch.isfinite(found).all()
+    y, factors = clip_rows(x, 0.5)
+    assert (y[2] == 0).all()
+    close(y[others], defined(x[others], 0.5))
+    assert torch.isfinite(factors).all()
+
+
+@pytest.mark.parametrize("threads", [2, 7])
+def test_threads_change_nothing(kernels: str, threads: int) -> None:
+    x, g = torch.randn(9, 16, 50, 50), torch.randn(9, 16, 50, 50)
+
+    def everything() -> list[Tensor]:
+        y, factors = clip_rows(x, 1.0)
+        return [y, factors, clip_rows_backward(y, factors, g, 1.0), clip_upstream(g, 1.0, True)]
+
+    expected = everything()
+    try:
+        torch.set_num_threads(threads)
+        found = everything()
+    finally:
+        torch.set_num_threads(1)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
