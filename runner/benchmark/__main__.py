@@ -30,7 +30,7 @@ from runner.provenance import device_name
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m runner.benchmark", description=__doc__)
-    parser.add_argument("--networks", nargs="+", default=["M", "C"], choices=["M", "C"])
+    parser.add_argument("--networks", nargs="+", default=["M", "R", "C"], choices=["M", "R", "C"])
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
@@ -129,7 +129,8 @@ def main() -> None:
         f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
         "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
-        "can be faster than that on some processors); peak: MiB a step adds.\n"
+        "can be faster than that on some processors); peak: MiB a step adds;\n"
+        "non_private_faster: with the max-pooling, tanh and slices of this project's engines.\n"
     )
     report.say(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
     rows: list[dict[str, Any]] = []

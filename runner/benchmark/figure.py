@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+_TITLES = {"M": "M: MNIST CNN, 26k", "R": "R: MNIST CNN, ReLU, 19k", "C": "C: CIFAR-10 CNN, 550k"}
+
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Write the figure of the table's rows. Raises ImportError without matplotlib."""
@@ -28,7 +30,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             panel.errorbar(batches, ratios, yerr=spread, marker="o", markersize=3, capsize=2, label=method)
         panel.set_xscale("log", base=2)
         panel.set_xticks(sorted({row["batch"] for row in rows}), sorted({row["batch"] for row in rows}))
-        panel.set_title({"M": "M: MNIST CNN, 26k", "C": "C: CIFAR-10 CNN, 550k"}[network])
+        panel.set_title(_TITLES[network])
         panel.set_xlabel("batch size")
     panels[0][0].set_ylim(bottom=0)  # shared; only now, for it stops the axis from growing
     panels[0][0].set_ylabel("speed / non-private")

@@ -1,4 +1,4 @@
-"""A network of convolutions, poolings, tanh and linear layers in JAX, and its private step under jit."""
+"""A network of convolutions, poolings, tanh or ReLU and linear layers in JAX, and its private step under jit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from torch import Tensor, nn
 
-Weights = list[tuple[Any, Any]]  # (weight, bias) of every convolution and linear layer, in order
+Weights = list[tuple[Any, ...]]  # weight, and bias where there is one, of every convolution and linear layer, in order
 
 
 def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
@@ -19,12 +19,12 @@ def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
     x, remaining = image[None], iter(weights)
     for layer in network:
         if isinstance(layer, nn.Conv2d):
-            weight, bias = next(remaining)
+            weight, *bias = next(remaining)
             padding = [(int(p), int(p)) for p in layer.padding]
-            x = lax.conv_general_dilated(x, weight, layer.stride, padding) + bias[:, None, None]
+            x = sum((b[:, None, None] for b in bias), lax.conv_general_dilated(x, weight, layer.stride, padding))
         elif isinstance(layer, nn.Linear):
-            weight, bias = next(remaining)
-            x = x @ weight.T + bias
+            weight, *bias = next(remaining)
+            x = sum(bias, x @ weight.T)
         elif isinstance(layer, nn.MaxPool2d):
             size, stride = int(layer.kernel_size), int(layer.stride)  # type: ignore[arg-type]
             x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, stride, stride), "VALID")
@@ -32,6 +32,8 @@ def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
             x = x.reshape(1, -1)
         elif isinstance(layer, nn.Tanh):
             x = jnp.tanh(x)
+        elif isinstance(layer, nn.ReLU):
+            x = jax.nn.relu(x)
         else:
             raise NotImplementedError(type(layer).__name__)
     return x[0]

@@ -34,18 +34,28 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
         assert not torch.equal(weight, before[name])
 
 
-def test_jax_clips_and_sums_the_same() -> None:
+@pytest.mark.parametrize("name", ["M", "R"])
+def test_jax_clips_and_sums_the_same(name: str) -> None:
     pytest.importorskip("jax")
     from runner.benchmark.in_jax import clipped_sum, weights_of
     from runner.clipping import Flat
     from runner.engines import OnePassEngine
 
-    of = methods.problem("M", 8)
+    of = methods.problem(name, 8)
     expected = Flat(0.5).sum_contributions(OnePassEngine(of.objective), of.inputs, of.targets).gradients
     found = clipped_sum(of.network, weights_of(of.network), of.inputs.numpy(), of.targets.numpy(), 0.5)
     flat = [part for layer in found for part in layer]
     for theirs, ours in zip(flat, expected.values(), strict=True):
         torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    plain, faster = (methods.problem("M", 8) for _ in range(2))
+    methods.non_private(plain)()
+    methods.non_private_faster(faster)()
+    for name, weight in faster.network.state_dict().items():
+        torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
 
 
 def test_operations_are_counted_by_hand() -> None:
