@@ -52,10 +52,10 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def markdown(table: Table) -> str:
-    """A Markdown table, then its notes as paragraphs."""
+    """A Markdown table, then its notes as paragraphs, each once."""
     lines = [_line(table.header), _line(["---"] * len(table.header))]
     lines += [_line([cell(value) for value in row]) for row in table.rows]
-    return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in table.notes)
+    return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in dict.fromkeys(table.notes))
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -169,7 +169,7 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
 
 
 def test_the_sound_table() -> None:
-    sweeps = ("noise_screening/sound", "noise_screening/sound_search")
+    sweeps = ("noise_screening/sound", *tables.SEARCHES)
     found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
     table = tables.sound(found, [])
     assert table.notes[0] == "Screened minus plain: +0.50 points."

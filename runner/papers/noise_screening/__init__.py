@@ -19,7 +19,7 @@ ITEMS = (
     Item(
         "sound",
         "Beyond the paper: MNIST at a sound ε of 3, screened and plain",
-        sweeps=("noise_screening/sound", "noise_screening/sound_search"),
+        sweeps=("noise_screening/sound", *tables.SEARCHES),
         fields=("screening.initial_temperature", "optimizer.lr", "optimizer.momentum"),
         table=tables.sound,
     ),

@@ -67,11 +67,13 @@ def figure_3(evidence: Evidence) -> Figure:
 def curve(
     runs: Sequence[PlannedRun], x: str, y: str, most: float = 3.0
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to x = `most`.
+    """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to an epsilon (as the paper
+    counts) of `most`.
 
     A run's y at x is that of its last epoch within x. Screened runs of one setting have their epochs at different x.
     """
-    series = [[(a, b) for a, b in zip(run.history(x), run.history(y), strict=True) if a <= most] for run in runs]
+    histories = [zip(run.history("epsilon"), run.history(x), run.history(y), strict=True) for run in runs]
+    series = [[(a, b) for epsilon, a, b in history if epsilon <= most] for history in histories]
     series = [points for points in series if points]
     if not series:
         return [], [], [], []

@@ -13,6 +13,7 @@ from runner.aggregation.verdicts import Judged, explanation
 from runner.papers.noise_screening.measures import guaranteed, screened, within
 
 SWEEP = "noise_screening/table_1"
+SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_relu": "DP-SGD ReLU",
@@ -166,8 +167,9 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
 def _search_notes(evidence: Evidence) -> list[str]:
     notes = []
     for name in ("screened", "plain"):
-        experiment, sweep = f"noise_screening/mnist_sound_{name}", "noise_screening/sound_search"
-        planned, recorded = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
+        experiment = f"noise_screening/mnist_sound_{name}"
+        planned = [run for sweep in SEARCHES for run in evidence.planned(sweep, experiment)]
+        recorded = [run for run in planned if run.record is not None]
         if not recorded:
             notes.append(f"Search for {name}: not run; its settings are those of table 2.")
             continue
