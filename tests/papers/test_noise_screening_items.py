@@ -161,7 +161,8 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
         for name in "abcd":
             sweep = f"noise_screening/fig_4{name}"
             some = evidence(
-                {"noise_screening/mnist_screened": 98.0, "noise_screening/mnist_screened_batch": 98.0}, (sweep,)
+                {"noise_screening/mnist_screened_momentum": 98.0, "noise_screening/mnist_screened_batch": 98.0},
+                (sweep,),
             )
             assert getattr(figures, f"figure_4{name}")(some).axes
             for claim in (c for c in CLAIMS if c.sweep == sweep):

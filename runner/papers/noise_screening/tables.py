@@ -21,10 +21,10 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_auto": "DP-SGD tanh, AUTO-S",
     "noise_screening/{}_screened": "screened, same settings, no momentum",
     "noise_screening/{}_screened_momentum": "screened, same settings, momentum 0.9",
-    "noise_screening/{}_free": "screened, free settings",
+    "noise_screening/{}_free": "screened, free settings, momentum 0.9",
     "noise_screening/{}_screened_public": "screened, same settings, no momentum",
     "noise_screening/{}_screened_momentum_public": "screened, same settings, momentum 0.9",
-    "noise_screening/{}_free_public": "screened, free settings",
+    "noise_screening/{}_free_public": "screened, free settings, momentum 0.9",
     "losing_less/{}_sgd": "non-private",
 }
 _EPSILON = 3.0
