@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence
+from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.verdicts import judge
 from runner.config import REPOSITORY
+from runner.jobs import sweep_jobs
 from runner.papers import load
-from runner.papers.backprop_clipping import computed
+from runner.papers.backprop_clipping import computed, story
 
 NAME = "backprop_clipping"
 PAPER = load(NAME)
@@ -89,6 +90,30 @@ def test_the_networks() -> None:
 def test_the_sensitivity_of_a_layer() -> None:
     (claim,) = claims(item="text")
     assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(0.01)
+
+
+def test_the_story_says_what_is_left_at_the_claimed_epsilon() -> None:
+    sweeps = [sweep for sweep in PAPER.item("story").sweeps if sweep.endswith(("table_1", "story_plain"))]
+    measured = {"mnist_joint": (62.0, 0.07), "mnist_original_bug": (98.5, 2033.0), "mnist_plain": (70.0, 0.07)}
+    found: dict[str, list[PlannedRun]] = {}
+    for sweep in sweeps:
+        found[sweep] = []
+        for job in sweep_jobs(sweep):
+            accuracy, sound = measured.get(job.experiment.partition("/")[2], (None, None))
+            final = {"test_accuracy": accuracy, "epsilon": 0.07, "epsilon_sound": sound, "noise_multiplier": 9.0}
+            record = None if accuracy is None or job.config.seed > 1 else {"status": "finished", "final": final}
+            found[sweep].append(PlannedRun(job, record))
+    table = story.table(Evidence("paper", found), ())
+    assert {(row[0], row[1], row[2], row[3]) for row in table.rows if row[1] == "0.07"} >= {
+        ("joint", "0.07", "0.07", "62.00 ± 0.00"),
+        ("original bug", "0.07", "2033", "98.50 ± 0.00"),
+    }
+    assert "joint: 62.00 ± 0.00% at a sound ε of 0.07 (n = 2); original bug: 98.50 ± 0.00% at a sound" in table.notes[1]
+    assert "plain DP-SGD, tanh, noise for each ε: 70.00 ± 0.00% at a sound ε of 0.07 (n = 2)" in table.notes[1]
+    assert "out of reach" in table.notes[2]
+    nothing = story.table(NOTHING, ())
+    assert not nothing.rows
+    assert len(nothing.notes) == 1
 
 
 def test_figures_say_that_nothing_was_run() -> None:

@@ -1,4 +1,4 @@
-"""The figures drawn from runs. What the paper claims is hollow."""
+"""Figure 5, drawn from runs. What the paper claims is hollow."""
 
 from __future__ import annotations
 
@@ -6,74 +6,15 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.accounting import sound_epsilon
 from runner.aggregation.claims import claims_path, read_claims
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.plots import DATASETS, band, figure, mark_not_run, runs_text
-from runner.papers.backprop_clipping.measures import ledger_of
+from runner.aggregation.plots import DATASETS, figure, mark_not_run, runs_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PAPER = "backprop_clipping"
-_TANH = "tempered_sigmoid/mnist_tanh"
-# label: colour, marker, then (sweep, the experiments in it)
-_STORY = {
-    "printed (zero-out neighbours)": ("C0", "o", (("table_1", ("mnist_printed",)), ("fig_5", ("mnist_printed",)))),
-    "corrected": ("C1", "s", (("repo_mnist", tuple(f"mnist_corrected_{e}" for e in ("3", "1", "02", "01"))),)),
-    "joint": (
-        "C2",
-        "^",
-        (
-            ("table_1", ("mnist_joint",)),
-            ("story", ("mnist_joint",)),
-            ("repo_mnist", tuple(f"mnist_corrected_joint_{e}" for e in ("3", "1", "02", "01"))),
-        ),
-    ),
-    "original bug": ("C3", "v", (("table_1", ("mnist_original_bug",)), ("story", ("mnist_original_bug",)))),
-}
-
-
-def story(evidence: Evidence) -> Figure:
-    """MNIST: accuracy against what the mechanisms say they cost, left, and against what they cost, right."""
-    drawn = figure(10.5, 4.6)
-    left, right = drawn.subplots(1, 2, sharey=True)
-    for axes, name, title in (
-        (left, "epsilon", "ε as each of them counts"),
-        (right, "epsilon_sound", "sound ε of the same runs"),
-    ):
-        for label, (colour, marker, sources) in _STORY.items():
-            planned = [
-                run
-                for sweep, experiments in sources
-                for experiment in experiments
-                for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{experiment}")
-            ]
-            _points(axes, planned, name, label, colour, marker)
-        tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
-        recorded = [run for run in tanh if run.record is not None]
-        if recorded:
-            epsilon, middle, low, high = band(recorded, name, "test_accuracy", fmean)
-            axes.plot(epsilon, middle, color="k", label=f"plain DP-SGD, tanh, {runs_text(tanh)}")
-            axes.fill_between(epsilon, low, high, color="k", alpha=0.15, linewidth=0)
-        if evidence.scale == PAPER_SCALE:
-            x = 0.07 if axes is left else _true_epsilon_of_the_claim()
-            axes.plot(
-                x, 98.7, "*", markersize=12, color="C3", markerfacecolor="none", label="claimed: 98.7% at 0.07 (left)"
-            )
-        axes.set_xscale("log")
-        axes.set_title(title)
-        axes.set_xlabel("ε (δ = 1e-5)")
-    left.set_ylabel("test accuracy (%)")
-    drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return drawn
-
-
-def _true_epsilon_of_the_claim() -> float:
-    """What the code behind the claimed accuracy costs."""
-    run, _, actual = ledger_of(f"{PAPER}/table_1", f"{PAPER}/mnist_original_bug")
-    return sound_epsilon(actual, run.config.delta)
 
 
 def figure_5(evidence: Evidence) -> Figure:
@@ -83,7 +24,7 @@ def figure_5(evidence: Evidence) -> Figure:
     for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
         own = f"{PAPER}/{dataset}_printed"
         planned = [run for s in ("fig_5", "table_1") for run in evidence.planned(f"{PAPER}/{s}", own)]
-        _points(axes, planned, "epsilon", "backprop clipping, as printed", "C0", "o")
+        points(axes, planned, "epsilon", "backprop clipping, as printed", "C0", "o")
         for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):
             runs = evidence.planned(f"{PAPER}/table_1", f"{PAPER}/{dataset}_{name}")
             recorded = [run.final("test_accuracy") for run in runs if run.record is not None]
@@ -104,7 +45,7 @@ def figure_5(evidence: Evidence) -> Figure:
     return drawn
 
 
-def _points(axes: Axes, planned: Sequence[PlannedRun], name: str, label: str, colour: str, marker: str) -> None:
+def points(axes: Axes, planned: Sequence[PlannedRun], name: str, label: str, colour: str, marker: str) -> None:
     """Mean and range of last-epoch accuracy of each setting, against its epsilon."""
     by_setting: dict[str, list[PlannedRun]] = {}
     for run in (run for run in planned if run.record is not None):
