@@ -71,8 +71,8 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     if at_claim:
         said = "; ".join(text for _, text in at_claim.values())
         notes.append(f"With the noise meant for ε = {_CLAIMED_EPSILON}, where {_CLAIMED_ACCURACY}% is claimed: {said}.")
-    sound = [at_claim[label][0] for label in ("joint", _PLAIN) if label in at_claim]
-    if len(sound) == 2 and max(sound) < _CLAIMED_ACCURACY - 1 and "original bug" in at_claim:
+    reached = [at_claim[label][0] for label in ("joint", _PLAIN) if label in at_claim]
+    if len(reached) == 2 and max(reached) < _CLAIMED_ACCURACY - 1 and "original bug" in at_claim:
         notes.append(
             "The claimed accuracy is that of a code whose noise is too small by the batch size. At this ε it is out of "
             "reach, of backpropagation clipping and of plain DP-SGD alike."
