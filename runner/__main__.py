@@ -5,6 +5,7 @@ Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -93,7 +94,23 @@ def sentence(error: BaseException) -> str:
     where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
     said = re.sub(r"Key '(\S+)' is not in struct", r"there is no field '\1'", said)
+    if isinstance(error, MissingConfigException) and not error.options:
+        said += _nearest(error.missing_cfg_file or "")
     return f"{where}: {said}" if where and where not in said else said
+
+
+def _nearest(missing: str) -> str:
+    """What an experiment or a sweep may have been meant to be; Hydra lists the options of other groups itself."""
+    group, _, name = missing.partition("/")
+    folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
+    if folder is None:
+        return ""
+    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    near = difflib.get_close_matches(name, names, cutoff=0.5)
+    return (
+        f". Did you mean {' or '.join(near)}?" if near else f". They are the files of {folder.relative_to(REPOSITORY)}/"
+    )
 
 
 def one_line(text: str) -> str:
