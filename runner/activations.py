@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class TemperedSigmoid(nn.Module):
@@ -49,6 +50,7 @@ class _FastTanh(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         return torch.ops.aten.tanh_backward(gradient, y)

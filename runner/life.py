@@ -146,11 +146,9 @@ def _at_max_tries(run: Run) -> dict[str, Any]:
     """What a screened run guarantees, however many tries it took: see `runner.screening`."""
     if run.screening is None:
         return {}
-    releases = run.mechanism.actual_releases(run.epochs)
-    return {
-        "max_tries": run.epochs * run.mechanism.steps_per_epoch,
-        "epsilon_sound_at_max_tries": sound_epsilon(releases, run.config.delta),
-    }
+    most = run.screening.most_tries(run.epochs * run.mechanism.steps_per_epoch, run.max_accepted)
+    releases = run.mechanism.actual_steps(most)
+    return {"max_tries": most, "epsilon_sound_at_max_tries": sound_epsilon(releases, run.config.delta)}
 
 
 def _write_failure(

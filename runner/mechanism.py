@@ -156,12 +156,17 @@ class Mechanism:
         """The same for so many kept steps: where screening may drop some, which is with this mechanism only."""
         return (*self.before, (self._step_event(), steps))
 
-    def actual_releases(self, epochs: int) -> Releases:
-        """What is written down as actual before the first step and over so many epochs."""
+    def actual_steps(self, steps: int) -> Releases:
+        """What is written down as actual before the first step and over so many, kept or not."""
         ledger = Ledger()
-        for step in range(self.steps_per_epoch):
+        for step in range(min(steps, self.steps_per_epoch)):
             self.charge_step(ledger, step)
-        return (*self.before, *((event, epochs * times) for event, times in ledger.actual))
+        epochs, rest = divmod(steps, self.steps_per_epoch)
+        begun = Ledger()
+        for step in range(rest if epochs else 0):
+            self.charge_step(begun, step)
+        whole = [(event, max(1, epochs) * times) for event, times in ledger.actual]
+        return (*self.before, *whole, *begun.actual)
 
     def _step_event(self) -> DpEvent:
         if not self.private:

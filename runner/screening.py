@@ -17,10 +17,12 @@ only, which is refuted in `runner.papers.noise_screening.theorem_1`. The ledger 
 
 How many tries there will be depends on the private data where the run ends by the number of kept updates. An epsilon
 has to be fixed before the data is seen: what is guaranteed for such a run is the epsilon of the *maximum* number of
-tries, `epochs` times the steps of an epoch, fixed in the config (a privacy filter, trivial because all tries cost the
-same). The final metrics have it as `epsilon_sound_at_max_tries`. `epsilon_sound` in the history charges the tries made
-until then: it is what a run costs that had fixed this number beforehand, and no guarantee for one that stopped there
-because of what it saw. Without `max_epsilon` a run makes all tries, unless it diverges, and the two agree.
+tries (a privacy filter, trivial because all tries cost the same): `epochs` times the steps of an epoch, or, where that
+is less, mu0 + 1 times the kept updates that the budget pays for, as of mu0 + 1 tries in a row one is kept. Both are
+fixed by the config. The final metrics have it as `epsilon_sound_at_max_tries`. `epsilon_sound` in the history charges
+the tries made until then: it is what a run costs that had fixed this number beforehand, and no guarantee for one that
+stopped there because of what it saw. Without `max_epsilon` a run makes all tries, unless it diverges, and the two
+agree.
 """
 
 from __future__ import annotations
@@ -75,6 +77,10 @@ class Annealing:
     def share(self) -> float:
         """The share of the test images that screens."""
         return 1.0 if self.images == "test" else 0.5
+
+    def most_tries(self, tries: int, accepted: int | None) -> int:
+        """How many tries can be made at most, of `tries`, where a run also ends at so many `accepted` ones."""
+        return tries if accepted is None else min(tries, (self.rejection_threshold + 1) * accepted)
 
     def split(self, test: Split) -> tuple[Split, Split]:
         """The images that screen, and those of the test split to report on.

@@ -267,8 +267,16 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     assert limit < history["tries"][-1] < 132
     assert history["epsilon"][-1] <= config.max_epsilon
     final = final_metrics(run, trained)
+    assert final["max_tries"] == 132
     assert final["epsilon_sound_at_max_tries"] == pytest.approx(sound_epsilon(((event, 132),), 1e-5))
     assert final["epsilon_sound_at_max_tries"] > final["epsilon_sound"]
+    # Of three tries in a row one is kept, whatever the data: a budget of 20 cannot take more than 60.
+    config.screening.rejection_threshold = 2
+    run = prepare(config)
+    trained = train(run, load(run), lambda row: None)
+    assert trained.history["tries"][-1] <= final_metrics(run, trained)["max_tries"] == 60
+    found = final_metrics(run, trained)["epsilon_sound_at_max_tries"]
+    assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
 
 
 def test_noise_is_calibrated_for_every_try(smoke) -> None:

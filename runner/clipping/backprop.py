@@ -40,6 +40,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 from runner.clipping.interface import NoiseGroup
@@ -213,6 +214,7 @@ class _ClipInput(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         y, factors = ctx.saved_tensors
         return clip_rows_backward(y, factors, gradient, ctx.bound), None
@@ -227,5 +229,6 @@ class _ClipUpstream(torch.autograd.Function):
         return output.view_as(output)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return clip_upstream(gradient, ctx.bound, ctx.l1_over_space), None, None

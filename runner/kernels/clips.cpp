@@ -50,9 +50,12 @@ static void scaled(const float *x, float *out, int64_t length, float factor) {
     for (int64_t i = 0; i < length; i++) out[i] = x[i] * factor;
 }
 
-// min(1, bound / norm); where the norm is not a finite number in float32 the row is written as zeros, and 1 returned
+// Norms whose square is beyond float32. A factor for a larger one could be denormal, and be rounded by half of it.
+constexpr double kLargest = 1.844e19;
+
+// min(1, bound / norm); where the norm is no number up to kLargest the row is written as zeros, and 1 returned
 static float clip(const float *x, float *out, int64_t length, double norm, double bound) {
-    if (!std::isfinite(static_cast<float>(norm))) {
+    if (!(norm <= kLargest)) {
         std::fill(out, out + length, 0.0f);
         return 1;
     }

@@ -169,6 +169,17 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
                 assert PAPER.measures[claim.measure](claim, some).value is not None
 
 
+def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
+    sweep = "noise_screening/fig_4b"
+    found = evidence({"noise_screening/mnist_screened_batch": 98.0}, (sweep,))
+    for run in found.sweeps[sweep]:
+        run.record["final"]["epsilon_sound_at_max_tries"] = 1000.0 / run.job.config.batch_size
+    (claim,) = (c for c in CLAIMS if c.measure == "at_batch_256")
+    assert measures.at_batch_256(claim, found).epsilon_sound == 1000.0 / 256
+    (claim,) = (c for c in CLAIMS if c.measure == "best_batch")
+    assert measures.best_batch(claim, found).epsilon_sound == 1000.0 / 64
+
+
 def test_the_sound_table() -> None:
     sweeps = ("noise_screening/sound", *tables.SEARCHES)
     found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from runner.kernels import fits, integers, library, pointers, threads_for
 
@@ -52,6 +53,7 @@ class _MaxPool(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         compiled = library("max_pool")
         assert compiled is not None

@@ -83,11 +83,12 @@ def theorem_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
 
 
 def measure_1(claim: Claim, _evidence: Evidence) -> Measured:
-    """Composed zCDP of what algorithm 2 charges on the claim's experiment, over E L rho."""
+    """Composed zCDP of what the run's ledger charges, over E times the sum of rho = (sensitivity / noise)^2 / 2 over
+    the L layers, with the noise that is drawn in each."""
     run, claimed = ledger_of(claim.sweep, claim.experiment)[:2]
-    count = len(run.mechanism.noise_groups)
-    sigma = run.mechanism.noise_multiplier * math.sqrt(count)
-    stated = run.epochs * count / (2 * sigma**2)
+    mechanism = run.mechanism
+    layers_ = [(group.sensitivity / mechanism.noise_std(group)) ** 2 / 2 for group in mechanism.noise_groups]
+    stated = run.epochs * sum(layers_)
     composed = sum(times / (2 * event.noise_multiplier**2) for event, times in claimed)
     explanation = "holds for zero-out neighbours and fixed disjoint batches; replacing an example costs four times ρ"
     return Measured(value=composed / stated, computed=True, explanation=explanation)

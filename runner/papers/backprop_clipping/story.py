@@ -60,7 +60,14 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
             claimed, sound = (max(run.final(name) for run in runs) for name in ("epsilon", "epsilon_sound"))
             config, noise = runs[0].job.config, runs[0].final("noise_multiplier")
             n = f"{len(runs)} of {planned}"
-            cells = [epsilon_text(claimed), epsilon_text(sound), text, n, config.batch_size, config.epochs]
+            cells = [
+                epsilon_text(claimed),
+                epsilon_text(sound),
+                text,
+                n,
+                config.batch_size,
+                int(runs[0].final("epoch")),
+            ]
             rows.append([label, *cells, f"{noise:.4g}"])
             if config.target_epsilon == _CLAIMED_EPSILON:
                 said = f"{label}: {text}% at a sound ε of {epsilon_text(sound)} (n = {len(runs)})"
@@ -74,8 +81,9 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     reached = [at_claim[label][0] for label in ("joint", _PLAIN) if label in at_claim]
     if len(reached) == 2 and max(reached) < _CLAIMED_ACCURACY - 1 and "original bug" in at_claim:
         notes.append(
-            "The claimed accuracy is that of a code whose noise is too small by the batch size. At this ε it is out of "
-            "reach, of backpropagation clipping and of plain DP-SGD alike."
+            "The claimed accuracy is that of a code whose noise is too small by the batch size. With the noise that "
+            "this ε needs, neither backpropagation clipping at these settings nor plain DP-SGD at its own comes near "
+            "it."
         )
     return Table(header, rows, notes)
 

@@ -56,7 +56,9 @@ def figure_3(evidence: Evidence) -> Figure:
             else:
                 mark_not_run(axes)
             axes.set_xlabel(
-                "sound ε of all tries" if x == "epsilon_sound" else "ε of kept updates, as the paper counts"
+                "ε of all tries made, had their number been fixed"
+                if x == "epsilon_sound"
+                else "ε of kept updates, as the paper counts"
             )
         panels[0][column].set_title(title)
     for row, name in enumerate(("test loss", "test accuracy (%)", "test accuracy (%)")):
@@ -118,7 +120,11 @@ def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: s
     at = [float(OmegaConf.select(run.job.config, field)) for run in runs]
     accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="C3", markersize=4)
     accuracy.set_ylabel("test accuracy (%), on the images that screen")
-    charged = ("epsilon", "C0", "kept updates, as the paper counts"), ("epsilon_sound", "C3", "all tries, sound")
+    charged = (
+        ("epsilon", "C0", "kept updates, as the paper counts"),
+        ("epsilon_sound", "C1", "tries made, had their number been fixed"),
+        ("epsilon_sound_at_max_tries", "C3", "most tries allowed: sound"),
+    )
     for name, colour, text in charged:
         cost.plot(at, [run.final(name) for run in runs], "o-", color=colour, markersize=4, label=text)
     cost.set_ylabel("ε")

@@ -134,8 +134,11 @@ def _sweep_values(claim: Claim, evidence: Evidence, field: str) -> dict[float, f
     return {at: statistics.fmean(found) for at, found in sorted(values.items())}
 
 
-def _of_sweep(field: str, value: Callable[[dict[float, float]], float | None], explanation: str) -> Measure:
-    """A measurement on accuracy (percent, last epoch, mean of the seeds) by a swept field."""
+def _of_sweep(
+    field: str, value: Callable[[dict[float, float]], float | None], explanation: str, at: float | None = None
+) -> Measure:
+    """A measurement on accuracy (percent, last epoch, mean of the seeds) by a swept field; of the runs `at` one value,
+    if given."""
 
     def measure(claim: Claim, evidence: Evidence) -> Measured:
         planned = evidence.planned(claim.sweep, claim.experiment)
@@ -143,8 +146,9 @@ def _of_sweep(field: str, value: Callable[[dict[float, float]], float | None], e
         found = value(values) if values else None
         if found is None:
             return unmeasured(planned)
-        runs = evidence.recorded(claim.sweep, claim.experiment)
-        text = explanation + ": " + ", ".join(f"{at:g}: {accuracy:.2f}" for at, accuracy in values.items())
+        recorded = evidence.recorded(claim.sweep, claim.experiment)
+        runs = [run for run in recorded if at in (None, OmegaConf.select(run.job.config, field))]
+        text = explanation + ": " + ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in values.items())
         return replace(measured(planned, found, explanation=text), epsilon_sound=max(guaranteed(run) for run in runs))
 
     return measure
@@ -156,8 +160,8 @@ def _spread(values: dict[float, float], above: float) -> float | None:
 
 
 lowest_by_rate = _of_sweep("optimizer.lr", lambda v: min(v.values()), "by learning rate")
-at_rate_1_5 = _of_sweep("optimizer.lr", lambda v: v.get(1.5), "by learning rate")
-at_batch_256 = _of_sweep("batch_size", lambda v: v.get(256), "by batch size")
+at_rate_1_5 = _of_sweep("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
+at_batch_256 = _of_sweep("batch_size", lambda v: v.get(256), "by batch size", at=256)
 best_batch = _of_sweep("batch_size", lambda v: max(v, key=lambda at: v[at]), "by batch size")
 spread_by_temperature = _of_sweep("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
 spread_by_threshold = _of_sweep("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")
