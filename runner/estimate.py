@@ -25,8 +25,9 @@ from runner.stacked import NotStackableError, whole
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
 _COSTLY = (
-    "dataset", "features", "normalization", "architecture", "batch_size", "runtime",
+    "dataset", "features", "normalization", "architecture", "runtime",
 )  # fmt: skip
+_TIMED = 256  # examples
 _TRIES_PER_KEPT = 1.7  # a guess for screened runs: short looks at MNIST saw 1.2 to 2.9
 
 
@@ -37,7 +38,7 @@ def estimated_seconds(config: DictConfig) -> float:
     nothing that costs time.
     """
     content = plain(config)
-    costly = {name: content[name] for name in _COSTLY}
+    costly = {name: content[name] for name in _COSTLY} | {"examples": _examples(config.batch_size, config)}
     for group in ("activation", "clipping", "loss", "optimizer"):  # whose parameters cost nothing
         costly[group] = content[group]["_target_"]
     key = json.dumps(costly, sort_keys=True)
@@ -59,12 +60,18 @@ def estimated_seconds(config: DictConfig) -> float:
 _measured: dict[str, tuple[float, float]] = {}  # by everything in a config that costs time
 
 
+def _examples(at_once: int, config: DictConfig) -> int:
+    """How many examples to time: on a CPU, where time grows with their number, no more than tell."""
+    cpu = config.runtime.device == "cpu" or not torch.cuda.is_available()
+    return min(config.batch_size, at_once, _TIMED if cpu else config.batch_size)
+
+
 def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     keep_freed_memory()  # as a run does
     run = prepare(config)
     objective = run.objective
-    count = min(run.config.batch_size, max(run.physical_batch, 32))
+    count = _examples(max(run.physical_batch, 32), run.config)
     shape = run.features.shape(run.dataset.shape)
     inputs = torch.rand(count, *shape, device=run.device)
     targets = torch.zeros(count, dtype=torch.long, device=run.device)

@@ -46,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = (f"scale={options.scale}", *options.overrides)
         jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
         pending = _pending(jobs)
-        print(f"{len(pending)} runs left; timing a few steps of each kind ...", file=sys.stderr)
-        estimates = {job.run_id: estimated_seconds(job.config) for job in pending}
+        estimates = _estimates(pending)
     except (ConfigError, ValueError) as error:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
@@ -66,6 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
     _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
     return 1 if tally.failed else 0
+
+
+def _estimates(pending: Sequence[Job]) -> dict[str, float]:
+    """Seconds of each run, by run id, with a line that says how far the timing is."""
+    line, estimates = Line(), {}
+    line.keep(f"{len(pending)} runs left; timing a few steps of each kind ...")
+    for number, job in enumerate(pending, start=1):
+        estimates[job.run_id] = estimated_seconds(job.config)
+        line.show(f"timed {number} of {len(pending)} runs; runs of a kind are timed once")
+    return estimates
 
 
 def parse_duration(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ def measured(
     `charged`: the recorded runs whose epsilons count, where they are not all of `planned`.
     """
     n, diverged = _counts(planned)
+    mean = summarise(values).mean
+    if mean is not None and math.isclose(value, mean, rel_tol=1e-12):  # however it was summed
+        value = mean
     recorded = [run for run in (planned if charged is None else charged) if run.record is not None]
     epsilon, sound = (max(run.final(name) for run in recorded) for name in ("epsilon", "epsilon_sound"))
     return Measured(

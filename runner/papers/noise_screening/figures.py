@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.plots import figure, mark_not_run, runs_text
+from runner.papers.noise_screening.measures import guaranteed, screened
 from runner.papers.noise_screening.tables import DATASETS, SWEEP
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def figure_3(evidence: Evidence) -> Figure:
                 if not runs:
                     continue
                 at, mean, low, high = curve(runs, x, y)
-                axes.plot(
-                    at, mean, line, color=colour, linewidth=1.2, label=f"{label}, {runs_text(planned[experiment])}"
-                )
+                text = f"{label}, {runs_text(planned[experiment])}"
+                if x == "epsilon_sound" and screened(runs[0]):
+                    text += f", guaranteed: {max(guaranteed(run) for run in runs):.3g}"
+                axes.plot(at, mean, line, color=colour, linewidth=1.2, label=text)
                 axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
                 levels += mean[len(mean) // 4 :]
             if levels:
@@ -118,8 +120,9 @@ def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: s
         key=lambda run: float(OmegaConf.select(run.job.config, field)),
     )
     at = [float(OmegaConf.select(run.job.config, field)) for run in runs]
-    accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="C3", markersize=4)
-    accuracy.set_ylabel("test accuracy (%), on the images that screen")
+    accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="k", markersize=4)
+    accuracy.set_ylabel("accuracy (%) on the screening images")
+    accuracy.margins(y=0.3)
     charged = (
         ("epsilon", "C0", "kept updates, as the paper counts"),
         ("epsilon_sound", "C1", "tries made, had their number been fixed"),

@@ -159,9 +159,11 @@ def _spread(values: dict[float, float], above: float) -> float | None:
     return max(chosen) - min(chosen) if len(chosen) > 1 else None
 
 
-lowest_by_rate = _of_sweep("optimizer.lr", lambda v: min(v.values()), "by learning rate")
+lowest_by_rate = _of_sweep(
+    "optimizer.lr", lambda v: min(v.values()) if {0.1, 2.0} <= set(v) else None, "by learning rate"
+)
 at_rate_1_5 = _of_sweep("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
 at_batch_256 = _of_sweep("batch_size", lambda v: v.get(256), "by batch size", at=256)
-best_batch = _of_sweep("batch_size", lambda v: max(v, key=lambda at: v[at]), "by batch size")
+best_batch = _of_sweep("batch_size", lambda v: max(v, key=lambda at: v[at]) if len(v) > 1 else None, "by batch size")
 spread_by_temperature = _of_sweep("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
 spread_by_threshold = _of_sweep("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")
