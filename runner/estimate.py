@@ -31,8 +31,9 @@ _TIMED = 256  # examples
 _TRIES_PER_KEPT = 1.7  # a guess for screened runs: short looks at MNIST saw 1.2 to 2.9
 
 
-def estimated_seconds(config: DictConfig) -> float:
-    """Seconds one run of a resolved config takes, alone on the device, with the threads that PyTorch uses now.
+def estimated_seconds(config: DictConfig, run: Run) -> float:
+    """Seconds that one run of a resolved config, prepared as `run`, takes: alone on the device, with the threads that
+    PyTorch uses now.
 
     Good to a factor of about 1.5: steps are timed for a fraction of a second, once for all runs that differ in
     nothing that costs time.
@@ -43,9 +44,8 @@ def estimated_seconds(config: DictConfig) -> float:
         costly[group] = content[group]["_target_"]
     key = json.dumps(costly, sort_keys=True)
     if key not in _measured:
-        _measured[key] = _seconds_per_example(config)
+        _measured[key] = _seconds_per_example(prepare(config))  # whose weights may change
     training, evaluation = _measured[key]
-    run = prepare(config)
     epochs, evaluations = float(run.epochs), 1.0
     if run.screening is not None:
         steps = run.mechanism.steps_per_epoch
@@ -66,10 +66,9 @@ def _examples(at_once: int, config: DictConfig) -> int:
     return min(config.batch_size, at_once, _TIMED if cpu else config.batch_size)
 
 
-def _seconds_per_example(config: DictConfig) -> tuple[float, float]:
+def _seconds_per_example(run: Run) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     keep_freed_memory()  # as a run does
-    run = prepare(config)
     objective = run.objective
     count = _examples(max(run.physical_batch, 32), run.config)
     shape = run.features.shape(run.dataset.shape)

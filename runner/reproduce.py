@@ -45,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.set_num_threads(threads)  # for the estimates
         extra = (f"scale={options.scale}", *options.overrides)
         jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
-        pending = _pending(jobs)
-        estimates = _estimates(pending)
+        pending, estimates = _pending(jobs)
     except (ConfigError, ValueError) as error:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
@@ -65,16 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
     _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
     return 1 if tally.failed else 0
-
-
-def _estimates(pending: Sequence[Job]) -> dict[str, float]:
-    """Seconds of each run, by run id, with a line that says how far the timing is."""
-    line, estimates = Line(), {}
-    line.keep(f"{len(pending)} runs left; timing a few steps of each kind ...")
-    for number, job in enumerate(pending, start=1):
-        estimates[job.run_id] = estimated_seconds(job.config)
-        line.show(f"timed {number} of {len(pending)} runs; runs of a kind are timed once")
-    return estimates
 
 
 def parse_duration(text: str) -> float:
@@ -146,19 +135,27 @@ def _workers() -> int:
     return 1 if torch.cuda.is_available() else min(os.cpu_count() or 1, 8)
 
 
-def _pending(jobs: dict[str, list[Job]]) -> list[Job]:
-    """Runs without a record, each once, all checked: a wrong configuration is found before any work.
+def _pending(jobs: dict[str, list[Job]]) -> tuple[list[Job], dict[str, float]]:
+    """Runs without a record, each once, all checked: a wrong configuration is found before any work. And the seconds
+    each will take, by run id.
 
     One run is checked even where all are recorded: the overrides of the request are the same in every run.
     """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
     left = [job for job in unique.values() if not record_path(results_folder(job.config), job.run_id).exists()]
-    for job in {job.setting_id: job for job in [*list(unique.values())[:1], *left]}.values():
+    line = Line()
+    settings = {job.setting_id: job for job in left}  # seeds cost the same
+    seconds: dict[str, float] = {}
+    for job in settings.values() or list(unique.values())[:1]:
         try:
-            prepare(job.config)
+            run = prepare(job.config)
         except ConfigError as error:
             raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
-    return left
+        if job.setting_id in settings:
+            seconds[job.setting_id] = estimated_seconds(job.config, run)
+            line.show(f"{len(left)} runs left; timed {len(seconds)} of their {len(settings)} settings ...")
+    line.keep(f"{len(left)} runs left")
+    return left, {job.run_id: seconds[job.setting_id] for job in left}
 
 
 def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str, float]) -> list[Job]:

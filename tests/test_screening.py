@@ -385,5 +385,6 @@ def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
 
 
 def test_screening_is_part_of_the_estimate(smoke) -> None:
-    plain, screened = (estimated_seconds(smoke(f"screening={name}", "epochs=3")) for name in ("none", "annealing"))
+    configs = [smoke(f"screening={name}", "epochs=3") for name in ("none", "annealing")]
+    plain, screened = (estimated_seconds(config, prepare(config)) for config in configs)
     assert screened > plain
