@@ -110,7 +110,7 @@ def _planned(evidence: Evidence, label: str) -> list[PlannedRun]:
 
 def draw(evidence: Evidence) -> Figure:
     """Accuracy against what the mechanisms say they cost, left, and against what they cost, right."""
-    drawn = figure(10.5, 4.6)
+    drawn = figure(10.5, 5.0)
     left, right = drawn.subplots(1, 2, sharey=True)
     for axes, name, title in (
         (left, "epsilon", "ε as each of them counts"),
@@ -138,7 +138,7 @@ def draw(evidence: Evidence) -> Figure:
         axes.set_title(title)
         axes.set_xlabel("ε (δ = 1e-5)")
     left.set_ylabel("test accuracy (%)")
-    drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return drawn
 
 
