@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.files import Table, epsilon_text, number, plus_minus
-from runner.aggregation.markdown import claim_cells
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import Judged, explanation
 from runner.papers.noise_screening.measures import first_epoch, guaranteed, screened, within
@@ -194,9 +193,3 @@ def _search_notes(evidence: Evidence) -> list[str]:
             f"{config.optimizer.momentum:g}, {config.epochs} epochs. It is charged nowhere."
         )
     return notes
-
-
-def by_setting(_: Evidence, judged: Sequence[Judged]) -> Table:
-    """The claims of a figure about settings."""
-    notes = [f"{j.claim.method}: {explanation(j)}." for j in judged if explanation(j)]
-    return Table(*claim_cells(judged), tuple(notes))
