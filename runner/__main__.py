@@ -93,7 +93,10 @@ def sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
     where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
-    said = re.sub(r"Key '(\S+)' is not in struct", r"there is no field '\1'", said)
+    unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
+    if unknown:
+        said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + _fields(error, unknown[1])
+    said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
     if isinstance(error, MissingConfigException) and not error.options:
         said += _nearest(error.missing_cfg_file or "")
     return f"{where}: {said}" if where and where not in said else said
@@ -111,6 +114,16 @@ def _nearest(missing: str) -> str:
     return (
         f". Did you mean {' or '.join(near)}?" if near else f". They are the files of {folder.relative_to(REPOSITORY)}/"
     )
+
+
+def _fields(error: BaseException, name: str) -> str:
+    """Which field may have been meant, or all there are, in the part of the config where one was not found."""
+    fields = [str(field) for field in getattr(error, "parent_node", None) or ()]
+    fields = [field for field in fields if field != "hydra" and not field.startswith("_")]
+    near = difflib.get_close_matches(name, fields, n=1)
+    if near:
+        return f". Did you mean {near[0]}?"
+    return f". There are {', '.join(fields)}" if fields else ""
 
 
 def one_line(text: str) -> str:

@@ -1,7 +1,7 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
 Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
-(`_target_`) are checked by `runner.build.check`, which every run passes before any data is read.
+(`_target_`) are checked by `runner.build.prepare`, which every run passes before any data is read.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""Checks of a config and of what is built from it that need no data: each raises `ConfigError` with one sentence."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from dataclasses import make_dataclass
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+
+from runner.clipping import Backprop, Clipping
+from runner.config import Config, ConfigError
+from runner.diagnostics import DIAGNOSTICS
+from runner.engines import Objective, VmapEngine
+
+
+def check_fields(config: DictConfig) -> None:
+    """Names and ranges of the fields that no group's class checks."""
+    unknown_fields = sorted(set(map(str, config)) - set(Config.__dataclass_fields__))
+    if unknown_fields:
+        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    positive, whole = "greater than 0 and finite", "a whole number from 1 up"
+    ranges = {
+        "seed": ("0 or greater", config.seed >= 0),
+        "epochs": (whole, config.epochs >= 1),
+        "batch_size": (whole, config.batch_size >= 1),
+        "delta": ("between 0 and 1", 0 < config.delta < 1),
+        "diagnostics_every": (whole, config.diagnostics_every >= 1),
+        "confusion_epochs": ("whole numbers from 1 up", all(epoch >= 1 for epoch in config.confusion_epochs)),
+        "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
+        "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
+        "runtime.lockstep": (whole, _absent_or(config.runtime.lockstep, 1)),
+        "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
+        "max_epsilon": (positive, config.max_epsilon is None or 0 < config.max_epsilon < math.inf),
+        "noise_multiplier": ("0 or greater, and finite", _absent_or(config.noise_multiplier, 0)),
+    }
+    for name, (range_, holds) in ranges.items():
+        if not holds:
+            value: Any = OmegaConf.select(config, name)
+            raise ConfigError(f"{name}={value} is out of range: it has to be {range_}.")
+    unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
+    if unknown:
+        raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
+
+
+def _absent_or(value: float | None, least: float) -> bool:
+    return value is None or least <= value < math.inf
+
+
+def check_arguments(config: DictConfig, group: str) -> None:
+    """Types of a group's fields against the signature of its `_target_`."""
+    node = config[group]
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(f"{group} names no class: its file needs a line `_target_: package.Class`.")
+    try:
+        target = get_object(node._target_)
+    except Exception as error:
+        raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
+    for name, value in ((str(key), v) for key, v in node.items()):
+        if name in ("_target_", "_partial_"):
+            continue
+        if name not in defaults:
+            raise ConfigError(
+                f"{group}.{name} is not an argument of {node._target_} (what an experiment sets stays when a group is "
+                f"swapped: take it away with ~{group}.{name}, or start from another experiment)."
+            )
+        expected = _plain_type(hints.get(name), defaults[name])
+        try:
+            OmegaConf.merge(OmegaConf.structured(_holder(name, expected)), {name: value})
+        except OmegaConfBaseException as error:
+            readable = getattr(expected, "__name__", str(expected))
+            raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
+
+
+def _plain_type(hint: Any, default: Any) -> Any:
+    """The type to hold an argument to: its annotation where OmegaConf knows it, else that of its default."""
+    if hint is not None:
+        try:
+            OmegaConf.structured(_holder("value", hint))
+            return hint
+        except (OmegaConfBaseException, ValueError):
+            pass
+    if isinstance(default, (bool, int, float, str)):
+        return type(default)
+    return Any
+
+
+def _holder(name: str, expected: Any) -> type:
+    return make_dataclass("Arguments", [(name, expected, "???")])
+
+
+def check_objective(objective: Objective, shape: list[int]) -> None:
+    """One pass of two examples on the meta device: shapes fit, and there is no batch normalisation.
+
+    Other ways to couple examples (a mean over the batch, say) show in numbers only: see `runner.independence`.
+    """
+    normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
+    if coupling:
+        raise ConfigError(
+            f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
+            f"without noise, so no example's contribution can be bounded: use group normalisation or none."
+        )
+    try:
+        objective.start_epoch(0)
+        losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
+    if losses.shape != (2,):
+        raise ConfigError(
+            f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
+        )
+
+
+def check_one_example(objective: Objective, shape: list[int]) -> None:
+    """What the vmap engine does, on the meta device: not every loss or layer can be taken one example at a time."""
+    try:
+        VmapEngine(objective).gradients(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
+        ) from error
+
+
+def check_mean_loss(clipping: Clipping, objective: Objective) -> None:
+    """What the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers."""
+    if not isinstance(clipping, Backprop):
+        raise ConfigError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
+    parts = objective.network.modules()
+    chain = all(isinstance(part, nn.Sequential) or not list(part.children()) for part in parts)
+    if not chain or getattr(objective.loss, "reads_pre_activations", False):
+        raise ConfigError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
