@@ -66,10 +66,14 @@ def headline(
     return report.headline(paper, scale, folder_of(scale, results_root), items)
 
 
-def shown(path: Path) -> str:
-    """A path for people: relative to the current directory where it is inside it."""
+def shown(paths: Sequence[Path]) -> str:
+    """Files for people: a line for each folder, named from the current directory where it is inside it."""
+    names: dict[Path, list[str]] = {}
+    for path in paths:
+        names.setdefault(path.parent, []).append(path.name)
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    folders = {folder: folder.relative_to(here) if folder.is_relative_to(here) else folder for folder in names}
+    return "\n".join(f"{folders[folder]}: {', '.join(of)}" for folder, of in names.items())
 
 
 def _checked_claims(paper: Paper) -> list[Claim]:
@@ -138,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"aggregate: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print("\n".join(shown(path) for path in written))
+    print(shown(written))
     return 0
 
 

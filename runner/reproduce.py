@@ -185,9 +185,7 @@ def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, r
     names = [item.name for item in items]
     paths = aggregate(paper.name, scale, results_root=results_root)
     print(headline(paper.name, scale, names[:1], results_root))
-    for path in paths:
-        if path.parent.name in names:
-            print(shown(path))
+    print(shown([path for path in paths if path.parent.name in names]))
     for job, why in tally.failed:
         path = failure_path(results_folder(job.config), job.run_id)
         print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
