@@ -45,7 +45,7 @@ def _run(composed: DictConfig) -> None:
     from runner.build import Run
     from runner.identity import identify, resolved
     from runner.life import live
-    from runner.progress import Line, duration, epoch_text
+    from runner.progress import Line, duration, epoch_text, part_done
     from runner.records import record_path, results_folder
 
     config = resolved(composed)
@@ -56,13 +56,13 @@ def _run(composed: DictConfig) -> None:
             line.keep(f"scale={config.scale.name} makes {name}={composed[name]} {config[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
-        left = (time.monotonic() - started) / row["epoch"] * (run.epochs - row["epoch"])
-        line.show(f"{epoch_text(row, run.epochs)} · {duration(left)} left")
+        left = (time.monotonic() - started) * (1 / part_done(row, run.epochs, run.max_accepted) - 1)
+        line.show(f"{epoch_text(row, run.epochs, run.max_accepted)} · {duration(left)} left")
 
     def on_start(run: Run) -> None:
-        line.keep(
-            f"run {identify(config)[0]}: {run.epochs} epochs of {run.mechanism.steps_per_epoch} steps on {run.device}"
-        )
+        until = f", or until {run.max_accepted} updates are kept," if run.max_accepted else ""
+        steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
+        line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
 
     outcome = live(config, on_epoch, on_start)
     path = record_path(results_folder(config), identify(config)[0])
