@@ -187,12 +187,19 @@ def test_the_sound_table() -> None:
     sweeps = ("noise_screening/sound", *tables.SEARCHES)
     found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
     table = tables.sound(found, [])
-    assert table.notes[0] == "Screened minus plain: +0.50 points."
+    assert table.notes[0].startswith("Screened minus plain: +0.50 points (95% confidence interval")
     assert [row[4] for row in table.rows] == ["2 of 5", "2 of 5"]
     assert len(tables.sound(evidence({}, sweeps), []).rows) == 2
 
 
-def test_both_sound_runs_differ_in_screening_only() -> None:
+def test_the_difference_has_an_interval() -> None:
+    """By hand: standard error sqrt(1/3 + 5/12) = 0.866, 4.96 degrees of freedom, t = 2.577."""
+    text = tables._difference([97.0, 98.0, 99.0], [96.0, 97.0, 98.0, 99.0])
+    assert text.startswith("Screened minus plain: +0.50 points (95% ")
+    assert text.endswith(": -1.73 to +2.73).")
+
+
+def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
     screened, plain = (
         next(job for job in sweep_jobs("noise_screening/sound") if job.experiment.endswith(name)).config
         for name in ("screened", "plain")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from scipy.stats import ttest_ind
+
 from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.files import Table, epsilon_text, number, plus_minus
 from runner.aggregation.summary import summarise
@@ -146,7 +148,7 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
     )
-    rows, means = [], []
+    rows, accuracies = [], []
     for name, label in (("screened", "screened"), ("plain", "plain DP-SGD")):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
         runs = [run for run in planned if run.record is not None]
@@ -156,7 +158,8 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         if not runs:
             rows.append([label, "–", "–", "–", count, "–", "–", "–", *settings])
             continue
-        accuracy = summarise([run.final("test_accuracy") for run in runs])
+        accuracies.append([run.final("test_accuracy") for run in runs])
+        accuracy = summarise(accuracies[-1])
         best = statistics.fmean(run.final("best_test_accuracy") for run in runs)
         kept = statistics.fmean(run.final("accepted") / run.final("tries") for run in runs)
         spread = " / ".join(number(v, "%") for v in (accuracy.min, accuracy.median, accuracy.max) if v is not None)
@@ -164,16 +167,24 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         mean = plus_minus(accuracy.mean, accuracy.std, "%")
         measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", epsilon_text(cost), f"{noise:.4g}"]
         rows.append([label, *measured, *settings])
-        means.append(accuracy.mean or 0.0)
     notes = [
         "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
         "the noise calibrated to it, so the sound ε holds (PLD, δ = 1e-5, training images private, screening images "
         "public).",
         *_search_notes(evidence),
     ]
-    if len(means) == 2:
-        notes.insert(0, f"Screened minus plain: {means[0] - means[1]:+.2f} points.")
+    if len(accuracies) == 2:
+        notes.insert(0, _difference(*accuracies))
     return Table(header, rows, notes)
+
+
+def _difference(screened: Sequence[float], plain: Sequence[float]) -> str:
+    """The difference of the means and, where runs of one method differ, Welch's interval for it: over seeds."""
+    text = f"Screened minus plain: {statistics.fmean(screened) - statistics.fmean(plain):+.2f} points"
+    if min(len(screened), len(plain)) > 1 and max(len(set(screened)), len(set(plain))) > 1:
+        interval = ttest_ind(screened, plain, equal_var=False).confidence_interval(0.95)
+        text += f" (95% confidence interval over seeds, Welch: {interval.low:+.2f} to {interval.high:+.2f})"
+    return f"{text}."
 
 
 def _search_notes(evidence: Evidence) -> list[str]:
