@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within
+from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.checks import check_arguments, check_fields, check_mean_loss, check_objective, check_one_example
 from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
@@ -87,6 +87,17 @@ class Run:
         if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
         return examples_with_gradients(self.parameters, self.device.type)
+
+    @property
+    def max_tries(self) -> int:
+        """The most steps that the run can take, those thrown away by screening included."""
+        tries = self.epochs * self.mechanism.steps_per_epoch
+        return tries if self.screening is None else self.screening.most_tries(tries, self.max_accepted)
+
+    @cached_property
+    def epsilon_at_max_tries(self) -> float:
+        """The sound epsilon of so many: what the run guarantees before it starts."""
+        return sound_epsilon(self.mechanism.actual_steps(self.max_tries), self.config.delta)
 
     @property
     def step(self) -> Step:

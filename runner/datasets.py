@@ -140,7 +140,7 @@ def _as_split(dataset: object) -> Split:
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
-    """1,437 + 360 handwritten digits of 8 x 8 pixels, enlarged to `shape` and repeated over its channels."""
+    """1,438 + 359 handwritten digits of 8 x 8 pixels, enlarged to `shape` and repeated over its channels."""
     from sklearn.datasets import load_digits
     from torch.nn.functional import interpolate
 

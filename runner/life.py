@@ -13,7 +13,6 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 
 from runner import machine, tracking
-from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
 from runner.independence import check_independence
@@ -146,9 +145,7 @@ def _at_max_tries(run: Run) -> dict[str, Any]:
     """What a screened run guarantees, however many tries it took: see `runner.screening`."""
     if run.screening is None:
         return {}
-    most = run.screening.most_tries(run.epochs * run.mechanism.steps_per_epoch, run.max_accepted)
-    releases = run.mechanism.actual_steps(most)
-    return {"max_tries": most, "epsilon_sound_at_max_tries": sound_epsilon(releases, run.config.delta)}
+    return {"max_tries": run.max_tries, "epsilon_sound_at_max_tries": run.epsilon_at_max_tries}
 
 
 def _write_failure(

@@ -6,7 +6,8 @@ import torch
 
 
 def derived_seed(seed: int, stream: str) -> int:
-    """A 63-bit seed for a named stream: init, normalization, sampling, noise, layers.
+    """A 63-bit seed for a named stream: init, normalization, sampling, noise, screening, layers, independence,
+    hessian.
 
     Streams do not shift when one is used more.
     """

@@ -62,9 +62,12 @@ class Claim:
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:
-        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed."""
-        text = self.claimed_value if self.quantity == "epsilon" else self.privacy_epsilon
-        return (float(text.lstrip("<")), text.startswith("<")) if text else None
+        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed.
+
+        A quantity `epsilon` or `epsilon_...` is one, unless what is claimed is that more is needed (">6").
+        """
+        text = self.claimed_value if self.quantity.startswith("epsilon") else self.privacy_epsilon
+        return (float(text.lstrip("<")), text.startswith("<")) if text and not text.startswith(">") else None
 
     @property
     def delta(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,11 @@ def epsilon_text(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if math.isfinite(value) else "∞"
+
+
+def bound_text(value: float | None) -> str:
+    """The same of a sound epsilon: rounded up, so that the upper bound stays one."""
+    if value is None or not math.isfinite(value):
+        return epsilon_text(value)
+    # Rounded to 1e-9 first: 0.87, however it was computed, is not to become 0.8701.
+    return epsilon_text(float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(round(value, 9)))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.aggregation.files import Table, epsilon_text, number, plus_minus
+from runner.aggregation.files import Table, bound_text, epsilon_text, number, plus_minus
 from runner.aggregation.verdicts import Judged, explanation
 
 _MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference", "verdict")
@@ -37,7 +37,7 @@ def _row(judged: Judged) -> list[str]:
         difference_text(judged.difference, unit),
         judged.verdict,
         epsilon_text(measured.epsilon),
-        epsilon_text(measured.epsilon_sound),
+        bound_text(measured.epsilon_sound),
         judged.privacy,
     ]
 
@@ -55,7 +55,7 @@ def measured_text(judged: Judged) -> list[str]:
         spread = " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max))
     std = summary.std if measured.value == summary.mean else None  # the std of runs is not that of their maximum
     return [
-        plus_minus(measured.value, std, unit),
+        ("≥ " if measured.at_least else "") + plus_minus(measured.value, std, unit),
         spread,
         runs_count(judged),
         plus_minus(measured.best, None, unit),

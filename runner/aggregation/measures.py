@@ -24,6 +24,7 @@ class Measured:
         largest too.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
+    at_least: whether no more is known than that the value is at least `value`, as runs ended before showing it.
     """
 
     value: float | None = None
@@ -38,6 +39,7 @@ class Measured:
     computed: bool = False
     explanation: str = ""
     reference_partial: bool = False
+    at_least: bool = False
     delta: float | None = None
 
     @property

@@ -8,8 +8,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from runner.aggregation.evidence import PlannedRun
+from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.summary import summarise
 
+_GUARANTEED = "epsilon_sound_guaranteed"
 _APART = ("experiment", "seed")  # columns of their own
 
 
@@ -22,7 +24,8 @@ def varied(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> list[str]:
 def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps.
 
-    Accuracies are in percent on the split named by `evaluation`, times in seconds.
+    Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound charges all that was
+    released; where runs decide themselves how much that is, epsilon_sound_guaranteed is what holds.
     """
     names = varied(runs, fields)
     recorded = {run.job.run_id: run for run in reversed(runs) if run.record is not None}
@@ -42,6 +45,7 @@ def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[
     columns += [
         "epsilon",
         "epsilon_sound",
+        *([_GUARANTEED] if any(screened(run) for run in runs) else ()),
         "delta",
         "accuracy_last",
         "accuracy_best",
@@ -74,6 +78,7 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
         **{n: record["final"].get(n) for n in ("noise_multiplier", "sampling_rate", "parameters")},
+        _GUARANTEED: guaranteed(run) if screened(run) else None,
         **{n: record["provenance"].get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
     }
 
@@ -101,6 +106,7 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         }
         for name in ("epsilon", "epsilon_sound"):
             row[name] = max((run.final(name) for run in recorded), default=None)
+        row[_GUARANTEED] = max((guaranteed(run) for run in recorded if screened(run)), default=None)
         rows.append(row)
     columns = [
         "setting_id",
@@ -113,7 +119,8 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         "n_diverged",
     ]
     columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
-    return [*columns, "epsilon", "epsilon_sound", "delta", "scale"], rows
+    columns += ["epsilon", "epsilon_sound", *([_GUARANTEED] if any(screened(run) for run in runs) else ())]
+    return [*columns, "delta", "scale"], rows
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:

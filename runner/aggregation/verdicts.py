@@ -12,8 +12,8 @@ from runner.aggregation.measures import Measured
 from runner.aggregation.summary import Summary, summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
-ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "order holds", "order fails", "not judged"
-VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
+UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "undecided", "order holds", "order fails", "not judged"
+VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
 PARTIAL = " (partial)"  # ends a verdict that was reached before all of the planned runs were recorded
 HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
 
@@ -68,6 +68,8 @@ def _verdict(claim: Claim, measured: Measured) -> str:
     difference = _difference(claim, measured)
     if difference is None or math.isnan(difference):
         return NOT_REPRODUCED
+    if measured.at_least and claim.direction in ("lower", "match", "below"):
+        return NOT_REPRODUCED if difference > float(claim.tolerance) else UNDECIDED
     if claim.direction in ("above", "below"):
         return REPRODUCED if (difference > 0) == (claim.direction == "above") and difference != 0 else NOT_REPRODUCED
     if abs(difference) <= float(claim.tolerance):
@@ -109,7 +111,17 @@ JUDGED_COLUMNS = (
         "computed",
         "best_epoch_mean",
     ),
-    *("difference", "verdict", "epsilon", "epsilon_sound", "delta", "claimed_epsilon", "explanation", "scale"),
+    *(
+        "at_least",
+        "difference",
+        "verdict",
+        "epsilon",
+        "epsilon_sound",
+        "delta",
+        "claimed_epsilon",
+        "explanation",
+        "scale",
+    ),
 )
 
 
@@ -125,6 +137,7 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
         "n_diverged": measured.diverged,
         "computed": "yes" if measured.computed else "no",
         "best_epoch_mean": measured.best,
+        "at_least": "yes" if measured.at_least else "no",
         "difference": judged.difference,
         "verdict": judged.verdict,
         "epsilon": measured.epsilon,

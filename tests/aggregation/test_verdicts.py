@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 
 from runner.aggregation.claims import Claim, read_claims
+from runner.aggregation.files import bound_text, epsilon_text
 from runner.aggregation.measures import Measured
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import explanation, judge
@@ -151,3 +152,28 @@ def test_a_wrong_claims_file_names_its_line(tmp_path):
     path.write_text(f"{header}\n" + ",".join(["x"] * len(fields(Claim))) + "\n")
     with pytest.raises(ValueError, match="line 2"):
         read_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2.3615, "2.362"),
+        (9.3194, "9.32"),
+        (268_852.0, "2.689e+05"),
+        (0.87 + 1e-12, "0.87"),
+        (math.inf, "∞"),
+        (None, "–"),
+    ],
+)
+def test_a_sound_epsilon_is_rounded_up(value, text):
+    assert bound_text(value) == text
+
+
+def test_the_papers_epsilon_is_rounded_to_the_nearest():
+    assert epsilon_text(2.9283) == "2.928"
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(2.9, "undecided"), (3.3, "undecided"), (3.31, "not reproduced")])
+def test_a_bound_decides_only_where_it_is_out_of_reach(bound, verdict):
+    low = claim(claimed_value="3", tolerance="0.3", direction="lower")
+    assert judge(low, Measured(value=bound, n=5, planned=5, at_least=True), "paper").verdict == verdict

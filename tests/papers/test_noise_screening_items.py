@@ -10,7 +10,10 @@ import pytest
 from runner.aggregate import aggregate
 from runner.aggregation.claims import claims_path, read_claims
 from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.guarantee import guaranteed
+from runner.aggregation.markdown import measured_text
 from runner.aggregation.plots import style
+from runner.aggregation.rows import runs_table
 from runner.aggregation.verdicts import judge
 from runner.build import prepare
 from runner.config import REPOSITORY
@@ -41,7 +44,7 @@ def made_up(experiment: str, seed: int, final_accuracy: float, tries_per_kept: f
         history["forced"] = [2 * e for e in epochs]
         apart = "public" in experiment or "sound" in experiment
         history["unscreened_accuracy"] = [a if apart else math.nan for a in history["test_accuracy"]]
-        final["epsilon_sound_at_max_tries"] = 9.0
+        final |= {"epsilon_sound_at_max_tries": 9.0, "max_tries": 1500}
     final |= {name: values[-1] for name, values in history.items()}
     final |= {"best_test_accuracy": max(history["test_accuracy"]), "best_epoch": 10, "epoch": 10}
     return {"status": "finished", "history": history, "final": final, "diagnostics": {}, "provenance": {}}
@@ -132,15 +135,56 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
     assert judged.verdict == "not reproduced (partial)"
     row = tables.table_3(runs, [judged]).rows[0]
-    assert row[4:] == ["not reached", "0 of 2", "2 of 5", "–", "3.1", "not reproduced (partial)"]
+    assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "3.1"]
+    assert row[9:] == ["not reproduced (partial)", "not run"]
     half = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_98")
     row = tables.table_3(runs, [judge(half, measures.epsilon_at_accuracy(half, runs), "paper")]).rows[0]
     assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", "9"]
 
 
+def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
+    """Accuracies of 97.9 and 98 at the end, an epsilon of 3: one of two runs needs more than 3 for 98, if ever."""
+    runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (tables.SWEEP,))
+    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")  # 2.92, to 0.3
+    measured = measures.epsilon_at_accuracy(claim, runs)
+    assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
+    judged = judge(claim, measured, "paper")
+    assert (judged.verdict, judged.privacy) == ("undecided (partial)", "not run")
+    assert measured_text(judged)[0] == "≥ 3"
+    claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
+    assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "not reproduced (partial)"
+
+
+def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
+    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
+    measured = measures.epsilon_at_accuracy(claim, runs)
+    assert measured.epsilon_sound == 9.0
+    assert judge(claim, measured, "paper").privacy == "does not hold"
+    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_94")
+    assert claim.epsilon == (1.23, False)
+    assert measures.epsilon_at_accuracy(claim, runs).epsilon_sound == pytest.approx(0.31 * 7)
+    assert claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98").epsilon is None  # ">6"
+
+
+def test_older_records_that_charge_more_tries_than_the_config_allows_do_not_differ_from_new_ones() -> None:
+    runs = evidence({"noise_screening/mnist_screened": 98.0}, (tables.SWEEP,))
+    old, new = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+    old.record["final"] |= {"max_tries": 442 * 117, "epsilon_sound_at_max_tries": 9.3194}
+    new.record["final"] |= {"max_tries": 11 * 4698, "epsilon_sound_at_max_tries": 9.3155}
+    assert guaranteed(new) == 9.3155
+    assert guaranteed(old) == pytest.approx(9.3155, abs=5e-5)
+    columns, rows = runs_table([old, new])
+    assert columns.index("epsilon_sound_guaranteed") == columns.index("epsilon_sound") + 1
+    assert [row["epsilon_sound_guaranteed"] for row in rows] == [guaranteed(old), 9.3155]
+
+
 def test_who_leads(runs: Evidence) -> None:
     claim = next(c for c in CLAIMS if c.measure == "lead")
     assert measures.lead(claim, runs).value == 1.0
+    assert measures.lead(claim, runs).reference_partial
+    tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (tables.SWEEP,), seeds=5)
+    assert measures.lead(claim, tie).value == 0.0
+    assert not measures.lead(claim, tie).partial
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (tables.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 
@@ -158,7 +202,7 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
     by_all, by_half = (next(r for r in rows if r[2] == by) for by in ("all test images", "half of the test images"))
     assert by_all[5] == "none left"
     assert by_half[4] == by_half[5] == "97.85 ± 0.07"
-    assert by_half[7:] == ["1.50", "1.3", "3", "3.1", "9"]
+    assert by_half[7:] == ["1.50", "2.0", "3", "3.1; 3.1", "9"]
     with style():
         assert figures.figure_3(runs).axes
         for name in "abcd":

@@ -8,12 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from opacus.accountants.analysis.rdp import compute_rdp
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
-from runner.papers.noise_screening.privacy import DELTA, OneStep, Screened, kept_weights
+from runner.papers.noise_screening.privacy import DELTA, ORDERS, OneStep, Screened, kept_weights
 
 COUNTEREXAMPLES = [  # sigma, t / sigma, k, P(accept), claimed, true
     (1.23, 2.0, 10, 0.064, 3.450, 3.830),
@@ -133,3 +134,20 @@ def test_every_try_charged_bounds_it() -> None:
     for q, sigma, steps, k, t, *_ in COMPOSED[1:]:
         tries = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), (k + 1) * steps),)
         assert Screened(q, sigma, t, k).epsilon_at_least(steps) < sound_epsilon(tries, DELTA)
+
+
+@pytest.mark.parametrize(("q", "sigma"), [(512 / 60_000, 1.23), (2048 / 60_000, 2.15), (1024 / 50_000, 1.54)])
+def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(q, sigma) -> None:
+    """At order 64 nearly all of the integral is around y = 64."""
+    reference = compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=list(ORDERS))
+    assert Screened(q, sigma, -math.inf, 10).renyi() == pytest.approx(reference, rel=1e-6)
+
+
+def test_renyi_divergences_with_screening_at_a_large_order() -> None:
+    """At order 64, where all of the integral is above the threshold: constants apart, that of the sampled Gaussian."""
+    q, sigma, k = 512 / 60_000, 1.23, 10
+    screened = Screened(q, sigma, 1.6, k)
+    (kept_0, _), (kept_1, _) = (kept_weights(z, k) for z in screened.accepted)
+    (plain,) = compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=[64])
+    constant = (64 * math.log(kept_1) - 63 * math.log(kept_0)) / 63
+    assert screened.renyi()[-1] == pytest.approx(plain + constant, rel=1e-6)

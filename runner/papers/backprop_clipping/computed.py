@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table, epsilon_text
+from runner.aggregation.files import Table, bound_text, epsilon_text
 from runner.aggregation.measures import Measured
 from runner.aggregation.plots import DATASETS
 from runner.aggregation.verdicts import Judged
@@ -70,8 +70,8 @@ def theorem_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         replaced = 4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))
         layer = mechanism.noise_multiplier * math.sqrt(count)
         row = [title, run.epochs, count, epsilon_text(Zcdp().epsilon(claimed, delta)), rho, layer]
-        row += [epsilon_text(sound_epsilon(actual, delta)), epsilon_text(replaced)]
-        rows.append([*row, layer / run.config.batch_size, epsilon_text(sound_epsilon(bug, delta))])
+        row += [bound_text(sound_epsilon(actual, delta)), epsilon_text(replaced)]
+        rows.append([*row, layer / run.config.batch_size, bound_text(sound_epsilon(bug, delta))])
     notes = (
         "Algorithm 2 with E epochs and L layers costs E L ρ for neighbours that zero one example out in fixed disjoint "
         "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
@@ -205,8 +205,9 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         ((event, steps),) = actual
         of_sum = ((type(event)(event.sampling_probability, type(event.event)(run.mechanism.noise_multiplier)), steps),)
         counts = [a.epsilon(claimed, delta) for a in (Gdp(), RdpClassic(), Rdp(), Pld())]
-        counts += [Pld().epsilon(of_sum, delta), sound_epsilon(actual, delta)]
+        bounds = [Pld().epsilon(of_sum, delta), sound_epsilon(actual, delta)]
         row = [f"{stated:g}", run.mechanism.noise_multiplier * layers_, *map(epsilon_text, counts)]
+        row += map(bound_text, bounds)
         rows.append([*row, held.mechanism.noise_multiplier * layers_])
     notes = (
         "The script counts the four layers of a step as four samples of their own: one release of all of them, "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from runner.accounting import sound_epsilon
 from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.files import Table, epsilon_text, plus_minus
+from runner.aggregation.files import Table, bound_text, epsilon_text, plus_minus
 from runner.aggregation.plots import band, figure, runs_text
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import Judged
@@ -64,7 +64,7 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
             n = f"{len(runs)} of {planned}"
             cells = [
                 epsilon_text(claimed),
-                epsilon_text(sound),
+                bound_text(sound),
                 text,
                 n,
                 config.batch_size,
@@ -72,7 +72,7 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
             ]
             rows.append([label, *cells, f"{noise:.4g}"])
             if config.target_epsilon == _CLAIMED_EPSILON:
-                said = f"{label}: {text}% at a sound ε of {epsilon_text(sound)} (n = {len(runs)})"
+                said = f"{label}: {text}% at a sound ε of {bound_text(sound)} (n = {len(runs)})"
                 at_claim[label] = accuracy.mean or 0.0, said
     notes = [
         "Noise multiplier: of the whole step, all layers together, for the sensitivity that each mechanism states."

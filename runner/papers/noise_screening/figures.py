@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.plots import figure, mark_not_run, runs_text
-from runner.papers.noise_screening.measures import guaranteed, screened
 from runner.papers.noise_screening.tables import DATASETS, SWEEP
 
 if TYPE_CHECKING:

@@ -16,29 +16,22 @@ from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.files import bound_text
+from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.measures import Measure, Measured, measured, unmeasured
 
-LEAST_LEAD = 0.9  # of the epochs, for "almost always"
-
-
-def screened(run: PlannedRun) -> bool:
-    """Whether the run's updates were screened."""
-    return bool(run.job.config.get("screening"))
-
-
-def guaranteed(run: PlannedRun) -> float:
-    """The sound epsilon that holds for the run, whatever number of tries it took."""
-    return run.final("epsilon_sound_at_max_tries" if screened(run) else "epsilon_sound")
+LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 
 
 def tries_text(runs: Sequence[PlannedRun]) -> str:
     """How many tries the recorded, screened runs took and what they cost, in words."""
     tries, accepted, forced = (sum(run.final(name) for run in runs) for name in ("tries", "accepted", "forced"))
-    cost = max(run.final("epsilon_sound") for run in runs)
+    costs = [run.final("epsilon_sound") for run in runs]
     most = max(guaranteed(run) for run in runs)
     return (
-        f"{tries / accepted:.2f} tries a kept update, {100 * forced / tries:.1f}% of the tries kept by force only; all "
-        f"tries made would cost {cost:.3g} had their number been fixed beforehand, the most allowed cost {most:.3g}"
+        f"{tries / accepted:.2f} tries a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
+        f"tries made would cost {bound_text(statistics.fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"their number been fixed beforehand, the most allowed cost {bound_text(most)}"
     )
 
 
@@ -72,8 +65,11 @@ def accuracy_at_epsilon(claim: Claim, evidence: Evidence) -> Measured:
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     """The first epoch's epsilon, as the paper counts, at which the accuracy named by the quantity is reached.
 
-    Mean over the runs; infinite where one of them does not get there before it ends. The epoch is chosen by what the
-    run showed, so that the sound epsilon is that of the whole run, for screened ones of the most tries.
+    Mean over the runs. A run that ends at the paper's limit of 6 without getting there counts as infinite, as in the
+    paper; of one that ends before, no more is known than that it needs more than it has spent: so the mean is a bound.
+
+    The sound epsilon is that of the steps until then, as if their number had been fixed beforehand, like the claimed
+    one. For screened runs, whose number of tries the data decides, it is that of the most tries.
     """
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
@@ -82,14 +78,20 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     accuracy = float(claim.quantity.rpartition("_")[2])
     first = [first_epoch(run, accuracy) for run in recorded]
     reached = [(run, epoch) for run, epoch in zip(recorded, first, strict=True) if epoch is not None]
-    ends = max(run.final("epsilon") for run in recorded)
-    if len(reached) < len(recorded):
-        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs before they end at {ends:.3g}"
-        return replace(measured(planned, math.inf, explanation=text), epsilon=None, epsilon_sound=None)
     values = [run.history("epsilon")[epoch] for run, epoch in reached]
+    if len(reached) < len(recorded):
+        short = [run for run, epoch in zip(recorded, first, strict=True) if epoch is None]
+        ends = [run.final("epsilon") for run in short]
+        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs before they end at {max(ends):.3g}"
+        at_least = any(run.job.config.max_epsilon != LIMIT for run in short)
+        value = statistics.fmean([*values, *ends]) if at_least else math.inf
+        found = measured(planned, value, explanation=text)
+        return replace(found, epsilon=None, epsilon_sound=None, at_least=at_least)
     until = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
-    sound = max(guaranteed(run) for run in recorded)
-    text = f"all steps until then would cost {until:.3g} had their number been fixed beforehand"
+    kind = screened(recorded[0])
+    sound = max(guaranteed(run) for run in recorded) if kind else until
+    text = f"all steps until then would cost {bound_text(until)} had their number been fixed beforehand"
+    text += f", the most allowed cost {bound_text(sound)}" if kind else ""
     found = measured(planned, statistics.fmean(values), values, explanation=text)
     return replace(found, epsilon=max(values), epsilon_sound=sound)
 
@@ -110,7 +112,7 @@ def mean_at(runs: Sequence[PlannedRun], name: str, epsilon: float) -> float | No
 def lead(claim: Claim, evidence: Evidence) -> Measured:
     """The share of the second experiment's epochs up to the claim's epsilon at which the first leads all others.
 
-    In mean accuracy, at equal epsilon as the paper counts.
+    In mean accuracy, at equal epsilon as the paper counts; a tie is no lead.
     """
     own, *others = (evidence.recorded(claim.sweep, e) for e in claim.experiments)
     planned = evidence.planned(claim.sweep, claim.experiments[0])
@@ -119,11 +121,15 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     grid = [e for e in others[0][0].history("epsilon") if e <= 3]
     places = [[mean_at(runs, "test_accuracy", epsilon) for runs in (own, *others)] for epsilon in grid]
     compared = [[v for v in values if v is not None] for values in places if values[0] is not None]
-    share = sum(values[0] >= max(values) for values in compared) / len(compared)
+    compared = [values for values in compared if len(values) > 1]
+    if not compared:
+        return unmeasured(planned)
+    share = sum(values[0] > max(values[1:]) for values in compared) / len(compared)
     last = ", ".join("–" if v is None else f"{v:.2f}" for v in places[-1])
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
     found = measured(planned, share, explanation=f"accuracy at the last of them: {last} ({names})")
-    return replace(found, epsilon_sound=max(guaranteed(run) for run in own))
+    lacking = any(run.record is None for e in claim.experiments[1:] for run in evidence.planned(claim.sweep, e))
+    return replace(found, epsilon_sound=max(guaranteed(run) for run in own), reference_partial=lacking)
 
 
 def _sweep_values(claim: Claim, evidence: Evidence, field: str) -> dict[float, float]:

@@ -131,8 +131,9 @@ class Screened:
 
     def renyi(self) -> Array:
         """The Renyi divergence of one kept step, the larger of both orders of the neighbours: [orders]."""
+        # The mass of f_1^a f_0^(1 - a) is at y = a and below, that of f_0^a f_1^(1 - a) at 0, as f_1 >= (1 - q) f_0.
         moments: list[list[list[float]]] = [[], []]
-        for low, high, weights in self._pieces():
+        for low, high, weights in self._pieces(shift=max(ORDERS)):
             if not min(weights):
                 continue
             y = np.linspace(low, high, _GRID)
@@ -149,9 +150,12 @@ class Screened:
         """ln(f_1 / f_0)."""
         return np.logaddexp(math.log1p(-self.q), math.log(self.q) + (y - 0.5) / self.sigma**2)
 
-    def _pieces(self) -> list[tuple[float, float, tuple[float, float]]]:
-        """Intervals of y on which A is constant, with the factors of f_0 and f_1 there."""
-        low, high = -_CUT * self.sigma, 1 + _CUT * self.sigma
+    def _pieces(self, shift: float = 1) -> list[tuple[float, float, tuple[float, float]]]:
+        """Intervals of y on which A is constant, with the factors of f_0 and f_1 there.
+
+        They end 12 standard deviations outside of means from 0 to `shift`.
+        """
+        low, high = -_CUT * self.sigma, shift + _CUT * self.sigma
         cut = min(max(self.threshold * self.sigma, low), high)
         kept, rejected = zip(*(kept_weights(z, self.rejections) for z in self.accepted), strict=True)
         return [(a, b, w) for a, b, w in ((low, cut, rejected), (cut, high, kept)) if a < b]

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from scipy.stats import ttest_ind
 
 from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.files import Table, epsilon_text, number, plus_minus
+from runner.aggregation.files import Table, bound_text, epsilon_text, number, plus_minus
+from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import Judged, explanation
-from runner.papers.noise_screening.measures import first_epoch, guaranteed, screened, within
+from runner.papers.noise_screening.measures import first_epoch, within
 
 SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -38,9 +39,9 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         *("dataset", "method", "screened by", "claimed (%)", "measured (%)", "on images that did not screen (%)", "n"),
         *(
             "tries a kept update",
-            "kept by force (%)",
+            "kept by force only (% of kept updates)",
             "ε of kept updates",
-            "sound ε of all tries",
+            "sound ε of all tries (mean; largest)",
             "sound ε guaranteed",
         ),
     )
@@ -56,7 +57,8 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     notes = [
         "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only; that is no valid "
         "guarantee (see theorem-1). Sound ε of all tries: what a run would cost that had fixed the number of its tries "
-        "beforehand. Guaranteed: the cost of the most tries that the run was allowed to make.",
+        "beforehand. Guaranteed: the cost of the most tries that the run was allowed to make. All of them are for the "
+        "training images: those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
         *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := explanation(j))),
     ]
@@ -76,17 +78,18 @@ def _measured(planned: Sequence[PlannedRun]) -> list[str]:
     text = plus_minus(accuracy.mean, accuracy.std, "%")
     epsilon = max(run.history("epsilon")[last] for run, last in private)
     sound = max(run.history("epsilon_sound")[last] for run, last in private)
-    costs = [epsilon_text(epsilon), epsilon_text(sound)]
     if not screened(runs[0]):
-        return [text, text, count, "–", "–", *costs, epsilon_text(sound)]
+        return [text, text, count, "–", "–", epsilon_text(epsilon), bound_text(sound), bound_text(sound)]
+    mean = statistics.fmean(run.history("epsilon_sound")[last] for run, last in private)
+    costs = [epsilon_text(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
     apart = summarise([run.final("unscreened_accuracy") for run in runs])
     apart_text = (
         "none left" if apart.mean is None or apart.mean != apart.mean else plus_minus(apart.mean, apart.std, "%")
     )
     tries = statistics.fmean(run.final("tries") / run.final("accepted") for run in runs)
-    forced = statistics.fmean(100 * run.final("forced") / run.final("tries") for run in runs)
+    forced = statistics.fmean(100 * run.final("forced") / run.final("accepted") for run in runs)
     most = max(guaranteed(run) for run in runs)
-    return [text, apart_text, count, f"{tries:.2f}", f"{forced:.1f}", *costs, epsilon_text(most)]
+    return [text, apart_text, count, f"{tries:.2f}", f"{forced:.1f}", *costs, bound_text(most)]
 
 
 def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
@@ -114,7 +117,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
-        *("steps until then, sound ε", "whole run, sound ε", "verdict"),
+        *("steps until then, sound ε", "whole run, sound ε", "verdict", "claimed ε"),
     )
     rows = []
     for j in judged:
@@ -124,17 +127,20 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         reached = [(run, epoch) for run, epoch in epochs if epoch is not None]
         text, until, whole = "–", "–", "–"
         if recorded:
-            text, whole = "not reached", epsilon_text(max(guaranteed(run) for run in recorded))
+            text, whole = "not reached", bound_text(max(guaranteed(run) for run in recorded))
         if reached:
             found = summarise([run.history("epsilon")[epoch] for run, epoch in reached])
             text = plus_minus(found.mean, found.std)
-            until = epsilon_text(max(run.history("epsilon_sound")[epoch] for run, epoch in reached))
+            until = bound_text(max(run.history("epsilon_sound")[epoch] for run, epoch in reached))
         count = f"{j.measured.n} of {j.measured.planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
-        rows.append([j.claim.dataset, accuracy, j.claim.method, claimed, text, by, count, until, whole, j.verdict])
+        cost = [until, whole, j.verdict, j.privacy]
+        rows.append([j.claim.dataset, accuracy, j.claim.method, claimed, text, by, count, *cost])
     notes = (
-        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs that reach it; the "
-        "verdict counts a run that does not as infinite. DP-SGD with ReLU runs to ε = 6, the others to 3. Epochs of "
+        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs that reach it. "
+        "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
+        "others run to 3, and of a run that ends there no more is known than that it needs more: undecided, unless "
+        "that is too much for the claim already. Epochs of "
         "screened runs are of tries. ε is the paper's, which charges kept updates only. Steps until then: the largest "
         "cost of all steps up to that epoch, had their number been fixed beforehand. Whole run: what is guaranteed; of "
         "screened runs the cost of the most tries allowed.",
@@ -165,7 +171,7 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         spread = " / ".join(number(v, "%") for v in (accuracy.min, accuracy.median, accuracy.max) if v is not None)
         cost, noise = max(guaranteed(run) for run in runs), runs[0].final("noise_multiplier")
         mean = plus_minus(accuracy.mean, accuracy.std, "%")
-        measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", epsilon_text(cost), f"{noise:.4g}"]
+        measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", bound_text(cost), f"{noise:.4g}"]
         rows.append([label, *measured, *settings])
     notes = [
         "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
@@ -196,11 +202,13 @@ def _search_notes(evidence: Evidence) -> list[str]:
         if not recorded:
             notes.append(f"Search for {name}: not run; its settings are those of table 2.")
             continue
-        best = max(recorded, key=lambda run: run.final("test_accuracy"))
-        config = best.job.config
+        most = max(run.final("test_accuracy") for run in recorded)
+        best = [run.job.config for run in recorded if run.final("test_accuracy") == most]
+        settings = [
+            f"learning rate {c.optimizer.lr:g}, momentum {c.optimizer.momentum:g}, {c.epochs} epochs" for c in best
+        ]
         notes.append(
             f"Search for {name}, {len(recorded)} of {len(planned)} settings: best on held-out training images "
-            f"({number(best.final('test_accuracy'), '%')}%) at learning rate {config.optimizer.lr:g}, momentum "
-            f"{config.optimizer.momentum:g}, {config.epochs} epochs. It is charged nowhere."
+            f"({number(most, '%')}%) at {', and equal to it at '.join(settings)}. It is charged nowhere."
         )
     return notes

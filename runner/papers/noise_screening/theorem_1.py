@@ -90,8 +90,8 @@ def measure(claim: Claim, _: Evidence) -> Measured:
         delta=DELTA,
         computed=True,
         explanation=f"{steps} kept updates, candidates kept where their one coordinate is above {threshold} sigma: the "
-        f"true epsilon is at least {bound:.2f} and at most {upper:.2f}, where {claimed:.2f} is charged; all of the up "
-        f"to {mu0 + 1} tries an update cost {every:.2f}, whatever the rule",
+        f"true epsilon is at least {_below(bound)} and at most {_above(upper)}, where {_above(claimed)} is charged; "
+        f"all of the up to {mu0 + 1} tries an update cost {_above(every)}, whatever the rule",
     )
 
 
@@ -149,11 +149,9 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
         cases = [(-math.inf, mu0), (0.5, mu0), (WORST[dataset], mu0)] + ([(1.6, 10)] if mu0 != 10 else [])
         for t, k in cases:
             mechanism = _screened(dataset, t, k)
-            bounds = at_least(dataset, t, k), mechanism.epsilon_by_rdp(steps)
+            bounds = _below(at_least(dataset, t, k)), _above(mechanism.epsilon_by_rdp(steps))
             shown = "none" if t == -math.inf else t
-            rows.append(
-                (dataset, sigma, shown, k, steps, mechanism.accepted[0], _digits(claimed), *map(_digits, bounds))
-            )
+            rows.append((dataset, sigma, shown, k, steps, mechanism.accepted[0], _above(claimed), *bounds))
     notes = (
         "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t; exact. Composition: the sampled Gaussian at the "
         "paper's parameters, kept where y > t; \"at least\" is rigorous up to floating point (outputs binned, losses "
@@ -169,7 +167,7 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
 def _by_rate(dataset: str) -> str:
     steps, mu0 = kept_steps(dataset), SETTINGS[dataset].mu0
     costs = [
-        f"{sound_epsilon(releases(dataset, round(r * steps)), DELTA):.2f} at {r:g}" for r in (1, 1.5, 2, 3, mu0 + 1)
+        f"{_above(sound_epsilon(releases(dataset, round(r * steps)), DELTA))} at {r:g}" for r in (1, 1.5, 2, 3, mu0 + 1)
     ]
     return f"{dataset} {', '.join(costs)} tries a kept update"
 
@@ -180,6 +178,16 @@ def _count(k: float) -> object:
 
 def _digits(value: float) -> str:
     return f"{value:.3f}"
+
+
+def _below(bound: float) -> str:
+    """A lower bound with three digits: still one."""
+    return _digits(math.floor(1000 * bound) / 1000)
+
+
+def _above(bound: float) -> str:
+    """An upper bound with three digits: still one."""
+    return _digits(math.ceil(1000 * bound) / 1000)
 
 
 def figure(_: Evidence) -> Figure:

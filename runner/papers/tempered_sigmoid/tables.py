@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table, epsilon_text, number
+from runner.aggregation.files import Table, bound_text, epsilon_text, number
 from runner.aggregation.markdown import claim_cells, measured_text
 from runner.aggregation.verdicts import Judged, explanation
 
@@ -43,7 +43,7 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             row += [_learning_rate(evidence, j), j.claim.claimed_value, *measured_text(j)]
         private = by_method[f"{optimizer} DP"]
         row += [private.claim.privacy_epsilon, epsilon_text(private.measured.epsilon)]
-        rows.append([*row, epsilon_text(private.measured.epsilon_sound), private.privacy])
+        rows.append([*row, bound_text(private.measured.epsilon_sound), private.privacy])
     return Table(header, rows, search_notes(evidence, TABLE_4_SEARCH))
 
 

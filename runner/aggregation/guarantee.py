@@ -1,0 +1,30 @@
+"""What a run guarantees, where it decides itself how much it releases."""
+
+from __future__ import annotations
+
+from runner.aggregation.evidence import PlannedRun
+from runner.build import Run, prepare
+
+_planned: dict[str, Run] = {}  # by setting
+
+
+def screened(run: PlannedRun) -> bool:
+    """Whether the run's updates were screened."""
+    return bool(run.job.config.get("screening"))
+
+
+def guaranteed(run: PlannedRun) -> float:
+    """The sound epsilon of all that the recorded run could have released.
+
+    Of a screened run that of the most tries its config allows (see `runner.screening`). Older records charge more tries
+    than that, `epochs` times the steps of an epoch: theirs is computed anew, so that seeds of one setting agree.
+    """
+    if not screened(run):
+        return run.final("epsilon_sound")
+    setting = run.job.setting_id
+    if setting not in _planned:
+        _planned[setting] = prepare(run.job.config)
+    planned = _planned[setting]
+    if run.final("max_tries") > planned.max_tries:
+        return planned.epsilon_at_max_tries
+    return run.final("epsilon_sound_at_max_tries")
