@@ -45,6 +45,7 @@ from runner.engines.one_pass.faster import faster
 from runner.evaluate import Evaluation, evaluate
 from runner.inference import batches, evaluating
 from runner.seeds import generator
+from runner.sparse import Pixels, SparseFirstLayer
 
 IMAGES = ("test", "public_split")
 
@@ -102,10 +103,14 @@ class ScreeningLoss:
 
     `sort` puts the images with the largest losses first: most images have next to none, so that a candidate which is
     too bad is known to be so long before the last image.
+
+    Where images are mostly zero, the first layer leaves out the products with zero (see `runner.sparse`).
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
         self._network, self._images, self._targets = faster(network), images.images, images.targets
+        self._first = SparseFirstLayer.of(self._network, self._images)
+        self._pixels = self._all_pixels()
         self.device = self._images.device
         self.images_seen = 0  # by `at_most` and `total`
 
@@ -120,9 +125,9 @@ class ScreeningLoss:
         """Whether the sum is at most `bound` (a NaN is not), and the sum: whole where it is, else perhaps partial."""
         total = 0.0
         with evaluating(self._network):
-            for inputs, targets in batches(self._images, self._targets):  # a rejection can stop between two
-                total += self._losses(inputs, targets).double().sum().item()
-                self.images_seen += len(targets)
+            for losses in self._losses():  # a rejection can stop between two
+                total += losses.double().sum().item()
+                self.images_seen += len(losses)
                 if total > bound:
                     return False, total
         return total <= bound, total
@@ -130,13 +135,25 @@ class ScreeningLoss:
     def sort(self) -> None:
         """Put the images in the order of their losses at the present weights, the largest first."""
         with evaluating(self._network):
-            pieces = batches(self._images, self._targets)
-            losses = torch.cat([self._losses(inputs, targets) for inputs, targets in pieces])
+            losses = torch.cat(list(self._losses()))
         order = losses.argsort(descending=True, stable=True)
         self._images, self._targets = self._images[order], self._targets[order]
+        self._pixels = self._all_pixels()
 
-    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy(self._network(inputs), targets, reduction="none")
+    def _losses(self) -> Iterator[Tensor]:
+        """Of all images in their order, a batch at a time."""
+        pieces = batches(self._images, self._targets)
+        if self._first is None or not self._first.load():
+            for inputs, targets in pieces:
+                yield cross_entropy(self._network(inputs), targets, reduction="none")
+            return
+        for pixels, (_, targets) in zip(self._pixels, pieces, strict=True):
+            yield cross_entropy(self._first.rest(self._first(pixels)), targets, reduction="none")
+
+    def _all_pixels(self) -> list[Pixels]:
+        if self._first is None:
+            return []
+        return [self._first.pixels(images) for images, _ in batches(self._images, self._targets)]
 
 
 class NoScreening:
