@@ -83,7 +83,7 @@ def privacy(claim: Claim, measured: Measured) -> str:
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
-        return NOT_RUN
+        return NOT_RUN if measured.value is None else UNDECIDED  # what it is claimed for was not reached
     bound, strict = claim.epsilon
     if math.isinf(bound):
         return NOT_PRIVATE

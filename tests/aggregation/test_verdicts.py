@@ -91,7 +91,7 @@ def test_every_verdict_can_be_partial_but_not_run():
         ("<3", 3.0, "does not hold"),
         ("inf", math.inf, "not private"),
         ("", 2.0, "none claimed"),
-        ("2.93", None, "not run"),
+        ("2.93", None, "undecided"),
     ],
 )
 def test_privacy(claimed, sound, privacy):

@@ -136,7 +136,7 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     assert judged.verdict == "not reproduced (partial)"
     row = tables.table_3(runs, [judged]).rows[0]
     assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "3.1"]
-    assert row[9:] == ["not reproduced (partial)", "not run"]
+    assert row[9:] == ["not reproduced (partial)", "undecided"]
     half = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_98")
     row = tables.table_3(runs, [judge(half, measures.epsilon_at_accuracy(half, runs), "paper")]).rows[0]
     assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", "9"]
@@ -149,7 +149,7 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
     judged = judge(claim, measured, "paper")
-    assert (judged.verdict, judged.privacy) == ("undecided (partial)", "not run")
+    assert (judged.verdict, judged.privacy) == ("undecided (partial)", "undecided")
     assert measured_text(judged)[0] == "≥ 3"
     claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "not reproduced (partial)"

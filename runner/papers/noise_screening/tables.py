@@ -117,7 +117,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
-        *("steps until then, sound ε", "whole run, sound ε", "verdict", "claimed ε"),
+        *("steps until then, sound ε", "whole run, sound ε", "verdict", "claimed ε holds?"),
     )
     rows = []
     for j in judged:
