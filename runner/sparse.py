@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from runner.engines.one_pass.max_pool import FastMaxPool
+from runner.engines.one_pass.max_pool import FastMaxPool, pair
 from runner.kernels import fits, integers, library, pointers, threads_for
 
 MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convolution is as fast
@@ -47,11 +47,11 @@ class SparseFirstLayer:
 
     def __init__(self, convolution: nn.Conv2d, behind: Sequence[nn.Module], size: Sequence[int]) -> None:
         assert not isinstance(convolution.padding, str)
-        kernel, self._stride = _pair(convolution.kernel_size), _pair(convolution.stride)
-        self._padding = _pair(convolution.padding)
+        kernel, self._stride = pair(convolution.kernel_size), pair(convolution.stride)
+        self._padding = pair(convolution.padding)
         pool = (1, 1)
-        if behind and isinstance(behind[0], FastMaxPool) and _pair(behind[0].stride) == (1, 1):
-            pool = _pair(behind[0].kernel_size)
+        if behind and isinstance(behind[0], FastMaxPool) and pair(behind[0].stride) == (1, 1):
+            pool = pair(behind[0].kernel_size)
             behind = behind[1:]
         self._convolution, self.rest = convolution, nn.Sequential(*behind)
         sides = list(zip(size, kernel, self._stride, self._padding, strict=True))
@@ -113,7 +113,3 @@ class SparseFirstLayer:
         inputs = pointers(pixels.values, pixels.corners, pixels.kinds, pixels.starts, self._weights, bias, y)
         compiled.sparse_convolution(*inputs, *integers(len(pixels)), self._layout, *integers(threads_for(y)))
         return y.permute(0, 3, 1, 2)
-
-
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -23,14 +23,14 @@ class FastMaxPool(nn.MaxPool2d):
         """Whether this computes what `module` does."""
         return (
             type(module) is nn.MaxPool2d
-            and _pair(module.padding) == (0, 0)
-            and _pair(module.dilation) == (1, 1)
+            and pair(module.padding) == (0, 0)
+            and pair(module.dilation) == (1, 1)
             and not (module.ceil_mode or module.return_indices)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [batch, channels, height, width] to the maxima of their windows."""
-        kernel, stride = _pair(self.kernel_size), _pair(self.stride)
+        kernel, stride = pair(self.kernel_size), pair(self.stride)
         windows = x.dim() == 4 and len(x) > 0 and x.shape[-2] >= kernel[0] and x.shape[-1] >= kernel[1]
         if not (windows and fits(x) and library("max_pool") is not None):
             return super().forward(x)
@@ -66,5 +66,6 @@ class _MaxPool(torch.autograd.Function):
         return gradient.permute(0, 3, 1, 2), None, None
 
 
-def _pair(size: int | tuple[int, ...]) -> tuple[int, int]:
+def pair(size: int | tuple[int, ...]) -> tuple[int, int]:
+    """One size for both sides, or one for each."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
