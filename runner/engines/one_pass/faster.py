@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from runner.activations import FastTanh
 from runner.engines.one_pass.max_pool import FastMaxPool
 from runner.engines.one_pass.pooling import pool_first, with_parts
+from runner.engines.one_pass.tanh import FastTanh
 
 
 def faster(module: nn.Module) -> nn.Module:
