@@ -18,7 +18,8 @@ from runner.engines import Objective
 from runner.estimate import estimated_seconds
 from runner.life import final_metrics, live
 from runner.records import read_record, record_path, results_folder
-from runner.screening import Annealing, Screening, ScreeningLoss, slack
+from runner.screening import Annealing, Screening, slack
+from runner.screening_loss import ScreeningLoss
 from runner.train import load, train
 
 CLASSES, FEATURES = 4, 6

@@ -12,7 +12,7 @@ from runner.datasets import Split
 from runner.engines.one_pass.faster import faster
 from runner.inference import evaluating
 from runner.kernels import library
-from runner.screening import ScreeningLoss
+from runner.screening_loss import ScreeningLoss
 from runner.sparse import SparseFirstLayer
 
 pytestmark = pytest.mark.skipif(library("sparse_convolution") is None, reason="no C++ compiler")

@@ -63,11 +63,11 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
 
-def plus_minus(mean: float | None, std: float | None, unit: str = "") -> str:
-    """`98.02 ± 0.11`; one number without a standard deviation, a dash without a measurement."""
+def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False) -> str:
+    """`98.02 ± 0.11`, or `≥ 98.02 ± 0.11`; without a standard deviation one number, without a mean a dash."""
     if mean is None:
         return "–"
-    return number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
+    return ("≥ " if at_least else "") + number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
 
 
 def number(value: float, unit: str = "") -> str:

@@ -55,7 +55,7 @@ def measured_text(judged: Judged) -> list[str]:
         spread = " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max))
     std = summary.std if measured.value == summary.mean else None  # the std of runs is not that of their maximum
     return [
-        ("≥ " if measured.at_least else "") + plus_minus(measured.value, std, unit),
+        plus_minus(measured.value, std, unit, at_least=measured.at_least),
         spread,
         runs_count(judged),
         plus_minus(measured.best, None, unit),

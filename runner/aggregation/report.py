@@ -143,7 +143,7 @@ def _numbers(row: Row) -> list[str]:
     unit = row["unit"]
     measured, n = _float(row, "measured"), _runs(row)
     std = _float(row, "std") if row.get("measured") == row.get("mean") else None
-    text = ("≥ " if row.get("at_least") == "yes" else "") + plus_minus(measured, std, unit)
+    text = plus_minus(measured, std, unit, at_least=row.get("at_least") == "yes")
     spread = [value for name in ("min", "median", "max") if (value := _float(row, name)) is not None]
     return [
         row["claimed_value"] or "qualitative",
