@@ -109,7 +109,7 @@ def _indented(value: Any) -> str:
 def rounded(value: Any, name: str = "") -> Any:
     """Floats to five significant digits, non-finite ones to strings, through nested lists and dicts.
 
-    What is called epsilon is rounded up, so that an upper bound stays one.
+    What is called epsilon is rounded up, so that an upper bound stays one, and so is the noise that it takes.
     """
     if isinstance(value, dict):
         return {key: rounded(v, key) for key, v in value.items()}
@@ -119,7 +119,7 @@ def rounded(value: Any, name: str = "") -> Any:
         return value
     if not math.isfinite(value):
         return str(value)
-    rounding = ROUND_UP if name.startswith("epsilon") else ROUND_HALF_EVEN
+    rounding = ROUND_UP if name.startswith(("epsilon", "noise_multiplier")) else ROUND_HALF_EVEN
     return float(Context(prec=5, rounding=rounding).create_decimal(repr(value)))
 
 

@@ -86,10 +86,12 @@ def test_records_round_trip_with_five_digits(composed, tmp_path: Path) -> None:
     assert json.loads(dumps(read)) == read
 
 
-def test_epsilons_are_rounded_up() -> None:
-    """An upper bound must stay one: 2.9300397 is no more 2.93."""
+def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
+    """An upper bound must stay one: 2.9300397 is no more 2.93, nor is noise of 1.34812 noise of 1.3481."""
     found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
     assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
+    assert rounded({"noise_multiplier": 1.34812}) == {"noise_multiplier": 1.3482}
+    assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
 
 
 def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,14 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False) -> str:
-    """`98.02 ± 0.11`, or `≥ 98.02 ± 0.11`; without a standard deviation one number, without a mean a dash."""
+    """`98.02 ± 0.11`; without a standard deviation one number, without a mean a dash.
+
+    `≥ 2.999` of a lower bound: rounded down, so that it stays one.
+    """
     if mean is None:
         return "–"
+    if at_least:
+        mean = _rounded(mean, ROUND_FLOOR)
     return ("≥ " if at_least else "") + number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
 
 
@@ -87,7 +92,11 @@ def epsilon_text(value: float | None) -> str:
 
 def bound_text(value: float | None) -> str:
     """The same of a sound epsilon: rounded up, so that the upper bound stays one."""
-    if value is None or not math.isfinite(value):
-        return epsilon_text(value)
-    # Rounded to 1e-9 first: 0.87, however it was computed, is not to become 0.8701.
-    return epsilon_text(float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(round(value, 9)))))
+    return epsilon_text(None if value is None else _rounded(value, ROUND_CEILING))
+
+
+def _rounded(value: float, rounding: str) -> float:
+    """To four significant digits; to 1e-9 first: 0.87, however it was computed, is not to become 0.8701."""
+    if not math.isfinite(value):
+        return value
+    return float(Context(prec=4, rounding=rounding).create_decimal(repr(round(value, 9))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.accounting import sound_epsilon
 from runner.aggregation.evidence import PlannedRun
 from runner.build import Run, prepare
 
@@ -21,10 +22,22 @@ def guaranteed(run: PlannedRun) -> float:
     """
     if not screened(run):
         return run.final("epsilon_sound")
-    setting = run.job.setting_id
-    if setting not in _planned:
-        _planned[setting] = prepare(run.job.config)
-    planned = _planned[setting]
+    planned = _prepared(run)
     if run.final("max_tries") > planned.max_tries:
         return planned.epsilon_at_max_tries
     return run.final("epsilon_sound_at_max_tries")
+
+
+def guaranteed_for(run: PlannedRun, kept: int) -> float:
+    """The sound epsilon of all that a screened run could have released that was to end at so many kept updates."""
+    planned = _prepared(run)
+    assert planned.screening is not None
+    tries = planned.screening.most_tries(planned.max_tries, kept)
+    return sound_epsilon(planned.mechanism.actual_steps(tries), run.delta)
+
+
+def _prepared(run: PlannedRun) -> Run:
+    setting = run.job.setting_id
+    if setting not in _planned:
+        _planned[setting] = prepare(run.job.config)
+    return _planned[setting]

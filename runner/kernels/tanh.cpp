@@ -32,7 +32,7 @@ extern "C" void tanh_of(const float *x, float *y, int64_t length, int64_t thread
         float *__restrict to = y;
         for (int64_t i = first; i < last; i++) {
             float t = from[i] * 2.88539008f;
-            t = t < -40.0f ? -40.0f : t;  // a NaN stays
+            t = t < -40.0f ? -40.0f : t;
             t = t > 40.0f ? 40.0f : t;
             const float sum = t + 12582912.0f, r = t - (sum - 12582912.0f);
             float power = 1.54035304e-4f;  // (ln 2)^n / n! from n = 6 down
@@ -43,7 +43,8 @@ extern "C" void tanh_of(const float *x, float *y, int64_t length, int64_t thread
             power = power * r + 6.93147181e-1f;
             power = power * r + 1.0f;
             power = as_number(as_integer(power) + (static_cast<uint32_t>(as_integer(sum)) << 23));
-            to[i] = 1.0f - 2.0f / (1.0f + power);
+            const float result = 1.0f - 2.0f / (1.0f + power);
+            to[i] = from[i] != from[i] ? from[i] : result;  // a NaN's bits are no exponent
         }
     });
 }

@@ -86,6 +86,8 @@ def test_tanh_is_off_by_the_rounding_of_one(kernels: str, dtype: torch.dtype) ->
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=2 * eps, equal_nan=True)
     assert found[x == 0].count_nonzero() == 0
+    bits = torch.tensor([0x7FC00001, 0x7F800001, 0x7FFFFFFF, -1]).int()  # NaNs
+    assert FastTanh()(bits.view(torch.float32).to(dtype)).isnan().all()
     (gradient,) = torch.autograd.grad(found, x, torch.full_like(found, 3.0))
     torch.testing.assert_close(gradient.double(), 3 * (1 - exact**2), rtol=0, atol=12 * eps, equal_nan=True)
 

@@ -6,11 +6,14 @@ import math
 from typing import Any
 
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
+from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
 from runner.aggregation.claims import claims_path, read_claims
 from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.guarantee import guaranteed
+from runner.aggregation.files import bound_text, plus_minus
+from runner.aggregation.guarantee import guaranteed, guaranteed_for
 from runner.aggregation.markdown import measured_text
 from runner.aggregation.plots import style
 from runner.aggregation.rows import runs_table
@@ -76,6 +79,10 @@ def runs() -> Evidence:
     return evidence(TABLE_1, (tables.SWEEP,))
 
 
+def runs_of(runs: Evidence) -> list[PlannedRun]:
+    return runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+
+
 def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
     return next(c for c in CLAIMS if c.item == item and c.experiments[:1] == [experiment] and c.quantity == quantity)
 
@@ -135,11 +142,11 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
     assert judged.verdict == "not reproduced (partial)"
     row = tables.table_3(runs, [judged]).rows[0]
-    assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "3.1"]
+    assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "–"]
     assert row[9:] == ["not reproduced (partial)", "undecided"]
     half = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_98")
     row = tables.table_3(runs, [judge(half, measures.epsilon_at_accuracy(half, runs), "paper")]).rows[0]
-    assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", "9"]
+    assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", bound_text(guaranteed_for(runs_of(runs)[0], 1000))]
 
 
 def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
@@ -151,6 +158,7 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     judged = judge(claim, measured, "paper")
     assert (judged.verdict, judged.privacy) == ("undecided (partial)", "undecided")
     assert measured_text(judged)[0] == "≥ 3"
+    assert plus_minus(2.9998, None, at_least=True) == "≥ 2.999"
     claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "not reproduced (partial)"
 
@@ -158,12 +166,21 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
 def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
     measured = measures.epsilon_at_accuracy(claim, runs)
-    assert measured.epsilon_sound == 9.0
+    assert measured.epsilon_sound == guaranteed_for(runs_of(runs)[0], 600)
     assert judge(claim, measured, "paper").privacy == "does not hold"
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_94")
     assert claim.epsilon == (1.23, False)
     assert measures.epsilon_at_accuracy(claim, runs).epsilon_sound == pytest.approx(0.31 * 7)
     assert claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98").epsilon is None  # ">6"
+
+
+def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs: Evidence) -> None:
+    """488 kept updates cost 1.21 as the paper counts; 11 tries each, and never more than the config allows."""
+    run = runs_of(runs)[0]
+    event = PoissonSampledDpEvent(512 / 60_000, GaussianDpEvent(1.23))
+    assert RdpClassic().epsilon(((event, 488),), 1e-5) <= 1.21 < RdpClassic().epsilon(((event, 489),), 1e-5)
+    assert guaranteed_for(run, 488) == sound_epsilon(((event, 11 * 488),), 1e-5) == pytest.approx(2.545, abs=1e-3)
+    assert guaranteed_for(run, 5000) == pytest.approx(9.3155, abs=5e-5)
 
 
 def test_older_records_that_charge_more_tries_than_the_config_allows_do_not_differ_from_new_ones() -> None:
@@ -187,6 +204,15 @@ def test_who_leads(runs: Evidence) -> None:
     assert not measures.lead(claim, tie).partial
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (tables.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
+
+
+def test_runs_are_compared_between_their_epochs(runs: Evidence) -> None:
+    """Accuracy climbs by one from epoch to epoch, epsilon by 0.3."""
+    own = runs_of(runs)[:1]
+    assert measures.mean_at(own, "test_accuracy", 0.3) == pytest.approx(89.0)
+    assert measures.mean_at(own, "test_accuracy", 1.3) == pytest.approx(92 + 1 / 3)
+    assert measures.mean_at(own, "test_accuracy", 3.5) == pytest.approx(98.0)
+    assert measures.mean_at(own, "test_accuracy", 0.29) is None
 
 
 def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from runner.aggregation.evidence import Evidence, PlannedRun
+from runner.aggregation.files import bound_text
 from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.plots import figure, mark_not_run, runs_text
+from runner.papers.noise_screening.measures import within
 from runner.papers.noise_screening.tables import DATASETS, SWEEP
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def figure_3(evidence: Evidence) -> Figure:
                 at, mean, low, high = curve(runs, x, y)
                 text = f"{label}, {runs_text(planned[experiment])}"
                 if x == "epsilon_sound" and screened(runs[0]):
-                    text += f", guaranteed: {max(guaranteed(run) for run in runs):.3g}"
+                    text += f", guaranteed: {bound_text(max(guaranteed(run) for run in runs))}"
                 axes.plot(at, mean, line, color=colour, linewidth=1.2, label=text)
                 axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
                 levels += mean[len(mean) // 4 :]
@@ -74,17 +76,20 @@ def curve(
     """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to an epsilon (as the paper
     counts) of `most`.
 
-    A run's y at x is that of its last epoch within x. Screened runs of one setting have their epochs at different x.
+    Between two epochs by linear interpolation: screened runs of one setting have their epochs at different x.
     """
-    histories = [zip(run.history("epsilon"), run.history(x), run.history(y), strict=True) for run in runs]
-    series = [[(a, b) for epsilon, a, b in history if epsilon <= most] for history in histories]
-    series = [points for points in series if points]
+    last = [within(run, most) for run in runs]
+    series = [
+        (run.history(x)[: end + 1], run.history(y)[: end + 1])
+        for run, end in zip(runs, last, strict=True)
+        if end is not None
+    ]
     if not series:
         return [], [], [], []
-    start, end = max(points[0][0] for points in series), min(points[-1][0] for points in series)
-    grid = [start + (end - start) * i / (_POINTS - 1) for i in range(_POINTS)] if end > start else [start]
-    rows = [[max(p for p in points if p[0] <= at * (1 + 1e-12))[1] for points in series] for at in grid]
-    return grid, [statistics.fmean(r) for r in rows], [min(r) for r in rows], [max(r) for r in rows]
+    start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
+    grid = np.linspace(start, end, _POINTS if end > start else 1)
+    rows = np.array([np.interp(grid, *points) for points in series])
+    return grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist()
 
 
 def figure_4a(evidence: Evidence) -> Figure:
@@ -123,13 +128,14 @@ def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: s
     accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="k", markersize=4)
     accuracy.set_ylabel("accuracy (%) on the screening images")
     accuracy.margins(y=0.3)
+    accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
-        ("epsilon", "C0", "kept updates, as the paper counts"),
-        ("epsilon_sound", "C1", "tries made, had their number been fixed"),
-        ("epsilon_sound_at_max_tries", "C3", "most tries allowed: sound"),
+        ([run.final("epsilon") for run in runs], "C0", "kept updates, as the paper counts"),
+        ([run.final("epsilon_sound") for run in runs], "C1", "tries made, had their number been fixed"),
+        ([guaranteed(run) for run in runs], "C3", "most tries allowed: sound"),
     )
-    for name, colour, text in charged:
-        cost.plot(at, [run.final(name) for run in runs], "o-", color=colour, markersize=4, label=text)
+    for costs, colour, text in charged:
+        cost.plot(at, costs, "o-", color=colour, markersize=4, label=text)
     cost.set_ylabel("ε")
     cost.set_ylim(bottom=0)
     cost.legend()

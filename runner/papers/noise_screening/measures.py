@@ -12,12 +12,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence, PlannedRun
 from runner.aggregation.files import bound_text
-from runner.aggregation.guarantee import guaranteed, screened
+from runner.aggregation.guarantee import guaranteed, guaranteed_for, screened
 from runner.aggregation.measures import Measure, Measured, measured, unmeasured
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
@@ -69,7 +70,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     paper; of one that ends before, no more is known than that it needs more than it has spent: so the mean is a bound.
 
     The sound epsilon is that of the steps until then, as if their number had been fixed beforehand, like the claimed
-    one. For screened runs, whose number of tries the data decides, it is that of the most tries.
+    one: see `until`.
     """
     planned = evidence.planned(claim.sweep, claim.experiment)
     recorded = evidence.recorded(claim.sweep, claim.experiment)
@@ -87,13 +88,25 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         value = statistics.fmean([*values, *ends]) if at_least else math.inf
         found = measured(planned, value, explanation=text)
         return replace(found, epsilon=None, epsilon_sound=None, at_least=at_least)
-    until = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
-    kind = screened(recorded[0])
-    sound = max(guaranteed(run) for run in recorded) if kind else until
-    text = f"all steps until then would cost {bound_text(until)} had their number been fixed beforehand"
-    text += f", the most allowed cost {bound_text(sound)}" if kind else ""
+    made, sound = until(reached)
+    text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
+    if screened(recorded[0]):
+        text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
     found = measured(planned, statistics.fmean(values), values, explanation=text)
     return replace(found, epsilon=max(values), epsilon_sound=sound)
+
+
+def until(reached: Sequence[tuple[PlannedRun, int]]) -> tuple[float, float]:
+    """What runs cost until an epoch each, the largest: of all steps made, had their number been fixed beforehand, and
+    what is guaranteed for a run that is to end there.
+
+    Both are the same, but of screened runs only the number of kept updates can be fixed beforehand.
+    """
+    made = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    if not screened(reached[0][0]):
+        return made, made
+    longest, epoch = max(reached, key=lambda pair: pair[0].history("accepted")[pair[1]])
+    return made, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
 
 
 def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
@@ -102,17 +115,20 @@ def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
 
 
 def mean_at(runs: Sequence[PlannedRun], name: str, epsilon: float) -> float | None:
-    """Mean of a column over the runs, each at its last epoch within `epsilon`; None where one has none."""
-    last = [within(run, epsilon) for run in runs]
-    if not runs or None in last:
+    """Mean of a column over the runs at an epsilon as the paper counts; None before the first epoch of one of them.
+
+    Between two epochs by linear interpolation, after the last as it was then: epochs of screened runs are at other
+    epsilons than those of others.
+    """
+    if not runs or any(epsilon < run.history("epsilon")[0] for run in runs):
         return None
-    return statistics.fmean(run.history(name)[e] for run, e in zip(runs, last, strict=True) if e is not None)
+    return statistics.fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
 
 
 def lead(claim: Claim, evidence: Evidence) -> Measured:
     """The share of the second experiment's epochs up to the claim's epsilon at which the first leads all others.
 
-    In mean accuracy, at equal epsilon as the paper counts; a tie is no lead.
+    In mean accuracy, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
     """
     own, *others = (evidence.recorded(claim.sweep, e) for e in claim.experiments)
     planned = evidence.planned(claim.sweep, claim.experiments[0])

@@ -12,7 +12,7 @@ from runner.aggregation.files import Table, bound_text, epsilon_text, number, pl
 from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import Judged, explanation
-from runner.papers.noise_screening.measures import first_epoch, within
+from runner.papers.noise_screening.measures import first_epoch, until, within
 
 SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -117,7 +117,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
-        *("steps until then, sound ε", "whole run, sound ε", "verdict", "claimed ε holds?"),
+        *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "claimed ε holds?"),
     )
     rows = []
     for j in judged:
@@ -125,25 +125,24 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         recorded = evidence.recorded(j.claim.sweep, j.claim.experiment)
         epochs = [(run, first_epoch(run, float(accuracy))) for run in recorded]
         reached = [(run, epoch) for run, epoch in epochs if epoch is not None]
-        text, until, whole = "–", "–", "–"
-        if recorded:
-            text, whole = "not reached", bound_text(max(guaranteed(run) for run in recorded))
+        text = "not reached" if recorded else "–"
+        costs = ["–", "–"]
         if reached:
             found = summarise([run.history("epsilon")[epoch] for run, epoch in reached])
             text = plus_minus(found.mean, found.std)
-            until = bound_text(max(run.history("epsilon_sound")[epoch] for run, epoch in reached))
+            costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.measured.n} of {j.measured.planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
-        cost = [until, whole, j.verdict, j.privacy]
-        rows.append([j.claim.dataset, accuracy, j.claim.method, claimed, text, by, count, *cost])
+        rows.append([j.claim.dataset, accuracy, j.claim.method, claimed, text, by, count, *costs, j.verdict, j.privacy])
     notes = (
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs that reach it. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
         "others run to 3, and of a run that ends there no more is known than that it needs more: undecided, unless "
         "that is too much for the claim already. Epochs of "
         "screened runs are of tries. ε is the paper's, which charges kept updates only. Steps until then: the largest "
-        "cost of all steps up to that epoch, had their number been fixed beforehand. Whole run: what is guaranteed; of "
-        "screened runs the cost of the most tries allowed.",
+        "cost of all steps up to that epoch, had their number been fixed beforehand. Guaranteed: the same; of screened "
+        "runs, where only the number of kept updates can be fixed beforehand, the cost of the most tries that so many "
+        "may take.",
     )
     return Table(header, rows, notes)
 
@@ -171,7 +170,7 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         spread = " / ".join(number(v, "%") for v in (accuracy.min, accuracy.median, accuracy.max) if v is not None)
         cost, noise = max(guaranteed(run) for run in runs), runs[0].final("noise_multiplier")
         mean = plus_minus(accuracy.mean, accuracy.std, "%")
-        measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", bound_text(cost), f"{noise:.4g}"]
+        measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", bound_text(cost), bound_text(noise)]
         rows.append([label, *measured, *settings])
     notes = [
         "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
