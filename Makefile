@@ -27,7 +27,7 @@ help: ## Explain every target
 	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   how and where to run"
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
-demo: $(VENV)/installed ## A whole reproduction in small: bundled data, a few minutes, ends with a table and a figure
+demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
 	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke --jobs 2 --items fig-3,fig-4,table-1,theorem-1
 
 test: $(VENV)/installed lint ## Linters, types and all tests

@@ -1,6 +1,6 @@
 """`python -m runner`: one run, or a Hydra multirun of many.
 
-Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run.
+Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 import hydra
@@ -22,6 +24,9 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.config import REPOSITORY, ConfigError, register
 
 register()
+
+STOPPED = "Stopped. Finished runs are recorded; the same command goes on from there."
+_SILENCE = 10.0  # seconds without a word, after which a run says which step it is at
 
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
@@ -53,18 +58,22 @@ def _run(composed: DictConfig) -> None:
     line, started = Line(), time.monotonic()
     for name in ("epochs", "batch_size", "seed"):
         if config[name] != composed[name]:
-            line.keep(f"scale={config.scale.name} makes {name}={composed[name]} {config[name]}")
+            line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         left = (time.monotonic() - started) * (1 / part_done(row, run.epochs, run.max_accepted) - 1)
         line.show(f"{epoch_text(row, run.epochs, run.max_accepted)} · {duration(left)} left")
+
+    def on_step(epoch: int, step: int, run: Run) -> None:
+        if line.silent > _SILENCE:
+            line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
 
     def on_start(run: Run) -> None:
         until = f", or until {run.max_accepted} updates are kept," if run.max_accepted else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
 
-    outcome = live(config, on_epoch, on_start)
+    outcome = live(config, on_epoch, on_start, on_step)
     path = record_path(results_folder(config), identify(config)[0])
     explained = {"skipped": "already recorded", "busy": "being computed by another process"}.get(outcome, outcome)
     line.keep(f"{explained}: {path}")
@@ -75,8 +84,11 @@ def main() -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
     from runner.datasets import DataError
 
+    on_termination_as_on_interrupt()
     try:
         run()
+    except KeyboardInterrupt:
+        _stop(STOPPED, 130)
     except (HydraException, OmegaConfBaseException) as error:
         _stop(sentence(error), 2)
     except (ConfigError, DataError):
@@ -84,6 +96,11 @@ def main() -> None:
     except Exception as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         _stop(f"failed, {type(error).__name__}: {error}{notes}; finished runs are recorded.", 1)
+
+
+def on_termination_as_on_interrupt() -> None:
+    """Have SIGTERM raise KeyboardInterrupt, as SIGINT does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def sentence(error: BaseException) -> str:
@@ -95,11 +112,29 @@ def sentence(error: BaseException) -> str:
     said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
     unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
     if unknown:
-        said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + _fields(error, unknown[1])
+        hint = _fields(error, unknown[1]) or _options_with(where)
+        said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
     said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
-    if isinstance(error, MissingConfigException) and not error.options:
-        said += _nearest(error.missing_cfg_file or "")
+    if isinstance(error, MissingConfigException):
+        missing, options = error.missing_cfg_file or "", error.options or ()
+        said = _no_option(missing, options) if options else said + _nearest(missing)
     return f"{where}: {said}" if where and where not in said else said
+
+
+def _no_option(missing: str, options: Sequence[str]) -> str:
+    """That a group has no such option, which there are, and which may have been meant."""
+    group, _, name = missing.rpartition("/")
+    near = difflib.get_close_matches(name, options, n=1)
+    end = f". Did you mean {near[0]}?" if near else ""
+    return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+
+
+def _options_with(field: str) -> str:
+    """Which options of a group have the field `group.name` that the chosen one has not."""
+    group, _, name = field.partition(".")
+    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml"))
+    options = [path.stem for path in files if re.search(rf"^{re.escape(name)}:", path.read_text(), re.MULTILINE)]
+    return f". It belongs to {' and '.join(f'{group}={option}' for option in options)}" if name and options else ""
 
 
 def _nearest(missing: str) -> str:

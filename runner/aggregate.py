@@ -137,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     items = chosen.items.split(",") if chosen.items else None
     try:
+        print(f"making the tables and figures in {folder_of(chosen.scale)} ...", file=sys.stderr)
         written = aggregate(chosen.paper, chosen.scale, items)
         print(headline(chosen.paper, chosen.scale, items))
     except ValueError as error:

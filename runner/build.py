@@ -16,7 +16,14 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.checks import check_arguments, check_fields, check_mean_loss, check_objective, check_one_example
+from runner.checks import (
+    check_arguments,
+    check_fields,
+    check_mean_loss,
+    check_momentum,
+    check_objective,
+    check_one_example,
+)
 from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
 from runner.config import ConfigError, Engine, Evaluation, Step
 from runner.datasets import ImageDataset, Split, holdout_examples
@@ -144,7 +151,7 @@ def prepare(config: DictConfig) -> Run:
         one_by_one = not isinstance(clipping, _ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             check_one_example(objective, features.shape(dataset.shape))
-    instantiated(config, "optimizer", call_with=list(objective.parameters()))
+    check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
 
     examples = dataset.train_examples
     if config.evaluation == Evaluation.holdout:

@@ -120,6 +120,13 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
         )
 
 
+def check_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """At 1 or more no gradient is ever forgotten. PyTorch refuses negative ones only."""
+    momentum = optimizer.param_groups[0].get("momentum", 0)
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
+
+
 def check_one_example(objective: Objective, shape: list[int]) -> None:
     """What the vmap engine does, on the meta device: not every loss or layer can be taken one example at a time."""
     try:

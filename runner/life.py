@@ -16,6 +16,7 @@ from runner import machine, tracking
 from runner.build import Run, prepare
 from runner.identity import identify, recorded_config
 from runner.independence import check_independence
+from runner.parts import device_of
 from runner.provenance import LOADED_REVISION, provenance
 from runner.records import claim, failure_path, record_path, results_folder, write_record
 from runner.train import Trained, load, training
@@ -23,9 +24,15 @@ from runner.train import Trained, load, training
 Outcome = Literal["finished", "diverged", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], None]
 OnStart = Callable[[Run], None]
+OnStep = Callable[[int, int, Run], None]
 
 
-def live(config: DictConfig, on_epoch: OnEpoch, on_start: OnStart = lambda run: None) -> Outcome:
+def live(
+    config: DictConfig,
+    on_epoch: OnEpoch,
+    on_start: OnStart = lambda run: None,
+    on_step: OnStep = lambda epoch, step, run: None,
+) -> Outcome:
     """Carry out one resolved config (see `runner.identity.resolved`), unless its record exists.
 
     Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it.
@@ -35,12 +42,15 @@ def live(config: DictConfig, on_epoch: OnEpoch, on_start: OnStart = lambda run: 
         DataError: where the data set cannot be read.
         Exception: whatever training raised, after a failure file with its traceback was written.
     """
-    (outcome,) = live_together([config], on_epoch, on_start)
+    (outcome,) = live_together([config], on_epoch, on_start, on_step)
     return outcome
 
 
 def live_together(
-    configs: Sequence[DictConfig], on_epoch: OnEpoch, on_start: OnStart = lambda run: None
+    configs: Sequence[DictConfig],
+    on_epoch: OnEpoch,
+    on_start: OnStart = lambda run: None,
+    on_step: OnStep = lambda epoch, step, run: None,
 ) -> list[Outcome]:
     """The same for configs of one data set and device that are trained in the same steps: an outcome for each.
 
@@ -52,7 +62,7 @@ def live_together(
         lives = [_Life(config, claims) for config in configs]
         due = [life for life in lives if life.outcome is None]
         if due:
-            _carry_out(due, on_epoch, on_start)
+            _carry_out(due, on_epoch, on_start, on_step)
     return [life.outcome for life in lives if life.outcome is not None]
 
 
@@ -65,6 +75,7 @@ class _Life:
         self.identity, self.setting = identify(config)
         self.folder = results_folder(config)
         self.rows: list[dict[str, float]] = []
+        device_of(config.runtime.device)  # a wrong one is wrong with a record, too
         if record_path(self.folder, self.identity).exists():
             self.outcome = "skipped"
             return
@@ -94,13 +105,13 @@ class _Life:
         return record
 
 
-def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart) -> None:
+def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
     first = lives[0]
     machine.set_up(first.config.runtime.threads)
     check_independence(first.run)  # the others of a lockstep differ in numbers only
     started = time.perf_counter()
     data = load(first.run)
-    train = training([life.run for life in lives], data)
+    train = training([life.run for life in lives], data, lambda epoch, step: on_step(epoch, step, first.run))
     for life in lives:
         on_start(life.run)
     try:

@@ -16,19 +16,27 @@ class Line:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._last = 0.0
+        self._said = time.monotonic()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since this line last said anything."""
+        return time.monotonic() - self._said
 
     def show(self, text: str) -> None:
         """Replace the line (terminal), or print it if none was printed for a while (log file)."""
         if self._terminal:
             self._stream.write(f"\r\x1b[K{text}")
+            self._said = time.monotonic()
         elif time.monotonic() - self._last >= _LOG_INTERVAL:
             self._stream.write(text + "\n")
-            self._last = time.monotonic()
+            self._last = self._said = time.monotonic()
         self._stream.flush()
 
     def keep(self, text: str) -> None:
         """Print a line that stays."""
         self._stream.write((f"\r\x1b[K{text}" if self._terminal else text) + "\n")
+        self._said = time.monotonic()
         self._stream.flush()
 
 

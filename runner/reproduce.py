@@ -19,7 +19,7 @@ import torch
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.__main__ import one_line, sentence
+from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.build import prepare
 from runner.config import ConfigError
 from runner.estimate import estimated_seconds
@@ -54,12 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.plan:
         print(plan_text(jobs, estimates, workers))
         return 0
+    on_termination_as_on_interrupt()
     started = time.monotonic()
     deadline = None if budget is None else started + budget
     try:
         tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
     except KeyboardInterrupt:
-        print("\nStopped. Finished runs are recorded; the same command goes on from there.", file=sys.stderr)
+        print(f"\n{STOPPED}", file=sys.stderr)
         return 130
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
     _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
@@ -69,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse_duration(text: str) -> float:
     """`90s`, `30m`, `2h`, `1h30m` in seconds. Raises ValueError."""
     match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
-    if not text or match is None:
-        raise ValueError(f"BUDGET={text} is not a time: write 90s, 30m, 2h or 1h30m.")
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    if hours == minutes == seconds == 0:
+        raise ValueError(f"BUDGET={text} is no time to run in: write 90s, 30m, 2h or 1h30m.")
     return 3600.0 * hours + 60 * minutes + seconds
 
 
@@ -86,7 +87,8 @@ def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: 
     hours = sum(estimates.values()) / 3600 / workers
     lines.append(f"{'in all':<12}{len(every):>6}{len(every) - len(estimates):>6}{len(estimates):>6}{hours:>12.2f}")
     lines.append(
-        f"Hours on this machine with JOBS={workers}; runs that items share are trained once and in all counted once."
+        f"Hours on this machine, as fast as it is just now, with JOBS={workers}; runs that items share are trained "
+        "once and in all counted once."
     )
     return "\n".join(lines)
 
@@ -181,8 +183,10 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
     """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
     from runner.aggregate import aggregate, headline, shown
+    from runner.aggregation.evidence import folder_of
 
     names = [item.name for item in items]
+    print(f"making the tables and figures in {folder_of(scale, results_root)} ...", file=sys.stderr)
     paths = aggregate(paper.name, scale, results_root=results_root)
     print(headline(paper.name, scale, names[:1], results_root))
     print(shown([path for path in paths if path.parent.name in names]))

@@ -36,7 +36,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         return
     folder = Path(config.tracking.directory).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    with wandb.init(
+    run = wandb.init(
         mode=config.tracking.mode.value,
         project=config.tracking.project,
         entity=config.tracking.entity,
@@ -50,10 +50,15 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         reinit="create_new",  # beside the runs that are trained together with it
         resume="allow" if config.tracking.mode == TrackingMode.online else None,
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
-    ) as run:
+    )
+    failed = True
+    try:
         run.define_metric("epsilon")
         run.define_metric("*", step_metric="epsilon")
         yield run.log, run.summary.update
+        failed = False
+    finally:  # not the run's own `with`, which prints a traceback
+        run.finish(exit_code=int(failed))
 
 
 def _wandb() -> Any:

@@ -63,6 +63,7 @@ def load(run: Run) -> tuple[Split, ...]:
 
 
 OnEpoch = Callable[[dict[str, float]], None]
+OnStep = Callable[[int, int], None]  # the epoch and the steps of it that are done, both from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
 
@@ -76,8 +77,10 @@ def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     return trained
 
 
-def training(runs: Sequence[Run], data: tuple[Split, ...]) -> Training:
+def training(runs: Sequence[Run], data: tuple[Split, ...], on_step: OnStep = lambda epoch, step: None) -> Training:
     """How these runs are trained on one data set: to be called with an `on_epoch` for each of them.
+
+    `on_step` is told of each step that is taken call by call: of one run on a CPU, where an epoch may be long.
 
     One run is trained as its config says; several are trained together, in steps of all of them.
 
@@ -86,7 +89,7 @@ def training(runs: Sequence[Run], data: tuple[Split, ...]) -> Training:
         ConfigError: where one cannot be trained as `runtime.step` asks.
     """
     if len(runs) == 1 and runs[0].step is Step.eager:
-        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0])]
+        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
     try:
         step = stacked_step(runs, [run.objective for run in runs], data[0])
     except NotStackableError as reason:
@@ -95,7 +98,7 @@ def training(runs: Sequence[Run], data: tuple[Split, ...]) -> Training:
         if runs[0].config.runtime.step is Step.graph:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
-        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0])]
+        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
 
     def train_together(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
         with torch.cuda.device(runs[0].device) if runs[0].device.type == "cuda" else nullcontext():
@@ -161,14 +164,14 @@ class Progress:
         return trained.status == "finished" and epoch < run.epochs
 
 
-def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
+def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(derived_seed(run.config.seed, "layers"))
-        return _train(run, data, on_epoch)
+        return _train(run, data, on_epoch, on_step)
 
 
-def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
+def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
     training, _, *others = data
     config, mechanism = run.config, run.mechanism
     objective = run.objective
@@ -194,6 +197,7 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
             progress.charge_step(step_in_epoch, screening.step())
             losses += computed.losses.double().sum().item()
             seen += len(targets)
+            on_step(epoch, step_in_epoch + 1)
             if screening.finished:
                 break
         goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, screening)

@@ -1,8 +1,10 @@
 """What is said of a run under way."""
 
+import io
+
 import pytest
 
-from runner.progress import epoch_text, part_done
+from runner.progress import Line, epoch_text, part_done
 
 ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.875, "accepted": 30}
 
@@ -20,3 +22,18 @@ def test_a_screened_run_by_what_ends_it_first(most_accepted, done):
 
 def test_a_run_without_noise_is_called_not_private():
     assert epoch_text(ROW | {"epsilon": float("inf"), "epsilon_sound": float("inf")}, 8).endswith("not private")
+
+
+def test_a_line_knows_how_long_it_has_been_silent(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("runner.progress.time.monotonic", lambda: now[0])
+    line = Line(io.StringIO())
+    now[0] += 40
+    assert line.silent == 40
+    line.show("first")
+    assert line.silent == 0
+    now[0] += 5
+    line.show("too soon for a log file")
+    assert line.silent == 5
+    line.keep("kept")
+    assert line.silent == 0

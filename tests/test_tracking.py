@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner import tracking
-from runner.config import ConfigError
+from runner.__main__ import STOPPED
+from runner.config import REPOSITORY, ConfigError
 from runner.identity import identify
 from runner.life import live
 from runner.records import read_record, record_path, results_folder
@@ -53,6 +55,22 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
     for seed in (0, 1):
         live(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
     assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: signal.Signals) -> None:
+    """With wandb, whose run prints a traceback when it is left by an exception."""
+    folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path / 'tracking'}"]
+    command = [sys.executable, "-m", "runner", "scale=smoke", "scale.epochs=1000", *folders]
+    running = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    while not (line := running.stderr.readline()).startswith("epoch"):
+        assert line, "it ended"
+    running.send_signal(number)
+    said = [line for line in running.stderr.read().splitlines() if not line.startswith("epoch")]
+    assert said == [f"runner: {STOPPED}"]
+    assert running.wait() == 130
+    assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:

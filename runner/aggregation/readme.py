@@ -27,13 +27,19 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
         raise ValueError(f"{readme} has lost the markers between which the results table stands.")
     header: tuple[str, ...] = ()
     rows: list[list[str]] = []
+    remarks: list[str] = []
     not_run = 0
     for name in KNOWN:
+        remarks += [text.format(results="results/") for text in load(name).remarks]
         table = headline_table(load(name), results)
         header = ("paper", *table.header)
         verdict = table.header.index("verdict")
         measured = [row for row in table.rows if row[verdict] != NOT_RUN]
         not_run += len(table.rows) - len(measured)
         rows += [[name.replace("_", "-"), *row] for row in measured]
-    notes = (f"{not_run} more of these papers' headline claims have no run yet.",) if not_run else ()
-    return write_text(readme, f"{before}{BEGIN}\n{markdown(Table(header, rows, notes))}{END}{after}")
+    if not_run:
+        remarks.append(
+            f"{not_run} more claims of these papers' main tables and figures have no run yet: *not run* in "
+            "[results/README.md](results/README.md)."
+        )
+    return write_text(readme, f"{before}{BEGIN}\n{markdown(Table(header, rows, remarks))}{END}{after}")

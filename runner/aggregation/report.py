@@ -87,7 +87,8 @@ def write_report(folder: Path, scale: str) -> Path:
     text += _INTRODUCTION + "\n## Verdicts\n\n" + markdown(_totals(papers, by_paper))
     for paper in papers:
         items, claims = _items(folder, paper), _claims(by_paper[paper.name])
-        text += f"\n## {paper.title}\n\n{markdown(items)}\n{markdown(claims)}"
+        remarks = "".join(f"{remark.format(results='')}\n\n" for remark in paper.remarks)
+        text += f"\n## {paper.title}\n\n{remarks}{markdown(items)}\n{markdown(claims)}"
     return write_text(folder / "README.md", text)
 
 

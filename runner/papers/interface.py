@@ -44,13 +44,15 @@ class Item:
 @dataclass(frozen=True)
 class Paper:
     """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its
-    measurements.
+    measurements; and what a reader of its numbers has to know, in sentences without numbers, {results} for the path of
+    the results folder.
     """
 
     name: str
     title: str
     items: tuple[Item, ...]
     measures: Mapping[str, Measure]
+    remarks: tuple[str, ...] = ()
 
     def item(self, name: str) -> Item:
         """The item of this name. Raises ValueError, listing those there are."""

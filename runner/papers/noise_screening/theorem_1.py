@@ -209,7 +209,12 @@ def figure(_: Evidence) -> Figure:
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
         axes.plot(
-            keep, bounds, "o-", markersize=3, color=f"C{i}", label=f"{dataset}, mu0 = {setting.mu0}: true ε is above"
+            keep,
+            bounds,
+            "o-",
+            markersize=3,
+            color=f"C{i}",
+            label=f"{dataset}, mu0 = {setting.mu0}: lower bound on the true ε",
         )
     axes.axhline(EPSILON, color="k", linestyle="--", linewidth=1, label="claimed ε = 3")
     axes.set_xscale("log")
