@@ -22,6 +22,7 @@ from runner.aggregation.rows import runs_table, settings_table
 from runner.aggregation.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.config import REPOSITORY
 from runner.papers import KNOWN, Item, Paper, load
+from runner.progress import Line
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -45,9 +46,12 @@ def aggregate(
     sweeps = [*(sweep for item in chosen for sweep in item.sweeps), *(c.sweep for c in claims if c.sweep)]
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
-    for item in chosen:
+    line = Line()
+    for number, item in enumerate(chosen, 1):
+        line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
         judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
+    line.clear()
     if items is None:
         written.append(report.write_report(folder, scale))
         if folder == REPOSITORY / "results":
@@ -137,7 +141,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     items = chosen.items.split(",") if chosen.items else None
     try:
-        print(f"making the tables and figures in {folder_of(chosen.scale)} ...", file=sys.stderr)
         written = aggregate(chosen.paper, chosen.scale, items)
         print(headline(chosen.paper, chosen.scale, items))
     except ValueError as error:

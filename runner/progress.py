@@ -39,6 +39,12 @@ class Line:
         self._said = time.monotonic()
         self._stream.flush()
 
+    def clear(self) -> None:
+        """Take the line away from a terminal, for other output to begin there."""
+        if self._terminal:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
 
 def duration(seconds: float) -> str:
     """Seconds as people say them: 48s, 12m05s, 3h20m."""

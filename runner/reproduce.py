@@ -183,10 +183,8 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
     """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
     from runner.aggregate import aggregate, headline, shown
-    from runner.aggregation.evidence import folder_of
 
     names = [item.name for item in items]
-    print(f"making the tables and figures in {folder_of(scale, results_root)} ...", file=sys.stderr)
     paths = aggregate(paper.name, scale, results_root=results_root)
     print(headline(paper.name, scale, names[:1], results_root))
     print(shown([path for path in paths if path.parent.name in names]))
