@@ -18,7 +18,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.config import REPOSITORY, ConfigError, register
@@ -132,13 +132,13 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
 def _options_with(field: str) -> str:
     """Which options of a group have the field `group.name` that the chosen one has not."""
     group, _, name = field.partition(".")
-    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml"))
-    options = [path.stem for path in files if re.search(rf"^{re.escape(name)}:", path.read_text(), re.MULTILINE)]
-    return f". It belongs to {' and '.join(f'{group}={option}' for option in options)}" if name and options else ""
+    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml")) if name else []
+    options = [f"{group}={path.stem}" for path in files if name in OmegaConf.load(path)]
+    return f". It belongs to {' and '.join(options)}" if options else ""
 
 
 def _nearest(missing: str) -> str:
-    """What an experiment or a sweep may have been meant to be; Hydra lists the options of other groups itself."""
+    """What an experiment or a sweep may have been meant to be: those are too many to list."""
     group, _, name = missing.partition("/")
     folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
     if folder is None:

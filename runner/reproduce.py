@@ -32,6 +32,15 @@ from runner.scheduler import Tally, run_jobs
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code."""
+    on_termination_as_on_interrupt()
+    try:
+        return _reproduce(arguments)
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        return 130
+
+
+def _reproduce(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     try:
         paper = load(options.paper.replace("-", "_"))
@@ -54,14 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.plan:
         print(plan_text(jobs, estimates, workers))
         return 0
-    on_termination_as_on_interrupt()
-    started = time.monotonic()
-    deadline = None if budget is None else started + budget
-    try:
-        tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
-    except KeyboardInterrupt:
-        print(f"\n{STOPPED}", file=sys.stderr)
-        return 130
+    deadline = None if budget is None else time.monotonic() + budget
+    tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
     _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
     return 1 if tally.failed else 0

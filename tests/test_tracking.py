@@ -12,6 +12,7 @@ import pytest
 
 from runner import tracking
 from runner.__main__ import STOPPED
+from runner.build import prepare
 from runner.config import REPOSITORY, ConfigError
 from runner.identity import identify
 from runner.life import live
@@ -71,6 +72,18 @@ def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: s
     assert said == [f"runner: {STOPPED}"]
     assert running.wait() == 130
     assert not list(tmp_path.glob("smoke/runs/*.json"))
+
+
+def test_each_step_of_a_run_alone_is_told(smoke) -> None:
+    """And of a run that is recorded, a wrong device is refused all the same."""
+    told: list[tuple[int, int]] = []
+    config = smoke("scale.epochs=2", "runtime.device=cpu")
+    live(config, lambda row, run: None, on_step=lambda epoch, step, run: told.append((epoch, step)))
+    steps = prepare(config).mechanism.steps_per_epoch
+    assert told == [(epoch, step) for epoch in (1, 2) for step in range(1, steps + 1)]
+    config.runtime.device = "tpu"
+    with pytest.raises(ConfigError, match=r"runtime\.device"):
+        live(config, lambda row, run: None)
 
 
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:

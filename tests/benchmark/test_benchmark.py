@@ -13,14 +13,13 @@ from runner.benchmark import __main__ as command
 from runner.benchmark import full_run, measure, methods
 from runner.build import Run
 
-SAME = [name for name in methods.methods() if not name.startswith("non_private") and name != "backprop"]
+OTHER = ("backprop", "jax_vmap")  # another step; weights of its own, compared in a test of its own
+SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
 
 
 @pytest.mark.parametrize("method", SAME)
 def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise and with a learning rate that shows: what is timed is the same thing."""
-    if method == "jax_vmap":
-        pytest.skip("holds its weights itself: see the next test")
     monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
     monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)

@@ -220,6 +220,7 @@ def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
     at, mean, low, high = figures.curve(recorded, "epsilon", "test_accuracy")
     assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
     assert (low[-1], mean[-1], high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
+    assert mean == pytest.approx([98.05 - (3 - e) / 0.3 for e in at]), "between the epochs, too"
 
 
 def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
@@ -285,6 +286,11 @@ def test_theorem_1_is_refuted() -> None:
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
         assert (judged.verdict, judged.privacy) == ("not reproduced", "does not hold")
+        all_screened = theorem_1._screened(claim.dataset, theorem_1.WORST[claim.dataset])
+        steps = theorem_1.kept_steps(claim.dataset)
+        assert measured.value < all_screened.epsilon_at_least(steps), "the first is kept whatever it is"
+        most = theorem_1.at_most(claim.dataset, theorem_1.WORST[claim.dataset])
+        assert all_screened.epsilon_by_rdp(steps - 1) < most < all_screened.epsilon_by_rdp(steps)
     claim = next(c for c in CLAIMS if c.measure == "counterexample")
     assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
     assert judge(claim, theorem_1.counterexample(claim, NOTHING), "paper").verdict == "not reproduced"
