@@ -45,6 +45,7 @@ def made_up(experiment: str, seed: int, final_accuracy: float, tries_per_kept: f
         history["accepted"] = [100 * e for e in epochs]
         history["tries"] = [100 * e * tries_per_kept for e in epochs]
         history["forced"] = [2 * e for e in epochs]
+        history["acceptance_rate"] = [1 / tries_per_kept - 0.01 * e + 0.02 * seed for e in epochs]
         apart = "public" in experiment or "sound" in experiment
         history["unscreened_accuracy"] = [a if apart else math.nan for a in history["test_accuracy"]]
         final |= {"epsilon_sound_at_max_tries": 9.0, "max_tries": 1500}
@@ -163,6 +164,38 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "not reproduced (partial)"
 
 
+def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
+    sweeps = (tables.SWEEP, measures.CARRIED_ON)
+    found = evidence({"losing_less/mnist_ce": 97.9}, sweeps)  # 97.9 and 98 at the end: seed 0 falls short of 98
+    record = made_up("noise_screening/mnist_tanh_to_6", 0, 97.9)
+    for name, value in (("epsilon", 3.3), ("epsilon_sound", 3.41), ("test_accuracy", 98.0)):
+        record["history"][name].append(value)
+    longer = found.sweeps[measures.CARRIED_ON]
+    at = next(i for i, run in enumerate(longer) if run.job.experiment.endswith("/mnist_tanh_to_6"))
+    longer[at] = PlannedRun(longer[at].job, record)
+    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")
+    measured = measures.epsilon_at_accuracy(claim, found)
+    assert (measured.at_least, measured.value) == (False, pytest.approx((3.3 + 3.0) / 2))
+    assert (measured.n, measured.planned, measured.epsilon_sound) == (2, 5, 3.41)
+    row = tables.table_3(found, [judge(claim, measured, "paper")]).rows[0]
+    assert row[4:9] == ["3.15 ± 0.2121", "2 of 2", "2 of 5", "3.41", "3.41"]
+
+
+def test_runs_carried_on_are_those_of_table_1_but_for_where_they_end() -> None:
+    """So that on one device the longer run of a seed begins with the shorter one."""
+    jobs = {(job.experiment, job.config.seed): job.config for job in sweep_jobs(tables.SWEEP)}
+    longer = sweep_jobs(measures.CARRIED_ON)
+    assert len(longer) == 30
+    others = {"epochs", "max_epsilon", "tracking", "diagnostics", "diagnostics_every", "confusion_epochs"}
+    for job in longer:
+        dataset, method = job.experiment.removeprefix("noise_screening/").removesuffix("_to_6").rsplit("_", 1)
+        short = {"tanh": f"losing_less/{dataset}_ce", "auto": f"noise_screening/{dataset}_auto"}[method]
+        config = jobs[short, job.config.seed]
+        assert {name for name in config if config[name] != job.config[name]} <= others, job.experiment
+        relu = jobs[f"noise_screening/{dataset}_relu", job.config.seed]
+        assert (job.config.epochs, job.config.max_epsilon) == (relu.epochs, relu.max_epsilon)
+
+
 def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
     measured = measures.epsilon_at_accuracy(claim, runs)
@@ -241,6 +274,18 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
             assert getattr(figures, f"figure_4{name}")(some).axes
             for claim in (c for c in CLAIMS if c.sweep == sweep):
                 assert PAPER.measures[claim.measure](claim, some).value is not None
+
+
+def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(runs: Evidence) -> None:
+    with style():
+        mnist, _, cifar10 = figures.acceptance(runs).axes
+    lines = {str(line.get_label()).split(",")[0]: line for line in mnist.lines}
+    assert set(lines) == {"same settings", "no momentum", "least by the rule: 0.091"}, "the recorded ones only"
+    at, share = (list(values) for values in lines["same settings"].get_data())
+    assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
+    assert share == pytest.approx([1 / 1.5 + 0.01 - 0.01 * e / 0.3 for e in at]), "the mean of the seeds"
+    assert lines["least by the rule: 0.091"].get_ydata()[0] == 1 / 11
+    assert [text.get_text() for text in cifar10.texts] == ["not run"]
 
 
 def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:

@@ -14,6 +14,7 @@ ITEMS = (
         "Table 1: accuracy at ε = 3, five methods",
         sweeps=(tables.SWEEP,),
         fields=_SCREENING,
+        draw=figures.acceptance,
         table=tables.table_1,
     ),
     Item(
@@ -33,7 +34,7 @@ ITEMS = (
     Item(
         "table-3",
         "Table 3: the smallest ε that reaches an accuracy",
-        sweeps=(tables.SWEEP,),
+        sweeps=(tables.SWEEP, measures.CARRIED_ON),
         fields=_SCREENING,
         table=tables.table_3,
     ),

@@ -1,4 +1,4 @@
-"""Figures 3 and 4, drawn from runs."""
+"""Figures 3 and 4, and one of how many tries are kept, drawn from runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,47 @@ METHODS = {  # experiment: label, colour, line
     "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
     "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
 }
+SCREENED = {  # the same, of the runs whose acceptance is drawn
+    "noise_screening/{}_screened": ("same settings, no momentum", "C3", "-"),
+    "noise_screening/{}_screened_momentum": ("same settings, momentum 0.9", "C4", "-"),
+    "noise_screening/{}_free": ("free settings, momentum 0.9", "C5", "-"),
+    "noise_screening/{}_screened_public": ("no momentum, images apart", "C3", "--"),
+    "noise_screening/{}_screened_momentum_public": ("momentum 0.9, images apart", "C4", "--"),
+    "noise_screening/{}_free_public": ("free settings, images apart", "C5", "--"),
+}
 _POINTS = 100
+
+
+def acceptance(evidence: Evidence) -> Figure:
+    """The share of tries kept, epoch by epoch, against epsilon as the paper counts: what the rule makes of the noise.
+
+    Of rejection_threshold + 1 tries in a row one is always kept: the dotted line, below which no epoch can fall but for
+    its first and last tries.
+    """
+    drawn = figure(12, 5)
+    panels = drawn.subplots(1, 3, sharey=True)
+    for axes, (dataset, title) in zip(panels, DATASETS.items(), strict=True):
+        floors = set()
+        for pattern, (label, colour, line) in SCREENED.items():
+            planned = evidence.planned(SWEEP, pattern.format(dataset))
+            runs = [run for run in planned if run.record is not None]
+            if not runs:
+                continue
+            at, mean, low, high = curve(runs, "epsilon", "acceptance_rate")
+            axes.plot(at, mean, line, color=colour, linewidth=1.2, label=f"{label}, {runs_text(planned)}")
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+            floors.add(1 / (1 + runs[0].job.config.screening.rejection_threshold))
+        for floor in floors:
+            axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
+        axes.set_title(title)
+        axes.set_xlabel("ε of kept updates, as the paper counts")
+        if floors:
+            axes.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+        else:
+            mark_not_run(axes)
+    panels[0].set_ylim(0, 1.03)  # most runs start at 1, which the frame would hide
+    panels[0].set_ylabel("share of an epoch's tries that is kept")
+    return drawn
 
 
 def figure_3(evidence: Evidence) -> Figure:
