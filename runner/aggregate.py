@@ -125,7 +125,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
         return []
     with plots.style():
         drawn = item.draw(evidence)
-        drawn.suptitle(item.title, fontsize=10)
+        drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
         return plots.save(drawn, folder, _label(item, evidence))
 
 

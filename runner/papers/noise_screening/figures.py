@@ -66,6 +66,7 @@ def acceptance(evidence: Evidence) -> Figure:
             axes.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.15))
         else:
             mark_not_run(axes)
+    drawn.suptitle("The screened runs of table 1: how much of what they try they keep")
     panels[0].set_ylim(0, 1.03)  # most runs start at 1, which the frame would hide
     panels[0].set_ylabel("share of an epoch's tries that is kept")
     return drawn
