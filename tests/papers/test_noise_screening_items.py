@@ -164,21 +164,58 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "not reproduced (partial)"
 
 
-def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
-    sweeps = (tables.SWEEP, measures.CARRIED_ON)
-    found = evidence({"losing_less/mnist_ce": 97.9}, sweeps)  # 97.9 and 98 at the end: seed 0 falls short of 98
-    record = made_up("noise_screening/mnist_tanh_to_6", 0, 97.9)
-    for name, value in (("epsilon", 3.3), ("epsilon_sound", 3.41), ("test_accuracy", 98.0)):
+def carried_on(seed: int, **more: float) -> PlannedRun:
+    """mnist_tanh_to_6, which begins as `made_up` has it, with one more epoch."""
+    record = made_up("noise_screening/mnist_tanh_to_6", seed, 97.9)
+    for name, value in (
+        {"epsilon": 3.3, "epsilon_sound": 3.41, "train_loss": 0.1, "test_accuracy": 98.0} | more
+    ).items():
         record["history"][name].append(value)
-    longer = found.sweeps[measures.CARRIED_ON]
-    at = next(i for i, run in enumerate(longer) if run.job.experiment.endswith("/mnist_tanh_to_6"))
-    longer[at] = PlannedRun(longer[at].job, record)
-    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")
-    measured = measures.epsilon_at_accuracy(claim, found)
+        record["final"][name] = value
+    jobs = sweep_jobs(measures.CARRIED_ON)
+    job = next(j for j in jobs if (j.experiment, j.config.seed) == ("noise_screening/mnist_tanh_to_6", seed))
+    return PlannedRun(job, record)
+
+
+def with_carried_on(*longer: PlannedRun) -> Evidence:
+    """Of two runs of DP-SGD with tanh, which end at 97.9 and 98, the first ends short of 98."""
+    short = evidence({"losing_less/mnist_ce": 97.9}, (tables.SWEEP,))
+    return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
+
+
+REACHES_98 = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")
+
+
+def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
+    found = with_carried_on(carried_on(0), carried_on(1))
+    measured = measures.epsilon_at_accuracy(REACHES_98, found)
     assert (measured.at_least, measured.value) == (False, pytest.approx((3.3 + 3.0) / 2))
     assert (measured.n, measured.planned, measured.epsilon_sound) == (2, 5, 3.41)
-    row = tables.table_3(found, [judge(claim, measured, "paper")]).rows[0]
-    assert row[4:9] == ["3.15 ± 0.2121", "2 of 2", "2 of 5", "3.41", "3.41"]
+    table = tables.table_3(found, [judge(REACHES_98, measured, "paper")])
+    assert table.rows[0][4:9] == ["3.15 ± 0.2121", "2 of 2", "2 of 5", "3.41", "3.41"]
+    assert "carried on to 6 (MNIST, DPSGD (tanh), seed 0)." in table.notes[0], "the seed that fell short, only"
+    assert "carried on to 6 (none here)." in tables.table_3(with_carried_on(), []).notes[0]
+
+
+def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
+    another, stopped = carried_on(0), carried_on(0)
+    another.record["history"]["train_loss"][3] *= 1.01
+    stopped.record["status"] = "diverged"
+    for run in (another, stopped):
+        measured = measures.epsilon_at_accuracy(REACHES_98, with_carried_on(run))
+        assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
+
+
+def test_a_run_that_goes_to_the_limit_in_vain_makes_the_smallest_epsilon_infinite() -> None:
+    never = carried_on(0, epsilon=5.99, test_accuracy=97.9)
+    short = evidence({"losing_less/mnist_ce": 97.8}, (tables.SWEEP,))  # neither reaches it within 3
+    never.record["history"]["test_accuracy"][:10] = short.recorded(tables.SWEEP, "losing_less/mnist_ce")[0].history(
+        "test_accuracy"
+    )
+    found = Evidence("paper", short.sweeps | {measures.CARRIED_ON: [never]})
+    measured = measures.epsilon_at_accuracy(REACHES_98, found)
+    assert (measured.at_least, measured.value) == (False, math.inf)
+    assert "reached by 0 of 2 runs; the others end at 3, 5.99" in measured.explanation
 
 
 def test_runs_carried_on_are_those_of_table_1_but_for_where_they_end() -> None:
@@ -286,6 +323,16 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(runs: Evide
     assert share == pytest.approx([1 / 1.5 + 0.01 - 0.01 * e / 0.3 for e in at]), "the mean of the seeds"
     assert lines["least by the rule: 0.091"].get_ydata()[0] == 1 / 11
     assert [text.get_text() for text in cifar10.texts] == ["not run"]
+
+
+def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn() -> None:
+    found = evidence({"noise_screening/mnist_screened": 98.0}, (tables.SWEEP,))
+    for run in found.recorded(tables.SWEEP, "noise_screening/mnist_screened"):
+        run.record["history"]["tries"][-1] -= 149  # one try, kept
+        run.record["history"]["acceptance_rate"][-1] = 1.0
+    with style():
+        line = figures.acceptance(found).axes[0].lines[0]
+    assert (max(line.get_xdata()), max(line.get_ydata()) < 0.7) == (pytest.approx(2.7), True)
 
 
 def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:

@@ -36,14 +36,14 @@ SCREENED = {  # the same, of the runs whose acceptance is drawn
     "noise_screening/{}_screened_momentum_public": ("momentum 0.9, images apart", "C4", "--"),
     "noise_screening/{}_free_public": ("free settings, images apart", "C5", "--"),
 }
-_POINTS = 100
 
 
 def acceptance(evidence: Evidence) -> Figure:
-    """The share of tries kept, epoch by epoch, against epsilon as the paper counts: what the rule makes of the noise.
+    """The share of an epoch's tries that is kept, against epsilon as the paper counts: what the rule does to the noise.
 
     Of rejection_threshold + 1 tries in a row one is always kept: the dotted line, below which no epoch can fall but for
-    its first and last tries.
+    its first and last tries. The last epoch of a run that is not a whole one is left out: it ends with a kept update,
+    and a share of few tries would say no more than that.
     """
     drawn = figure(12, 5)
     panels = drawn.subplots(1, 3, sharey=True)
@@ -54,7 +54,7 @@ def acceptance(evidence: Evidence) -> Figure:
             runs = [run for run in planned if run.record is not None]
             if not runs:
                 continue
-            at, mean, low, high = curve(runs, "epsilon", "acceptance_rate")
+            at, mean, low, high = curve([_whole_epochs(run) for run in runs], "epsilon", "acceptance_rate", points=400)
             axes.plot(at, mean, line, color=colour, linewidth=1.2, label=f"{label}, {runs_text(planned)}")
             axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
             floors.add(1 / (1 + runs[0].job.config.screening.rejection_threshold))
@@ -66,10 +66,19 @@ def acceptance(evidence: Evidence) -> Figure:
             axes.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.15))
         else:
             mark_not_run(axes)
-    drawn.suptitle("The screened runs of table 1: how much of what they try they keep")
+    drawn.suptitle("Screened runs of table 1: share of tries kept, mean and range of the seeds")
     panels[0].set_ylim(0, 1.03)  # most runs start at 1, which the frame would hide
     panels[0].set_ylabel("share of an epoch's tries that is kept")
     return drawn
+
+
+def _whole_epochs(run: PlannedRun) -> PlannedRun:
+    """The run without a last epoch of fewer tries than the first."""
+    tries = run.history("tries")
+    if run.record is None or len(tries) < 2 or tries[-1] - tries[-2] >= tries[0]:
+        return run
+    history = {name: values[:-1] for name, values in run.record["history"].items()}
+    return PlannedRun(run.job, {**run.record, "history": history})
 
 
 def figure_3(evidence: Evidence) -> Figure:
@@ -113,7 +122,7 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def curve(
-    runs: Sequence[PlannedRun], x: str, y: str, most: float = 3.0
+    runs: Sequence[PlannedRun], x: str, y: str, most: float = 3.0, points: int = 100
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to an epsilon (as the paper
     counts) of `most`.
@@ -129,8 +138,8 @@ def curve(
     if not series:
         return [], [], [], []
     start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
-    grid = np.linspace(start, end, _POINTS if end > start else 1)
-    rows = np.array([np.interp(grid, *points) for points in series])
+    grid = np.linspace(start, end, points if end > start else 1)
+    rows = np.array([np.interp(grid, *of_one) for of_one in series])
     return grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist()
 
 

@@ -77,19 +77,20 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     The sound epsilon is that of the steps until then, as if their number had been fixed beforehand, like the claimed
     one: see `until`.
     """
-    planned = carried_on(claim, evidence)
+    accuracy = accuracy_of(claim)
+    planned = carried_on(claim, evidence, accuracy)
     recorded = [run for run in planned if run.record is not None]
     if not recorded:
         return unmeasured(planned)
-    accuracy = float(claim.quantity.rpartition("_")[2])
     first = [first_epoch(run, accuracy) for run in recorded]
     reached = [(run, epoch) for run, epoch in zip(recorded, first, strict=True) if epoch is not None]
     values = [run.history("epsilon")[epoch] for run, epoch in reached]
     if len(reached) < len(recorded):
         short = [run for run, epoch in zip(recorded, first, strict=True) if epoch is None]
         ends = [run.final("epsilon") for run in short]
-        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs before they end at {max(ends):.3g}"
-        at_least = any(run.job.config.max_epsilon != LIMIT for run in short)
+        at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
+        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
+        at_least = all(run.job.config.max_epsilon != LIMIT for run in short)
         value = statistics.fmean([*values, *ends]) if at_least else math.inf
         found = measured(planned, value, explanation=text)
         return replace(found, epsilon=None, epsilon_sound=None, at_least=at_least)
@@ -101,11 +102,17 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     return replace(found, epsilon=max(values), epsilon_sound=sound)
 
 
-def carried_on(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
-    """The planned runs of a claim; in place of one that ends at 3 the run of the same seed and settings that goes on to
-    the limit, where that is recorded.
+def accuracy_of(claim: Claim) -> float:
+    """The accuracy in percent that a claim's quantity names."""
+    return float(claim.quantity.rpartition("_")[2])
 
-    It has the shorter one's batches and noise, so that no choice is made between two results.
+
+def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> list[PlannedRun]:
+    """The planned runs of a claim; in place of one that ends at 3 short of an accuracy (percent), the run of the same
+    seed and settings that goes on to the limit, where that is recorded and begins with the shorter one.
+
+    On one device it has the same batches and noise. Where it is another draw (from another device, by other code), it
+    would be a second chance for the seeds that failed, and is not taken.
     """
     longer = {
         run.job.config.seed: run
@@ -113,8 +120,28 @@ def carried_on(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
         for short, long in _LONGER.items()
         if short.format(dataset) == claim.experiment
         for run in evidence.recorded(CARRIED_ON, long.format(dataset))
+        if not run.diverged
     }
-    return [longer.get(run.job.config.seed, run) for run in evidence.planned(claim.sweep, claim.experiment)]
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    return [
+        longest if (longest := longer.get(run.job.config.seed)) and _goes_on(run, longest, accuracy) else run
+        for run in planned
+    ]
+
+
+def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
+    """Whether the shorter run is lacking, or ends short of the accuracy and is how the longer begins: the same
+    epsilons, and training losses that differ by rounding only.
+    """
+    if short.record is None:
+        return True
+    if short.diverged or first_epoch(short, accuracy) is not None:
+        return False
+    return all(
+        len(longer.history(name)) > len(short.history(name))
+        and np.allclose(longer.history(name)[: len(short.history(name))], short.history(name), rtol=1e-3, atol=0)
+        for name in ("epsilon", "train_loss")
+    )
 
 
 def until(reached: Sequence[tuple[PlannedRun, int]]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from runner.aggregation.files import Table, bound_text, epsilon_text, number, pl
 from runner.aggregation.guarantee import guaranteed, screened
 from runner.aggregation.summary import summarise
 from runner.aggregation.verdicts import Judged, explanation
-from runner.papers.noise_screening.measures import carried_on, first_epoch, until, within
+from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, until, within
 
 SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -60,7 +60,7 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         "beforehand. Guaranteed: the cost of the most tries that the run was allowed to make. All of them are for the "
         "training images: those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
-        "The figure beside this table: the share of each epoch's tries that is kept.",
+        "The figure beside this table: the share of an epoch's tries that is kept, interpolated between epochs.",
         *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := explanation(j))),
     ]
     return Table(header, rows, notes)
@@ -121,10 +121,14 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "claimed ε holds?"),
     )
     rows = []
+    further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows
     for j in judged:
-        accuracy, claimed = j.claim.quantity.rpartition("_")[2], j.claim.claimed_value.replace(">6", "not within 6")
-        recorded = [run for run in carried_on(j.claim, evidence) if run.record is not None]
-        epochs = [(run, first_epoch(run, float(accuracy))) for run in recorded]
+        accuracy, claimed = accuracy_of(j.claim), j.claim.claimed_value.replace(">6", "not within 6")
+        recorded = [run for run in carried_on(j.claim, evidence, accuracy) if run.record is not None]
+        epochs = [(run, first_epoch(run, accuracy)) for run in recorded]
+        for run in recorded:
+            if run.job.experiment != j.claim.experiment:
+                further[f"{j.claim.dataset}, {j.claim.method}, seed {run.job.config.seed}"] = None
         reached = [(run, epoch) for run, epoch in epochs if epoch is not None]
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
@@ -134,12 +138,16 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.measured.n} of {j.measured.planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
-        rows.append([j.claim.dataset, accuracy, j.claim.method, claimed, text, by, count, *costs, j.verdict, j.privacy])
+        rows.append(
+            [j.claim.dataset, f"{accuracy:g}", j.claim.method, claimed, text, by, count, *costs, j.verdict, j.privacy]
+        )
+    carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs that reach it. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
-        "others run to 3, DP-SGD with tanh and with AUTO-S on to 6 in some seeds; of a run that ends at 3 no more is "
-        "known than that it needs more: undecided, unless that is too much for the claim already. Epochs of "
+        "others run to about 3, and of a run that ends there no more is known than that it needs more: undecided, "
+        "unless that is too much for the claim already, or the same run was carried on to 6"
+        f"{carried}. Epochs of "
         "screened runs are of tries. ε is the paper's, which charges kept updates only. Steps until then: the largest "
         "cost of all steps up to that epoch, had their number been fixed beforehand. Guaranteed: the same; of screened "
         "runs, where only the number of kept updates can be fixed beforehand, the cost of the most tries that so many "
