@@ -63,7 +63,13 @@ def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: s
     """With wandb, whose run prints a traceback when it is left by an exception."""
     folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path / 'tracking'}"]
     command = [sys.executable, "-m", "runner", "scale=smoke", "scale.epochs=1000", *folders]
-    running = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell ignores SIGINT in what it starts by "&"
+    )
     assert running.stderr is not None
     while not (line := running.stderr.readline()).startswith("epoch"):
         assert line, "it ended"
