@@ -198,10 +198,11 @@ def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
 
 
 def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
-    another, stopped = carried_on(0), carried_on(0)
+    another, less_noise, stopped = (carried_on(0) for _ in range(3))
     another.record["history"]["train_loss"][3] *= 1.01
+    less_noise.record["history"]["epsilon"][3] *= 1.01
     stopped.record["status"] = "diverged"
-    for run in (another, stopped):
+    for run in (another, less_noise, stopped):
         measured = measures.epsilon_at_accuracy(REACHES_98, with_carried_on(run))
         assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
 

@@ -23,9 +23,10 @@ from runner.aggregation.measures import Measure, Measured, measured, unmeasured
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
-_LONGER = {  # experiment of table 1, with {} for the data set: the same run, carried on
-    "losing_less/{}_ce": "noise_screening/{}_tanh_to_6",
-    "noise_screening/{}_auto": "noise_screening/{}_auto_to_6",
+_LONGER = {  # experiment of table 1: the same run, carried on
+    short.format(dataset): f"noise_screening/{dataset}_{method}_to_6"
+    for dataset in ("mnist", "fashion_mnist", "cifar10")
+    for short, method in (("losing_less/{}_ce", "tanh"), ("noise_screening/{}_auto", "auto"))
 }
 
 
@@ -114,14 +115,8 @@ def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> list[Planne
     On one device it has the same batches and noise. Where it is another draw (from another device, by other code), it
     would be a second chance for the seeds that failed, and is not taken.
     """
-    longer = {
-        run.job.config.seed: run
-        for dataset in ("mnist", "fashion_mnist", "cifar10")
-        for short, long in _LONGER.items()
-        if short.format(dataset) == claim.experiment
-        for run in evidence.recorded(CARRIED_ON, long.format(dataset))
-        if not run.diverged
-    }
+    further = evidence.recorded(CARRIED_ON, _LONGER.get(claim.experiment, ""))
+    longer = {run.job.config.seed: run for run in further if not run.diverged}
     planned = evidence.planned(claim.sweep, claim.experiment)
     return [
         longest if (longest := longer.get(run.job.config.seed)) and _goes_on(run, longest, accuracy) else run
