@@ -46,7 +46,7 @@ _GROUPS = (
 )  # fmt: skip
 _ABSENT_BY_DEFAULT = ("normalization", "mechanism", "screening")
 
-_ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
+ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Run:
         """
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
-        if isinstance(self.clipping, _ORDINARY_PASS):
+        if isinstance(self.clipping, ORDINARY_PASS):
             return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
         if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
@@ -148,7 +148,7 @@ def prepare(config: DictConfig) -> Run:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = objective_of(config, dataset, features)
         check_objective(objective, features.shape(dataset.shape))
-        one_by_one = not isinstance(clipping, _ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
+        one_by_one = not isinstance(clipping, ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             check_one_example(objective, features.shape(dataset.shape))
     check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
@@ -173,7 +173,8 @@ def prepare(config: DictConfig) -> Run:
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
     if isinstance(chosen, OfMeanLoss):
-        check_mean_loss(clipping, objective)
+        with torch.device("meta"):
+            check_mean_loss(clipping, objective, features.shape(dataset.shape))
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, screening,
@@ -241,6 +242,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
     for run in runs:
         if run.screening is not None:
             raise NotStackableError("screening may take an update back")
+        if run.config.runtime.guard_every is not None:
+            raise NotStackableError("runtime.guard_every takes some steps twice")
         for name in run.config.diagnostics:
             if name in OF_STEPS:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")

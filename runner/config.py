@@ -66,6 +66,7 @@ class Runtime:
     physical_batch: int | None = None
     engine: Engine = Engine.one_pass
     step: Step = Step.auto
+    guard_every: int | None = None
     lockstep: int | None = None
     data_root: str = MISSING
     results_root: str = MISSING

@@ -24,6 +24,7 @@ from runner.mechanism import Mechanism
 
 NEIGHBOURS = ("zero_out", "replace_one")
 ASKED_FOR = "original_bug"
+_MOST_MOVED = 2  # times the bound of a row: the mean loss over one example more, see `BackpropOfMeanLoss`
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,10 @@ class OfMeanLoss(Mechanism):
     def denominator(self) -> int:
         return 1
 
+    def most_moved(self, group: NoiseGroup) -> float:
+        """The bound of a row, and as much again for the other rows, which move with the number of examples."""
+        return _MOST_MOVED * group.sensitivity
+
     def _rows(self, batch: int) -> int:
         """The number that the mean loss is a mean over."""
         return batch
@@ -136,7 +141,7 @@ class Corrected(OfMeanLoss):
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write one step's release to the ledger; the claim knows of floor(N/B) steps an epoch."""
-        actual = _sampled(self.sampling_rate, self.noise_multiplier / 2)
+        actual = _sampled(self.sampling_rate, self.noise_multiplier / _MOST_MOVED)
         if step_in_epoch < self.examples // self.batch_size:
             ledger.release(actual, self._claimed(), claimed_count=len(self.noise_groups))
         else:
@@ -173,6 +178,10 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
                 f"to run it all the same, say mechanism.asked_for={ASKED_FOR}."
             )
         _expect(self.sampling, Sampling.shuffled, "original_bug")
+
+    def most_moved(self, group: NoiseGroup) -> float:
+        """The bound of a row: the mean is over B whatever is drawn, so the other rows stay."""
+        return group.sensitivity
 
     def _rows(self, batch: int) -> int:
         return self.batch_size

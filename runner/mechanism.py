@@ -101,6 +101,10 @@ class Mechanism:
         """Standard deviation of the noise on each coordinate of the sum."""
         return self.noise_multiplier * math.sqrt(len(self.noise_groups)) * group.sensitivity
 
+    def most_moved(self, group: NoiseGroup) -> float:
+        """The most that one example, in or out, moves the sum of a group: `actual` in the ledger is for that."""
+        return group.sensitivity
+
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
         """The noisy mean: (sum + noise) / denominator, by parameter name.
 

@@ -20,6 +20,7 @@ from runner.datasets import Split, hold_out
 from runner.diagnostics import Diagnostics
 from runner.engines import Objective
 from runner.evaluate import evaluate
+from runner.removal import check_one_removed
 from runner.screening import NoScreening, Screening, screening_of
 from runner.seeds import derived_seed, generator
 from runner.stacked import NotStackableError, draw_epoch
@@ -173,7 +174,7 @@ def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step
 
 def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
     training, _, *others = data
-    config, mechanism = run.config, run.mechanism
+    config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
     objective = run.objective
     gradient_engine = engine(config, objective)
     optimizer = run.optimizer(objective)
@@ -191,6 +192,8 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
             clipping = mechanism.applied(run.clipping, len(targets))
             computed = gradient_sum(clipping, gradient_engine, inputs, targets, run.physical_batch)
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
+            if guarded and progress.steps % guarded == 0 and len(targets) > 0:
+                check_one_removed(run, gradient_engine, inputs, targets, progress.steps % len(targets))
             gradients = mechanism.release(computed.gradients, noise)
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]

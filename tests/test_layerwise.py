@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from omegaconf import OmegaConf, open_dict
 from scipy import optimize, stats
 from torch import Tensor, nn
 
 from runner.accounting import Gdp, Ledger, Pld, Prv, Rdp, RdpClassic, Zcdp, calibrate_noise_multiplier, sound_epsilon
 from runner.build import prepare
+from runner.checks import is_chain
 from runner.clipping import Backprop, NoiseGroup, gradient_sum
 from runner.config import ConfigError, Sampling
 from runner.engines import ENGINES, Objective
@@ -307,3 +309,52 @@ def test_an_option_brings_its_accountant_and_sampling(composed, option: str, acc
     run = prepare(composed("clipping=backprop", f"mechanism={option}", *asked))
     assert isinstance(run.accountant, accountant)
     assert run.mechanism.sampling is sampling
+
+
+@pytest.mark.parametrize(("network", "accepted"), [("chain", True), ("residual", False), ("saved", False)])
+def test_rows_of_the_mean_loss_need_a_chain_however_a_branch_is_written(composed, network: str, accepted: bool) -> None:
+    """A subclass of `Sequential`, or two modules that hand something over past the tree, are branches all the same."""
+    config = composed("experiment=backprop_clipping/mnist_corrected_1")
+    with open_dict(config):
+        config.architecture = OmegaConf.create({"_target_": f"tests.coupling.{network}"})
+    if accepted:
+        prepare(config)
+    else:
+        with pytest.raises(ConfigError, match="chain of layers only"):
+            prepare(config)
+
+
+def test_a_branch_moves_the_rows_of_the_mean_loss_further_than_a_chain() -> None:
+    """Why a branch is refused: gradients that were clipped apart are added, and their sum may turn round.
+
+    In h + w h with h = v x, rows u of the mean loss reach v as u + w clip(u, b). For w = -K, K = 2 n + 1, and
+    u = (K + 1) b over n examples that is b; over n + 1 it is (K + 1) b n / (n + 1) - K b < -b. So all n rows turn
+    round, and the weight moves by 2 n a b: n times as far as the 2 a b that hold in a chain.
+    """
+    n, bound = 64, 0.5
+    turns = 2 * n + 1
+
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v, self.w = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.v(x)
+            return h + self.w(h)
+
+    objective = Objective(Branch().double(), Upstream())
+    objective.network.v.weight.data.fill_(0.01)
+    objective.network.w.weight.data.fill_(-turns)
+    inputs = torch.ones(n + 1, 1, dtype=torch.double)
+    targets = torch.full((n + 1, 1), n * (turns + 1) * bound, dtype=torch.double)
+    targets[n] = 0  # the example that is more: it adds nothing of its own
+
+    def gradient(count: int) -> float:
+        rows = Backprop(1.0, bound).of_mean_loss(count)
+        found = rows.sum_contributions(ENGINES["vmap"](objective), inputs[:count], targets[:count])
+        return found.gradients["network.v.weight"].item()
+
+    assert gradient(n) == pytest.approx(n * bound)
+    assert gradient(n + 1) == pytest.approx(-n * bound)
+    assert not is_chain(objective, inputs, targets)

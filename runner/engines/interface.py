@@ -11,6 +11,11 @@ from torch import Tensor
 
 from runner.engines.objective import Objective
 
+
+class RowsError(NotImplementedError):
+    """A layer sees several rows an example, and the engine would take each of them for one."""
+
+
 Factors = Callable[[Tensor], Tensor]  # norms [batch, groups] -> factors [batch, groups]
 
 
@@ -68,7 +73,13 @@ def weigh_and_sum(
     """The sum of `Engine.clipped_sum` from gradients that were formed, by name, each [batch, *shape].
 
     Cost: one pass over the gradients for the norms and one matrix-vector product a parameter for the sum.
+
+    Raises:
+        RowsError: where a parameter has another number of gradients than there are examples.
     """
+    for name, gradient in per_example.items():
+        if len(gradient) != len(losses):
+            raise RowsError(f"{name} has {len(gradient)} gradients for {len(losses)} examples")
     squares = {name: _norms(gradient).square() for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()
     broken = ~torch.isfinite(norms).all(dim=1)

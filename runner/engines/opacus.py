@@ -22,7 +22,9 @@ class OpacusEngine:
 
     Raises:
         NotImplementedError: (from Opacus) for a layer that it does not know; for a loss that reads pre-activations,
-            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them.
+            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them. While it sums,
+            `RowsError` where a layer is not called on one row an example, in the batch's dimension: Opacus would take
+            rows for examples.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -35,12 +37,21 @@ class OpacusEngine:
         for parameter in objective.parameters():
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self._hooked = GradSampleModule(objective, loss_reduction="sum")
+        self._tried: set[torch.Size] = set()
         self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
+
+    def let_go(self) -> None:
+        """Take the hooks off the objective, so that another engine can have it."""
+        self._hooked.remove_hooks()
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         """See `Engine.clipped_sum`."""
+        if inputs.shape[1:] not in self._tried:
+            self._tried.add(inputs.shape[1:])
+            for count in {1, min(2, len(targets))}:  # in a batch of T, rows in a first dimension of size T look right
+                self.clipped_sum(inputs[:count], targets[:count], groups, torch.zeros_like)
         self._hooked.enable_hooks()
         losses = self._hooked(inputs.clone(memory_format=torch.contiguous_format), targets)
         losses.sum().backward()

@@ -27,6 +27,7 @@ _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
 _KNOWN = (Flat, PerLayer, Automatic, NoClipping)  # whose factors are functions of single norms, or that have none
 _AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
+_SEVERAL = 3  # examples
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
 
 
@@ -86,8 +87,26 @@ class Step:
         try:
             for example in range(min(2, len(self._data))):
                 self._try_one(example)
+            self._try_several(min(_SEVERAL, len(self._data)))
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotStackableError(str(error).partition("\n")[0]) from error
+
+    def _try_several(self, count: int) -> None:
+        """Norms of several examples together and one by one: a layer may see them in another dimension."""
+        runs = len(self.losses)
+        images, targets = self._data.images[:count], self._data.targets[:count]
+        groups = [list(self.stacked.parts)]
+
+        def norms(some: slice) -> Tensor:
+            repeated = images[some].repeat(runs, *[1] * (images.dim() - 1)), targets[some].repeat(runs)
+            mask = torch.ones(runs, len(targets[some]), dtype=torch.bool, device=self.losses.device)
+            found = StackedEngine(self.stacked, mask).clipped_sum(*repeated, groups, torch.ones_like).norms
+            assert found is not None
+            return found
+
+        together, alone = norms(slice(None)), torch.cat([norms(slice(i, i + 1)) for i in range(count)], dim=1)
+        if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
+            raise NotStackableError("its examples hang on one another")
 
     def _try_one(self, example: int) -> None:
         runs = len(self.losses)

@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from runner.engines.interface import Engine, Factors, GradientSum
+from runner.engines.interface import Engine, Factors, GradientSum, RowsError
 from runner.engines.objective import Objective, layers_with_parameters
 from runner.engines.one_pass.choice import Choice, choose
 from runner.engines.one_pass.faster import faster
@@ -53,7 +53,8 @@ Plan = dict[str, Planned]  # by layer name
 
 class OnePassEngine:
     """See the module's text. An objective that it does not cover is given to Opacus, with a line on stderr; to vmap
-    where its loss reads pre-activations, which Opacus cannot differentiate.
+    where its loss reads pre-activations, which Opacus cannot differentiate, or a layer sees several rows an example,
+    which Opacus would take for examples.
 
     Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
     sit in the objective, and anything without parameters around them.
@@ -77,10 +78,13 @@ class OnePassEngine:
         if len({id(p) for p in parameters}) < len(parameters):
             self._fall_back("two layers share a parameter")
 
-    def _fall_back(self, reason: str) -> None:
-        other = "vmap" if getattr(self.objective.loss, "reads_pre_activations", False) else "Opacus"
+    def _fall_back(self, reason: str, to_vmap: bool = False) -> None:
+        to_vmap = to_vmap or getattr(self.objective.loss, "reads_pre_activations", False)
+        other = "vmap" if to_vmap else "Opacus"
+        if isinstance(self._fallback, OpacusEngine):
+            self._fallback.let_go()
         print(f"engine one_pass: {reason}, so {other} computes the per-example gradients.", file=sys.stderr)
-        self._fallback = VmapEngine(self.objective) if other == "vmap" else OpacusEngine(self.objective)
+        self._fallback = VmapEngine(self.objective) if to_vmap else OpacusEngine(self.objective)
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
@@ -94,6 +98,15 @@ class OnePassEngine:
                 return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
+        try:
+            return self._by_fallback(inputs, targets, groups, factors)
+        except RowsError as reason:
+            self._fall_back(str(reason), to_vmap=True)
+        return self._by_fallback(inputs, targets, groups, factors)
+
+    def _by_fallback(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
         assert self._fallback is not None
         parameters = sum(p.numel() for p in self.objective.parameters())
         held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
