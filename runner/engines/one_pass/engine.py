@@ -52,9 +52,9 @@ Plan = dict[str, Planned]  # by layer name
 
 
 class OnePassEngine:
-    """See the module's text. An objective that it does not cover is given to Opacus, with a line on stderr; to vmap
-    where its loss reads pre-activations, which Opacus cannot differentiate, or a layer sees several rows an example,
-    which Opacus would take for examples.
+    """See the module's text. A layer that it does not cover gives the objective to Opacus, with a line on stderr; to
+    vmap, which is exact for any, goes what Opacus gets wrong: a loss that reads pre-activations, a weight used outside
+    its layer or by two, a layer that sees several rows an example.
 
     Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
     sit in the objective, and anything without parameters around them.
@@ -76,7 +76,7 @@ class OnePassEngine:
                 return
         parameters = [p for module in self._layers.values() for p in module.parameters(False)]
         if len({id(p) for p in parameters}) < len(parameters):
-            self._fall_back("two layers share a parameter")
+            self._fall_back("two layers share a parameter", to_vmap=True)
 
     def _fall_back(self, reason: str, to_vmap: bool = False) -> None:
         to_vmap = to_vmap or getattr(self.objective.loss, "reads_pre_activations", False)
@@ -97,7 +97,7 @@ class OnePassEngine:
                     self._plans[kind] = self._plan(inputs, targets)
                 return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
-                self._fall_back(str(reason))
+                self._fall_back(str(reason), to_vmap=True)
         try:
             return self._by_fallback(inputs, targets, groups, factors)
         except RowsError as reason:
