@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from runner.accounting import calibrate_noise_multiplier, epochs_within, last_step_within, sound_epsilon
+from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.checks import (
     check_arguments,
@@ -104,7 +104,7 @@ class Run:
     @cached_property
     def epsilon_at_max_tries(self) -> float:
         """The sound epsilon of so many: what the run guarantees before it starts."""
-        return sound_epsilon(self.mechanism.actual_steps(self.max_tries), self.config.delta)
+        return sound_epsilon(self.mechanism.charges(self.max_tries).actual, self.config.delta)
 
     @property
     def step(self) -> Step:
@@ -217,7 +217,7 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
     mechanism(1.0)  # the other settings must allow noise at all
     return calibrate_noise_multiplier(
         accountant,
-        lambda nm: mechanism(nm).claimed_releases(config.epochs),
+        lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
         config.target_epsilon,
         config.delta,
     )
@@ -227,7 +227,13 @@ def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) ->
     if config.max_epsilon is None:
         return config.epochs
     _check_private(mechanism)
-    epochs = epochs_within(accountant, mechanism.claimed_releases, config.max_epsilon, config.delta, config.epochs)
+    epochs = last_within(
+        accountant,
+        lambda n: mechanism.charges_of_epochs(n).claimed,
+        config.max_epsilon,
+        config.delta,
+        config.epochs,
+    )
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
     return epochs
@@ -263,7 +269,7 @@ def _max_accepted(config: DictConfig, accountant: Accountant, mechanism: Mechani
         return None
     _check_private(mechanism)
     limit = config.epochs * mechanism.steps_per_epoch
-    accepted = last_step_within(accountant, mechanism.claimed_steps, config.max_epsilon, config.delta, limit)
+    accepted = last_within(accountant, lambda n: mechanism.charges(n).claimed, config.max_epsilon, config.delta, limit)
     if accepted == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single step of this setting.")
     return accepted

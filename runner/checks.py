@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import typing
-from dataclasses import make_dataclass
+from dataclasses import is_dataclass, make_dataclass
 from typing import Any
 
 import torch
@@ -64,7 +64,9 @@ def check_arguments(config: DictConfig, group: str) -> None:
         target = get_object(node._target_)
     except Exception as error:
         raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    # Of a dataclass, the class's own: each base's annotations are read where that base was written.
+    called = target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target
+    hints = typing.get_type_hints(called)
     defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
     for name, value in ((str(key), v) for key, v in node.items()):
         if name in ("_target_", "_partial_"):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
-from runner.accounting import Ledger, Releases
+from runner.accounting import Ledger
 from runner.clipping import Backprop, Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.mechanism import Mechanism
@@ -51,9 +51,6 @@ class _DisjointBatches(Mechanism):
         """Write an epoch's release to the ledger, at its first step. (There is no screening here: all are kept.)"""
         if step_in_epoch == 0:
             ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
-
-    def claimed_releases(self, epochs: int) -> Releases:
-        return (*self.before, (_gaussian(self.noise_multiplier), epochs))
 
     def _true_multiplier(self) -> float:
         return self.noise_multiplier
@@ -146,10 +143,6 @@ class Corrected(OfMeanLoss):
             ledger.release(actual, self._claimed(), claimed_count=len(self.noise_groups))
         else:
             ledger.release(actual, None)
-
-    def claimed_releases(self, epochs: int) -> Releases:
-        steps = epochs * (self.examples // self.batch_size)
-        return (*self.before, (self._claimed(), steps * len(self.noise_groups)))
 
     def _claimed(self) -> DpEvent:
         layer = self.noise_multiplier * math.sqrt(len(self.noise_groups))

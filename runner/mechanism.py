@@ -16,7 +16,7 @@ because all groups of a step see the same batch.
 Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
 
 What the run releases of the same examples before its first step (statistics for normalisation) is composed with the
-steps: it is in `claimed_releases`, and so in everything that is calibrated or stopped by them.
+steps: it is in `charges`, and so in everything that is calibrated or stopped by them.
 """
 
 from __future__ import annotations
@@ -152,25 +152,26 @@ class Mechanism:
         else:
             ledger.release(actual=NoOpDpEvent(), claimed=claimed)
 
-    def claimed_releases(self, epochs: int) -> Releases:
-        """What the papers' way of counting charges for so many epochs, and for what was released before the first."""
-        return self.claimed_steps(epochs * self.steps_per_epoch)
+    def charges(self, steps: int) -> Ledger:
+        """All that is charged for so many steps, all of them kept, and for what was released before the first.
 
-    def claimed_steps(self, steps: int) -> Releases:
-        """The same for so many kept steps: where screening may drop some, which is with this mechanism only."""
-        return (*self.before, (self._step_event(), steps))
-
-    def actual_steps(self, steps: int) -> Releases:
-        """What is written down as actual before the first step and over so many, kept or not."""
+        A replay of `charge_step`, one epoch standing for all whole ones: what a run is calibrated to and stopped by is
+        what its ledger will say.
+        """
         ledger = Ledger()
-        for step in range(min(steps, self.steps_per_epoch)):
-            self.charge_step(ledger, step)
+        for event, count in self.before:
+            ledger.release(event, event, count)
         epochs, rest = divmod(steps, self.steps_per_epoch)
-        begun = Ledger()
-        for step in range(rest if epochs else 0):
-            self.charge_step(begun, step)
-        whole = [(event, max(1, epochs) * times) for event, times in ledger.actual]
-        return (*self.before, *whole, *begun.actual)
+        for length, times in ((self.steps_per_epoch, epochs), (rest, 1)):
+            part = Ledger()
+            for step in range(length if times else 0):
+                self.charge_step(part, step)
+            ledger.add(part, times)
+        return ledger
+
+    def charges_of_epochs(self, epochs: int) -> Ledger:
+        """The same for whole epochs."""
+        return self.charges(epochs * self.steps_per_epoch)
 
     def _step_event(self) -> DpEvent:
         if not self.private:

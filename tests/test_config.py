@@ -173,7 +173,7 @@ def test_every_experiment_can_be_run(composed, experiment: str) -> None:
     assert run.config.scale.name == "paper"
     if run.mechanism.private:
         kept, mechanism = run.max_accepted, run.mechanism
-        releases = mechanism.claimed_releases(run.epochs) if kept is None else mechanism.claimed_steps(kept)
+        releases = mechanism.charges_of_epochs(run.epochs).claimed if kept is None else mechanism.charges(kept).claimed
         cost = run.accountant.epsilon(releases, run.config.delta)
         paper = experiment.partition("/")[0]
         if paper == "losing_less" and "/pfe_" in experiment:
@@ -232,13 +232,13 @@ def test_random_triples_are_drawn_apart_and_within_their_ranges() -> None:
 
 def test_calibration_meets_its_target_from_below(composed) -> None:
     run = prepare(composed("noise_multiplier=null", "target_epsilon=2.7", "epochs=40"))
-    cost = run.accountant.epsilon(run.mechanism.claimed_releases(40), 1e-5)
+    cost = run.accountant.epsilon(run.mechanism.charges_of_epochs(40).claimed, 1e-5)
     assert 2.7 - 1e-3 < cost <= 2.7
     assert math.isclose(run.mechanism.noise_multiplier, 1.0394, abs_tol=1e-4)
 
 
 def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
     run = prepare(composed("experiment=tempered_sigmoid/mnist_tanh"))
-    costs = [run.accountant.epsilon(run.mechanism.claimed_releases(e), 1e-5) for e in (57, 58)]
+    costs = [run.accountant.epsilon(run.mechanism.charges_of_epochs(e).claimed, 1e-5) for e in (57, 58)]
     assert run.epochs == 57
     assert costs[0] <= 2.93 < costs[1]

@@ -139,7 +139,7 @@ def test_what_each_charges() -> None:
         for _ in range(5):
             for step in range(mechanism.steps_per_epoch):
                 mechanism.charge_step(ledger, step)
-        assert ledger.claimed == mechanism.claimed_releases(5)
+        assert ledger.claimed == mechanism.charges_of_epochs(5).claimed
 
 
 def printed(data: str, noise_multiplier: float = 1.0) -> dict:
@@ -151,7 +151,7 @@ def printed(data: str, noise_multiplier: float = 1.0) -> dict:
 def calibrated(data: str) -> float:
     _, _, epochs, _, epsilon = PAPER[data]
     return calibrate_noise_multiplier(
-        Zcdp(), lambda nm: printed(data, nm)["zero_out"].claimed_releases(epochs), epsilon, DELTA
+        Zcdp(), lambda nm: printed(data, nm)["zero_out"].charges_of_epochs(epochs).claimed, epsilon, DELTA
     )
 
 
@@ -181,7 +181,7 @@ def test_the_table_of_the_bug(data: str, rho: float, per_layer: float, true: flo
     replaced = 4 * total + 2 * math.sqrt(4 * total * log)
     assert replaced == pytest.approx(four_rho, rel=0.015)
     # with twice the noise, the claim holds for replaced examples too
-    held = printed(data, nm)["replace_one"].claimed_releases(epochs)
+    held = printed(data, nm)["replace_one"].charges_of_epochs(epochs).claimed
     assert Zcdp().epsilon(held, DELTA) <= claimed + 1e-9
     assert sound_epsilon(held, DELTA) < claimed
 
@@ -224,11 +224,11 @@ def test_the_noise_of_the_repository(target: float, sigma: float, smallest: floa
     assert halved(epsilon_of, target) == pytest.approx(sigma, abs=5e-6)
     mechanism = four(sigma / 2, LAYERS, 60_000, 256)["corrected"]
     assert mechanism.noise_std(LAYERS[0]) == pytest.approx(sigma * LAYERS[0].sensitivity)
-    claimed = mechanism.claimed_releases(5)
+    claimed = mechanism.charges_of_epochs(5).claimed
     assert claimed == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(pytest.approx(sigma))), 4680),)
     assert Gdp().epsilon(claimed, DELTA) == pytest.approx(epsilon_of(sigma), rel=1e-6)
     found = calibrate_noise_multiplier(
-        Gdp(), lambda nm: four(nm, LAYERS, 60_000, 256)["corrected"].claimed_releases(5), target, DELTA, 1e-5
+        Gdp(), lambda nm: four(nm, LAYERS, 60_000, 256)["corrected"].charges_of_epochs(5).claimed, target, DELTA, 1e-5
     )
     assert 2 * found == pytest.approx(smallest, abs=1e-4)
 
@@ -245,7 +245,7 @@ def test_the_noise_of_the_repository(target: float, sigma: float, smallest: floa
 def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) -> None:
     """As it counts, by bounds; its layers as one release at its sampler's rate, of a sum; and of the mean, as it is."""
     mechanism = four(sigma / 2, LAYERS, 60_000, 256)["corrected"]
-    claimed = mechanism.claimed_releases(5)
+    claimed = mechanism.charges_of_epochs(5).claimed
     for accountant, expected in zip((RdpClassic(), Rdp(), Prv(), Pld()), by_layer, strict=True):
         assert accountant.epsilon(claimed, DELTA) == pytest.approx(expected, rel=6e-3)
     of_sum = ((PoissonSampledDpEvent(1 / 235, GaussianDpEvent(sigma / 2)), 1175),)
@@ -261,7 +261,7 @@ def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) 
 def test_the_noise_that_holds(target: float, per_layer: float) -> None:
     """Of a sum, by PLD (the reference values are of rate 1/235 and 1,175 steps, on a grid of 2e-4)."""
     found = calibrate_noise_multiplier(
-        Pld(), lambda nm: four(nm, LAYERS, 60_000, 256)["joint"].claimed_releases(5), target, DELTA, 5e-4
+        Pld(), lambda nm: four(nm, LAYERS, 60_000, 256)["joint"].charges_of_epochs(5).claimed, target, DELTA, 5e-4
     )
     assert 2 * found == pytest.approx(per_layer, rel=6e-3)
 

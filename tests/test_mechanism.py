@@ -123,7 +123,7 @@ def test_shuffled_batches_are_charged_without_amplification() -> None:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
     assert sound_epsilon(ledger.actual, delta) == pytest.approx(high, abs=2e-3)
-    assert ledger.claimed == m.claimed_releases(3) == ((PoissonSampledDpEvent(0.1, GaussianDpEvent(4.0)), 30),)
+    assert ledger.claimed == m.charges_of_epochs(3).claimed == ((PoissonSampledDpEvent(0.1, GaussianDpEvent(4.0)), 30),)
     assert RdpClassic().epsilon(ledger.claimed, delta) < sound_epsilon(ledger.actual, delta)
 
 

@@ -158,11 +158,11 @@ def test_epsilons_of_the_paper_contain_the_statistics(composed, dataset: str, wh
     run = prepare(composed(PFE.format(dataset)))
     bare = prepare(composed(PFE.format(dataset), "~normalization"))
     for accountant, with_them, without in zip((RdpClassic(), Rdp(), Pld()), whole, steps, strict=True):
-        assert accountant.epsilon(run.mechanism.claimed_releases(run.epochs), 1e-5) == pytest.approx(
+        assert accountant.epsilon(run.mechanism.charges_of_epochs(run.epochs).claimed, 1e-5) == pytest.approx(
             with_them, abs=0.0015
         )
         if without is not None:
-            charged = bare.mechanism.claimed_releases(bare.epochs)
+            charged = bare.mechanism.charges_of_epochs(bare.epochs).claimed
             assert accountant.epsilon(charged, 1e-5) == pytest.approx(without, abs=0.0015)
 
 
@@ -182,7 +182,7 @@ def test_a_budget_stops_earlier_for_them(composed, dataset: str, accountant: str
 def test_calibration_leaves_room_for_them(composed) -> None:
     asked = (PFE.format("mnist"), "noise_multiplier=null", "target_epsilon=3")
     run, bare = prepare(composed(*asked)), prepare(composed(*asked, "~normalization"))
-    cost = run.accountant.epsilon(run.mechanism.claimed_releases(25), 1e-5)
+    cost = run.accountant.epsilon(run.mechanism.charges_of_epochs(25).claimed, 1e-5)
     assert 3 - 1e-3 < cost <= 3
     assert run.mechanism.noise_multiplier > bare.mechanism.noise_multiplier + 0.03
     with pytest.raises(ConfigError, match="reachable"):
@@ -192,7 +192,7 @@ def test_calibration_leaves_room_for_them(composed) -> None:
 def test_without_noise_on_them_nothing_is_private(composed) -> None:
     run = prepare(composed(PFE.format("mnist"), "normalization.noise_multiplier=0"))
     assert run.normalization.releases == ((NonPrivateDpEvent(), 2),)
-    assert run.accountant.epsilon(run.mechanism.claimed_releases(1), 1e-5) == math.inf
+    assert run.accountant.epsilon(run.mechanism.charges_of_epochs(1).claimed, 1e-5) == math.inf
     with pytest.raises(ConfigError, match="single epoch"):
         prepare(composed(PFE.format("mnist"), "normalization.noise_multiplier=0", "max_epsilon=3"))
 
@@ -237,8 +237,8 @@ def trained(smoke, *overrides: str):
 def test_a_run_charges_them_before_the_first_step(smoke) -> None:
     run, result, layer, data = trained(smoke)
     for epoch in (1, 2):
-        charged = ((GaussianDpEvent(8.0), 2), *prepare(smoke()).mechanism.claimed_releases(epoch))
-        assert run.mechanism.claimed_releases(epoch) == charged
+        charged = ((GaussianDpEvent(8.0), 2), *prepare(smoke()).mechanism.charges_of_epochs(epoch).claimed)
+        assert run.mechanism.charges_of_epochs(epoch).claimed == charged
         assert result.history["epsilon"][epoch - 1] == pytest.approx(run.accountant.epsilon(charged, 1e-5))
         assert result.history["epsilon_sound"][epoch - 1] == pytest.approx(sound_epsilon(charged, 1e-5))
     noise = layer.mean.item() - data[0].images.mean().item()

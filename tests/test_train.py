@@ -102,7 +102,7 @@ def test_epochs_charge_every_step(smoke) -> None:
     assert history["steps"] == [44, 88]
     assert {len(values) for values in history.values()} == {2}
     for epoch, claimed, sound in zip(history["epoch"], history["epsilon"], history["epsilon_sound"], strict=True):
-        releases = run.mechanism.claimed_releases(int(epoch))
+        releases = run.mechanism.charges_of_epochs(int(epoch)).claimed
         assert claimed == pytest.approx(run.accountant.epsilon(releases, 1e-5))
         assert sound == pytest.approx(sound_epsilon(releases, 1e-5))
         assert sound < claimed
@@ -205,7 +205,7 @@ def test_shuffled_private_training_charges_each_epoch_without_amplification(smok
     run, trained, _, batches, _ = _releases(smoke, "sampling=shuffled")
     for epoch in (1, 2):
         claimed = trained.history["epsilon"][epoch - 1]
-        assert claimed == pytest.approx(run.accountant.epsilon(run.mechanism.claimed_releases(epoch), 1e-5))
+        assert claimed == pytest.approx(run.accountant.epsilon(run.mechanism.charges_of_epochs(epoch).claimed, 1e-5))
         unamplified = ((GaussianDpEvent(0.8), epoch),)
         assert trained.history["epsilon_sound"][epoch - 1] == pytest.approx(sound_epsilon(unamplified, 1e-5))
     assert len(torch.cat(batches[:2]).unique()) == 1200

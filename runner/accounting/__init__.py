@@ -5,7 +5,7 @@ releases as `dp_accounting` events, an accountant turns them into epsilon, and c
 """
 
 from runner.accounting.accountants import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.accounting.calibration import calibrate_noise_multiplier, epochs_within, last_step_within
+from runner.accounting.calibration import calibrate_noise_multiplier, last_within
 from runner.accounting.ledger import Ledger, Releases
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Releases",
     "Zcdp",
     "calibrate_noise_multiplier",
-    "epochs_within",
-    "last_step_within",
+    "last_within",
     "sound_epsilon",
 ]

@@ -66,7 +66,7 @@ def calibrate_noise_multiplier(
     return high
 
 
-def last_step_within(
+def last_within(
     accountant: Accountant,
     releases_after: Callable[[int], Releases],
     budget: float,
@@ -97,6 +97,3 @@ def last_step_within(
         else:
             beyond = middle
     return within
-
-
-epochs_within = last_step_within  # the same search, with releases_after counting epochs

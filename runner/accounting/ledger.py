@@ -1,5 +1,7 @@
 """The record of every noisy release that touched private data."""
 
+from __future__ import annotations
+
 import operator
 from typing import TypeAlias
 
@@ -50,6 +52,12 @@ class Ledger:
             self._actual[actual] = self._actual.get(actual, 0) + count
         if claimed is not None and charged:
             self._claimed[claimed] = self._claimed.get(claimed, 0) + charged
+
+    def add(self, other: Ledger, times: int = 1) -> None:
+        """Record all of another ledger, so many times."""
+        for mine, theirs in ((self._actual, other._actual), (self._claimed, other._claimed)):
+            for event, count in theirs.items() if times else ():
+                mine[event] = mine.get(event, 0) + times * count
 
     @property
     def actual(self) -> Releases:

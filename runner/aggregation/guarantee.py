@@ -33,7 +33,7 @@ def guaranteed_for(run: PlannedRun, kept: int) -> float:
     planned = _prepared(run)
     assert planned.screening is not None
     tries = planned.screening.most_tries(planned.max_tries, kept)
-    return sound_epsilon(planned.mechanism.actual_steps(tries), run.delta)
+    return sound_epsilon(planned.mechanism.charges(tries).actual, run.delta)
 
 
 def _prepared(run: PlannedRun) -> Run:

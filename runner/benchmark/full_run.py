@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
 from runner import machine
-from runner.accounting import Ledger, sound_epsilon
+from runner.accounting import sound_epsilon
 from runner.build import Run, prepare
 from runner.config import REPOSITORY, ConfigError, register
 from runner.datasets import Split
@@ -66,10 +66,8 @@ def warm_up(way: str, experiment: str, device: str, data: tuple[Split, Split]) -
 
 def price(run: Run) -> None:
     """Compute the epsilons of all epochs, which are kept for the process."""
-    ledger = Ledger()
-    for _ in range(run.epochs):
-        for step in range(run.mechanism.steps_per_epoch):
-            run.mechanism.charge_step(ledger, step)
+    for epoch in range(1, run.epochs + 1):
+        ledger = run.mechanism.charges_of_epochs(epoch)
         run.accountant.epsilon(ledger.claimed, run.config.delta)
         sound_epsilon(ledger.actual, run.config.delta)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
-from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, epochs_within, last_step_within
+from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, last_within
 
 DELTA = 1e-5
 with (Path(__file__).parents[1] / "data" / "epsilon_by_epoch.csv").open() as file:
@@ -149,7 +149,7 @@ def test_zcdp_of_backprop_clipping(noise_multiplier, releases, claimed, replace_
 
 def test_steps_within_a_budget():
     def within(q, noise_multiplier, budget):
-        return last_step_within(RdpClassic(), lambda n: sampled(q, noise_multiplier, n), budget, DELTA, 10**5)
+        return last_within(RdpClassic(), lambda n: sampled(q, noise_multiplier, n), budget, DELTA, 10**5)
 
     assert within(256 / 60000, 1.1, 2.93) == 13_353
     assert within(250 / 60000, 1.1, 2.93) == 14_022
@@ -174,5 +174,5 @@ def test_last_whole_epochs_of_losing_less(q, noise_multiplier, steps, normalisat
         return unsampled(8, normalisations) + sampled(q, noise_multiplier, steps * epochs)
 
     for accountant, expected in ((RdpClassic(), classic), (Rdp(), tight)):
-        found = [epochs_within(accountant, releases_after, budget, DELTA, 200) for budget in (1.5, 2, 3)]
+        found = [last_within(accountant, releases_after, budget, DELTA, 200) for budget in (1.5, 2, 3)]
         assert tuple(found) == expected

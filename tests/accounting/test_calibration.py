@@ -13,8 +13,7 @@ from runner.accounting import (
     RdpClassic,
     Zcdp,
     calibrate_noise_multiplier,
-    epochs_within,
-    last_step_within,
+    last_within,
 )
 
 DELTA = 1e-5
@@ -80,20 +79,20 @@ def test_an_unreachable_target_is_one_clear_sentence():
         calibrate_noise_multiplier(Pld(), lambda nm: sampled(0.01, nm, 10), 1.0, DELTA, tolerance=0.0)
 
 
-def test_the_last_step_within_a_budget_is_the_last():
+def test_the_last_within_a_budget_is_the_last():
     def releases_after(n):
         return sampled(0.01, 1.0, n)
 
-    found = last_step_within(Pld(), releases_after, 1.0, DELTA, 5000)
+    found = last_within(Pld(), releases_after, 1.0, DELTA, 5000)
     assert Pld().epsilon(releases_after(found), DELTA) <= 1.0 < Pld().epsilon(releases_after(found + 1), DELTA)
-    assert last_step_within(Pld(), releases_after, 1.0, DELTA, 10) == 10
-    assert epochs_within(Pld(), lambda e: releases_after(found * e), 1.0, DELTA, 50) == 1
-    assert last_step_within(RdpClassic(), releases_after, 0.1, DELTA, 100) == 0
-    assert last_step_within(Pld(), releases_after, 1.0, DELTA, 0) == 0
+    assert last_within(Pld(), releases_after, 1.0, DELTA, 10) == 10
+    assert last_within(Pld(), lambda e: releases_after(found * e), 1.0, DELTA, 50) == 1
+    assert last_within(RdpClassic(), releases_after, 0.1, DELTA, 100) == 0
+    assert last_within(Pld(), releases_after, 1.0, DELTA, 0) == 0
 
 
 def test_search_limits_are_checked():
     with pytest.raises(ValueError, match="Expected budget >= 0, got -1"):
-        last_step_within(Zcdp(), lambda n: sampled(0.1, 1.0, n), -1, DELTA, 10)
+        last_within(Zcdp(), lambda n: sampled(0.1, 1.0, n), -1, DELTA, 10)
     with pytest.raises(ValueError, match="Expected limit >= 0, got -1"):
-        last_step_within(Zcdp(), lambda n: sampled(0.1, 1.0, n), 1, DELTA, -1)
+        last_within(Zcdp(), lambda n: sampled(0.1, 1.0, n), 1, DELTA, -1)

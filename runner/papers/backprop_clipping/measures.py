@@ -7,7 +7,7 @@ from statistics import fmean
 
 from omegaconf import OmegaConf
 
-from runner.accounting import Ledger, Releases, sound_epsilon
+from runner.accounting import Releases, sound_epsilon
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence
 from runner.aggregation.measures import Measure, Measured, measured, unmeasured
@@ -23,20 +23,11 @@ SEARCHED = {
 _SMALL_EPSILON = 0.2
 
 
-def charges(run: Run) -> Ledger:
-    """What a run's ledger holds at its end; nothing is trained."""
-    ledger = Ledger()
-    for _ in range(run.epochs):
-        for step in range(run.mechanism.steps_per_epoch):
-            run.mechanism.charge_step(ledger, step)
-    return ledger
-
-
 @lru_cache
 def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
     """The first run of an experiment in a sweep, what it charges as the paper counts, and what it releases."""
     run = prepared(sweep, experiment)
-    ledger = charges(run)
+    ledger = run.mechanism.charges_of_epochs(run.epochs)
     return run, ledger.claimed, ledger.actual
 
 

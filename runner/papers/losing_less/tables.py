@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from omegaconf import OmegaConf
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, epochs_within
+from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import PAPER_SCALE, Evidence
 from runner.aggregation.files import Table, number
@@ -100,22 +100,28 @@ def table_4(_: Evidence, __: Sequence[Judged]) -> Table:
 def _epsilons(sweep: str, experiment: str) -> tuple[float, float, float, float]:
     """Classic RDP, tight RDP, PRV and PLD of an experiment's whole run, as it is charged."""
     run = prepared(sweep, experiment)
-    releases = run.mechanism.claimed_releases(run.epochs)
+    releases = run.mechanism.charges_of_epochs(run.epochs).claimed
     classic, tight, prv, pld = (a.epsilon(releases, run.config.delta) for a in (RdpClassic(), Rdp(), Prv(), Pld()))
     return classic, tight, prv, pld
 
 
 def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
     """Last epochs within 1.5, 2 and 3."""
-    spent = run.mechanism.claimed_releases
-    return " / ".join(str(epochs_within(accountant, spent, budget, run.config.delta, _LAST)) for budget in BUDGETS)
+    return " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
+
+
+def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
+    def spent(epochs: int) -> Releases:
+        return run.mechanism.charges_of_epochs(epochs).claimed
+
+    return last_within(accountant, spent, budget, run.config.delta, _LAST)
 
 
 def setting_epsilon(claim: Claim, _: Evidence) -> Measured:
     """Epsilon of a setting of table 5 at its stated epochs by classic RDP: computed, no run needed."""
     run = prepared(claim.sweep, claim.experiment)
     classic, tight, prv, pld = _epsilons(claim.sweep, claim.experiment)
-    last = epochs_within(RdpClassic(), run.mechanism.claimed_releases, 3.0, run.config.delta, _LAST)
+    last = _last_epoch(run, RdpClassic(), 3.0)
     return Measured(
         value=classic,
         epsilon=classic,

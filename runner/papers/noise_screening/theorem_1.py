@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
-from runner.accounting import RdpClassic, Releases, last_step_within, sound_epsilon
+from runner.accounting import RdpClassic, Releases, last_within, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.aggregation.claims import Claim
 from runner.aggregation.evidence import Evidence
@@ -62,7 +62,7 @@ def releases(dataset: str, steps: int) -> Releases:
 @lru_cache
 def kept_steps(dataset: str) -> int:
     """How many kept updates the paper's accounting allows at epsilon 3."""
-    return last_step_within(RdpClassic(), lambda n: releases(dataset, n), EPSILON, DELTA, 10_000)
+    return last_within(RdpClassic(), lambda n: releases(dataset, n), EPSILON, DELTA, 10_000)
 
 
 @lru_cache
