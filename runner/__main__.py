@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import REPOSITORY, ConfigError, register
+from runner.config import FIELDS, REPOSITORY, ConfigError, register
 
 register()
 
@@ -56,8 +56,8 @@ def _run(composed: DictConfig) -> None:
     config = resolved(composed)
     config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
     line, started = Line(), time.monotonic()
-    for name in ("epochs", "batch_size", "seed"):
-        if config[name] != composed[name]:
+    for name in FIELDS:
+        if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
             line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:

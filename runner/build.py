@@ -25,7 +25,7 @@ from runner.checks import (
     check_one_example,
 )
 from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
-from runner.config import ConfigError, Engine, Evaluation, Step
+from runner.config import FIELDS, ConfigError, Engine, Evaluation, Step
 from runner.datasets import ImageDataset, Split, holdout_examples
 from runner.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
 from runner.engines import ENGINES, Objective, VmapEngine
@@ -40,11 +40,6 @@ from runner.screening import Annealing
 from runner.seeds import derived_seed
 from runner.stacked import NotStackableError
 from runner.stacked import Step as StackedStep
-
-_GROUPS = (
-    "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
-)  # fmt: skip
-_ABSENT_BY_DEFAULT = ("normalization", "mechanism", "screening")
 
 ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
@@ -128,8 +123,9 @@ def prepare(config: DictConfig) -> Run:
         ConfigError: with one sentence, for anything that cannot be run as configured.
     """
     check_fields(config)
-    for group in (*_GROUPS, *(name for name in _ABSENT_BY_DEFAULT if config[name])):
-        check_arguments(config, group)
+    for name, field in FIELDS.items():
+        if field.names_class and (config[name] or not field.optional):
+            check_arguments(config, name)
     dataset, features = instantiated(config, "dataset"), instantiated(config, "features")
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
     normalization = normalization_of(config)

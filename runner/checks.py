@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import typing
 from dataclasses import is_dataclass, make_dataclass
 from typing import Any
@@ -15,44 +14,25 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from runner.clipping import Backprop, Clipping
-from runner.config import Config, ConfigError
+from runner.config import FIELDS, Config, ConfigError
 from runner.diagnostics import DIAGNOSTICS
 from runner.engines import Objective, VmapEngine
 from runner.engines.objective import layers_with_parameters
+from runner.fields import ranges_of
 
 
 def check_fields(config: DictConfig) -> None:
     """Names and ranges of the fields that no group's class checks."""
-    unknown_fields = sorted(set(map(str, config)) - set(Config.__dataclass_fields__))
+    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
-    positive, whole = "greater than 0 and finite", "a whole number from 1 up"
-    ranges = {
-        "seed": ("0 or greater", config.seed >= 0),
-        "epochs": (whole, config.epochs >= 1),
-        "batch_size": (whole, config.batch_size >= 1),
-        "delta": ("between 0 and 1", 0 < config.delta < 1),
-        "diagnostics_every": (whole, config.diagnostics_every >= 1),
-        "confusion_epochs": ("whole numbers from 1 up", all(epoch >= 1 for epoch in config.confusion_epochs)),
-        "runtime.physical_batch": (whole, _absent_or(config.runtime.physical_batch, 1)),
-        "runtime.threads": (whole, _absent_or(config.runtime.threads, 1)),
-        "runtime.guard_every": (whole, _absent_or(config.runtime.guard_every, 1)),
-        "runtime.lockstep": (whole, _absent_or(config.runtime.lockstep, 1)),
-        "target_epsilon": (positive, config.target_epsilon is None or 0 < config.target_epsilon < math.inf),
-        "max_epsilon": (positive, config.max_epsilon is None or 0 < config.max_epsilon < math.inf),
-        "noise_multiplier": ("0 or greater, and finite", _absent_or(config.noise_multiplier, 0)),
-    }
-    for name, (range_, holds) in ranges.items():
-        if not holds:
-            value: Any = OmegaConf.select(config, name)
-            raise ConfigError(f"{name}={value} is out of range: it has to be {range_}.")
+    for name, range_ in ranges_of(Config):
+        value: Any = OmegaConf.select(config, name)
+        if value is not None and not range_.holds(value):
+            raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
-
-
-def _absent_or(value: float | None, least: float) -> bool:
-    return value is None or least <= value < math.inf
 
 
 def check_arguments(config: DictConfig, group: str) -> None:

@@ -1,7 +1,8 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
 Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
-(`_target_`) are checked by `runner.build.prepare`, which every run passes before any data is read.
+(`_target_`) are checked by `runner.build.prepare`, which every run passes before any data is read. What else has to be
+known of a field (whether it is part of a run's id, say) is stated with it: see `runner.fields`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,22 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, Node, OmegaConf
+
+from runner.fields import (
+    COUNT,
+    COUNTS,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    Cost,
+    Differs,
+    Part,
+    of_class,
+    properties_of,
+    ranged,
+    stated,
+)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -62,12 +79,12 @@ class Runtime:
     """
 
     device: str = "auto"
-    threads: int | None = None
-    physical_batch: int | None = None
+    threads: int | None = ranged(None, COUNT)
+    physical_batch: int | None = ranged(None, COUNT)
     engine: Engine = Engine.one_pass
     step: Step = Step.auto
-    guard_every: int | None = None
-    lockstep: int | None = None
+    guard_every: int | None = ranged(None, COUNT)
+    lockstep: int | None = ranged(None, COUNT)
     data_root: str = MISSING
     results_root: str = MISSING
 
@@ -105,33 +122,46 @@ class Scale:
 class Config:
     """One run. The comments beside the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = MISSING
-    features: Any = MISSING
-    normalization: Any = None
-    architecture: Any = MISSING
-    activation: Any = MISSING
-    loss: Any = MISSING
-    clipping: Any = MISSING
-    accountant: Any = MISSING
-    mechanism: Any = None
-    optimizer: Any = MISSING
-    screening: Any = None
-    runtime: Runtime = MISSING
-    tracking: Tracking = MISSING
-    scale: Scale = MISSING
-    seed: int = MISSING
-    epochs: int = MISSING
-    batch_size: int = MISSING
-    sampling: Sampling = MISSING
-    noise_multiplier: float | None = None
-    target_epsilon: float | None = None
-    max_epsilon: float | None = None
-    delta: float = MISSING
-    evaluation: Evaluation = MISSING
-    diagnostics: list[str] = field(default_factory=list)
-    diagnostics_every: int = 10
-    confusion_epochs: list[int] = field(default_factory=list)
-    draw: int = 0
+    dataset: Any = of_class(differs=Differs.nothing, cost=Cost.all)
+    features: Any = of_class(differs=Differs.nothing, cost=Cost.all)
+    normalization: Any = of_class(differs=Differs.nothing, cost=Cost.all, optional=True)
+    architecture: Any = of_class(differs=Differs.nothing, cost=Cost.all)
+    activation: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
+    loss: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
+    clipping: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
+    accountant: Any = of_class(differs=Differs.freely, cost=Cost.nothing)
+    mechanism: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
+    optimizer: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
+    screening: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
+    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.all)
+    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
+    scale: Scale = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    seed: int = stated(part=Part.run, differs=Differs.freely, cost=Cost.nothing, within=NOT_NEGATIVE)
+    epochs: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
+    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
+    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    noise_multiplier: float | None = stated(
+        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=FINITE
+    )
+    target_epsilon: float | None = stated(
+        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
+    )
+    max_epsilon: float | None = stated(
+        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
+    )
+    delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=PROBABILITY)
+    evaluation: Evaluation = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    diagnostics: list[str] = stated([], part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    diagnostics_every: int = stated(
+        10, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
+    )
+    confusion_epochs: list[int] = stated(
+        [], part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
+    )
+    draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
+
+
+FIELDS = properties_of(Config)
 
 
 def _random_of(node: Node, root: Container) -> Random:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
 from runner.build import Run, engine, prepare, stacked_step
 from runner.clipping import gradient_sum
-from runner.config import Step
+from runner.config import FIELDS, Step
 from runner.datasets import Split
 from runner.diagnostics import FIXED
 from runner.engines import Objective
 from runner.engines.one_pass.faster import faster
+from runner.fields import Cost
 from runner.hessian import GRADIENTS
 from runner.identity import plain
 from runner.inference import batches, evaluating
@@ -24,9 +26,6 @@ from runner.seeds import generator
 from runner.stacked import NotStackableError, whole
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
-_COSTLY = (
-    "dataset", "features", "normalization", "architecture", "runtime",
-)  # fmt: skip
 _TIMED = 256  # examples
 _TRIES_PER_KEPT = 2.0  # of screened runs: 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, of which many end early
 
@@ -38,11 +37,7 @@ def estimated_seconds(config: DictConfig, run: Run) -> float:
     Good to a factor of about 1.5: steps are timed for a fraction of a second, once for all runs that differ in
     nothing that costs time.
     """
-    content = plain(config)
-    costly = {name: content[name] for name in _COSTLY} | {"examples": _examples(config.batch_size, config)}
-    for group in ("activation", "clipping", "loss", "optimizer"):  # whose parameters cost nothing
-        costly[group] = content[group]["_target_"]
-    key = json.dumps(costly, sort_keys=True)
+    key = json.dumps(_costly(plain(config)) | {"examples": _examples(config.batch_size, config)}, sort_keys=True)
     if key not in _measured:
         _measured[key] = _seconds_per_example(prepare(config))  # whose weights may change
     training, evaluation = _measured[key]
@@ -55,6 +50,13 @@ def estimated_seconds(config: DictConfig, run: Run) -> float:
     examples = run.mechanism.examples + (GRADIENTS * FIXED if "hessian" in config.diagnostics else 0)
     per_epoch = examples * training + evaluations * run.dataset.test_examples * evaluation
     return _START_SECONDS + epochs * per_epoch
+
+
+def _costly(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a config the time of one example depends on."""
+    whole = {name: value for name, value in config.items() if FIELDS[name].cost is Cost.all}
+    classes = {name: value["_target_"] for name, value in config.items() if FIELDS[name].cost is Cost.class_only}
+    return whole | classes
 
 
 _measured: dict[str, tuple[float, float]] = {}  # by everything in a config that costs time

@@ -10,10 +10,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from runner.classes import bare_name, check_names
+from runner.config import FIELDS
 from runner.datasets import BUNDLED_TEST, BUNDLED_TRAIN
-
-# Not part of a run's identity: where it ran, who was told, and indices whose effect is in the resolved values.
-_NOT_HASHED = ("runtime", "tracking", "draw")
+from runner.fields import Part
 
 
 def resolved(composed: DictConfig) -> DictConfig:
@@ -40,14 +40,16 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
-    """The config as a record keeps it: without `runtime` and `tracking`, which speak of a machine."""
-    return {name: value for name, value in plain(config).items() if name not in ("runtime", "tracking")}
+    """The config as a record keeps it: without what speaks of a machine."""
+    return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
 
 
 def hashed_config(config: DictConfig) -> dict[str, Any]:
     """The part of the config that defines the run.
 
-    Null and empty values are left out, so that a field added later with a null default makes no old record stale.
+    A class is its bare name and its arguments: it stays what it is where its file moves. Null and empty values are left
+    out, and so is a field at the value that older runs had without knowing it (see `runner.fields`): a field that is
+    added later makes no old record stale.
     """
     return _hashed(plain(config))
 
@@ -56,19 +58,42 @@ def identify(config: DictConfig) -> tuple[str, str]:
     """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
 
     Same config and seed, same run id, on any machine; the setting id leaves the seed out.
+
+    Raises:
+        ConfigError: a class outside the package has the bare name of another one in conf/.
     """
-    return identify_recorded(plain(config))
+    content = plain(config)
+    check_names(content)
+    return identify_recorded(content)
 
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
-    """The same from the config that a record keeps."""
+    """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
     content = _hashed(config)
-    unseeded = {name: value for name, value in content.items() if name != "seed"}
-    return _digest(content), _digest(unseeded)
+    setting = {name: value for name, value in content.items() if _part(name) is Part.setting}
+    return _digest(content), _digest(setting)
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    return _without_absent({name: value for name, value in config.items() if name not in _NOT_HASHED})
+    kept = {
+        name: value
+        for name, value in config.items()
+        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
+    }
+    return _without_absent(_by_bare_names(kept))
+
+
+def _part(name: str) -> Part:
+    """What a field is a part of: one that the schema does not know makes another setting, to be on the safe side."""
+    return FIELDS[name].part if name in FIELDS else Part.setting
+
+
+def _by_bare_names(value: Any) -> Any:
+    """The same with every class by its bare name, and without `_partial_`: how it is called is no part of a run."""
+    if isinstance(value, dict):
+        kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
+        return kept | {"_target_": bare_name(kept["_target_"])} if isinstance(kept.get("_target_"), str) else kept
+    return [_by_bare_names(v) for v in value] if isinstance(value, list) else value
 
 
 def _digest(content: dict[str, Any]) -> str:

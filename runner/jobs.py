@@ -12,8 +12,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from runner.classes import check_same_classes
 from runner.config import REPOSITORY, register
-from runner.identity import identify, resolved
+from runner.identity import identify, plain, resolved
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def sweep_jobs(sweep: str, extra: tuple[str, ...] = ()) -> list[Job]:
 
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
+        ConfigError: two of its runs cannot be told apart by the names of their classes.
     """
     return list(_sweep_jobs(sweep, extra))
 
@@ -79,7 +81,8 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
             if "seed" in overrides:
                 overrides["seed"] = str(final.seed)
             identity, setting = identify(final)
-            jobs.setdefault(identity, Job(sweep, overrides, final, identity, setting))
+            same = jobs.setdefault(identity, Job(sweep, overrides, final, identity, setting))
+            check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")
     limit = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.config.seed, job.config.draw))
     return tuple(ordered[:limit])

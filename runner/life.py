@@ -18,7 +18,7 @@ from runner.identity import identify, recorded_config
 from runner.independence import check_independence
 from runner.parts import device_of
 from runner.provenance import LOADED_REVISION, provenance
-from runner.records import claim, failure_path, record_path, results_folder, write_record
+from runner.records import claim, failure_path, record_path, recorded, results_folder, write_record
 from runner.train import Trained, load, training
 
 Outcome = Literal["finished", "diverged", "skipped", "busy"]
@@ -76,14 +76,14 @@ class _Life:
         self.folder = results_folder(config)
         self.rows: list[dict[str, float]] = []
         device_of(config.runtime.device)  # a wrong one is wrong with a record, too
-        if record_path(self.folder, self.identity).exists():
+        if recorded(config):
             self.outcome = "skipped"
             return
         tracking.check(config)
         self.run = prepare(config)
         if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
-        elif record_path(self.folder, self.identity).exists():  # finished between the first look and the claim
+        elif recorded(config):  # finished between the first look and the claim
             self.outcome = "skipped"
 
     def record(self, trained: Trained, seconds: float) -> dict[str, Any]:

@@ -8,12 +8,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from runner.config import FIELDS
+from runner.fields import Differs
 from runner.identity import plain
 from runner.jobs import Job
-
-# What may differ without a word: seeds, noise and its price, and where the run is tracked.
-_FREE = ("seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking")
-_NUMBERS = ("activation", "loss", "clipping", "optimizer")  # groups whose numbers may differ
 
 
 def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
@@ -34,10 +32,13 @@ def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
 
 def _kind(config: DictConfig) -> str:
     """Everything that runs trained together have in common."""
-    content = {name: value for name, value in plain(config).items() if name not in _FREE}
-    for group in _NUMBERS:
-        content[group] = {name: value for name, value in content[group].items() if not _is_number(value)}
-    return json.dumps(content, sort_keys=True)
+    common: dict[str, Any] = {}
+    for name, value in plain(config).items():
+        if FIELDS[name].differs is Differs.nothing:
+            common[name] = value
+        elif FIELDS[name].differs is Differs.numbers:
+            common[name] = {argument: v for argument, v in value.items() if not _is_number(v)}
+    return json.dumps(common, sort_keys=True)
 
 
 def _is_number(value: Any) -> bool:

@@ -19,7 +19,9 @@ from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
-from runner.identity import identify_recorded
+from runner.classes import check_same_classes
+from runner.config import ConfigError
+from runner.identity import identify, identify_recorded, plain
 
 
 def results_folder(config: DictConfig) -> Path:
@@ -38,23 +40,52 @@ def failure_path(folder: Path, run_id: str) -> Path:
     return folder / "failed" / f"{run_id}.json"
 
 
+def recorded(config: DictConfig) -> bool:
+    """Whether the run of a resolved config has a record.
+
+    Raises:
+        ConfigError: what is recorded under its id is damaged, or is a run of other classes of the same bare names.
+    """
+    path = record_path(results_folder(config), identify(config)[0])
+    if not path.exists():
+        return False
+    try:
+        record = read_record(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    check_same_classes(plain(config), record["config"], str(path))
+    return True
+
+
 def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -> bool:
-    """Write a record whole or not at all: to a temporary name first, then linked to its own.
+    """Write a record with rounded numbers, whole or not at all.
+
+    Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
+    """
+    return write_whole(path, dumps(record), replace=replace)
+
+
+def write_whole(path: Path, text: str, *, replace: bool) -> bool:
+    """Write a text to a temporary name first, then link it to its own: there is never half a file, nor, where one is
+    replaced, none.
 
     Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=path.parent, prefix=".", suffix=".part") as file:
-        file.write(dumps(record))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o644)
+        if replace:
+            second = Path(f"{file.name}.part")
+            os.link(file.name, second)
+            second.replace(path)
+            return True
         try:
-            if replace:
-                path.unlink(missing_ok=True)
             os.link(file.name, path)  # unlike a rename, fails where the file exists
         except FileExistsError:
             return False
-    path.chmod(0o644)
     return True
 
 
@@ -67,6 +98,19 @@ def read_record(path: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        _refuse(path, f"JSONDecodeError {error}")
+    check_record(path, record)
+    return record
+
+
+def check_record(path: Path, record: dict[str, Any]) -> None:
+    """Check that a record is the run that `path` would be the file of.
+
+    Raises:
+        ValueError: as `read_record` does.
+    """
+    try:
         history, final = record["history"], record["final"]
         checks = {
             "its run_id is not its file's name": record["run_id"] == path.stem,
@@ -81,8 +125,7 @@ def read_record(path: Path) -> dict[str, Any]:
                 _refuse(path, reason)
         if any(str(final[name]) != str(values[-1]) for name, values in history.items()):
             _refuse(path, "its final metrics are not the last of its history")
-        return record
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         _refuse(path, f"{type(error).__name__} {error}")
 
 
@@ -91,11 +134,14 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def dumps(record: dict[str, Any]) -> str:
-    """A record as JSON text: one line a list, so that a diff of two records is readable."""
+    """A record, its measured numbers rounded, as JSON text."""
     exact = ("config",)  # the ids are the hash of the config as it is
-    lines = [
-        f"{json.dumps(name)}: {_indented(value if name in exact else rounded(value))}" for name, value in record.items()
-    ]
+    return text_of({name: value if name in exact else rounded(value) for name, value in record.items()})
+
+
+def text_of(record: dict[str, Any]) -> str:
+    """A record as JSON text, every number as it is: one line a list, so that a diff of two records is readable."""
+    lines = [f"{json.dumps(name)}: {_indented(value)}" for name, value in record.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

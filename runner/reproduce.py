@@ -21,12 +21,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.build import prepare
-from runner.config import ConfigError
+from runner.config import FIELDS, ConfigError
 from runner.estimate import estimated_seconds
+from runner.fields import Part
 from runner.jobs import Job, sweep_jobs
 from runner.papers import Item, Paper, load
 from runner.progress import Line
-from runner.records import failure_path, record_path, results_folder
+from runner.records import failure_path, recorded, results_folder
 from runner.scheduler import Tally, run_jobs
 
 
@@ -128,10 +129,11 @@ def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
 
 def _check_overrides(overrides: Sequence[str]) -> None:
     """A table is made of its own settings: only where and how they run may be changed."""
+    allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
-        if override.partition("=")[0].partition(".")[0] not in ("runtime", "tracking"):
+        if override.partition("=")[0].partition(".")[0] not in allowed:
             raise ConfigError(
-                f"OVERRIDES may set runtime and tracking, not {override}: other settings are no part of the paper's "
+                f"OVERRIDES may set {' and '.join(allowed)}, not {override}: other settings are no part of the paper's "
                 f"tables; run them with python -m runner."
             )
 
@@ -147,7 +149,7 @@ def _pending(jobs: dict[str, list[Job]]) -> tuple[list[Job], dict[str, float]]:
     One run is checked even where all are recorded: the overrides of the request are the same in every run.
     """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
-    left = [job for job in unique.values() if not record_path(results_folder(job.config), job.run_id).exists()]
+    left = [job for job in unique.values() if not recorded(job.config)]
     line = Line()
     settings = {job.setting_id: job for job in left}  # seeds cost the same
     seconds: dict[str, float] = {}

@@ -9,13 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from runner.identity import hashed_config, identify, recorded_config
-from runner.records import claim, dumps, read_record, record_path, results_folder, rounded, write_record
+from runner.classes import bare_name, targets_of_options
+from runner.config import FIELDS, ConfigError
+from runner.fields import Part
+from runner.identity import hashed_config, identify, identify_recorded, recorded_config
+from runner.jobs import sweep_jobs
+from runner.life import live
+from runner.records import (
+    claim,
+    dumps,
+    read_record,
+    record_path,
+    recorded,
+    results_folder,
+    rounded,
+    write_record,
+    write_whole,
+)
 
 
 def test_golden_id(composed) -> None:
     """Committed records are found by this hash: when it changes, they are orphans."""
-    assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "980b4b8454bd"
+    assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "180425e2e241"
 
 
 def test_runtime_and_tracking_are_no_part_of_a_run(composed) -> None:
@@ -45,6 +60,104 @@ def test_absent_fields_do_not_count(composed) -> None:
     config = composed()
     assert "target_epsilon" in config
     assert "target_epsilon" not in hashed_config(config)
+
+
+def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
+    """A file that moves makes no record stale, and how a class is called (at once or later) is no part of a run."""
+    config = composed()
+    plain, moved = recorded_config(config), recorded_config(config)
+    moved["clipping"]["_target_"] = "runner.somewhere.else_.Flat"
+    del moved["optimizer"]["_partial_"]
+    assert identify_recorded(moved) == identify_recorded(plain) == identify(config)
+    for other, same in (("runner.clipping.Clip", False), ("runner.elsewhere.Flat", True)):
+        nested = [recorded_config(config) for _ in range(2)]
+        for content, target in zip(nested, ("runner.clipping.Flat", other), strict=True):
+            content["clipping"]["inner"] = [{"of": {"_target_": target, "_partial_": target == other}}]
+        assert (identify_recorded(nested[0]) == identify_recorded(nested[1])) is same
+
+
+def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
+    """Changed one at a time, in what is hashed: those of the machine and of the record alone change no id."""
+    plain = recorded_config(composed())
+    for name, field in FIELDS.items():
+        run, setting = identify_recorded(plain | {name: "another value"})
+        assert (run != identify_recorded(plain)[0]) is (field.part in (Part.setting, Part.run)), name
+        assert (setting != identify_recorded(plain)[1]) is (field.part is Part.setting), name
+        assert (name in plain) is (field.part is not Part.machine), name
+    assert {name for name, field in FIELDS.items() if not field.part.identifies} == {"runtime", "tracking", "draw"}
+    assert [name for name, field in FIELDS.items() if field.part is Part.run] == ["seed"]
+
+
+def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(composed) -> None:
+    config = composed()
+    older = recorded_config(config)
+    assert older.pop("diagnostics_every") == FIELDS["diagnostics_every"].unhashed_at == 10
+    assert identify_recorded(older) == identify(config)
+    assert identify(composed("diagnostics_every=20")) != identify(config)
+
+
+def test_no_two_classes_of_the_options_have_the_same_bare_name() -> None:
+    """Ids are made of bare names."""
+    targets = targets_of_options()
+    assert {"runner.clipping.Flat", "torch.nn.Tanh", "runner.layerwise.Joint"} <= targets
+    assert len({bare_name(target) for target in targets}) == len(targets) >= 35
+
+
+@pytest.mark.parametrize(
+    ("override", "other"),
+    [
+        ("clipping._target_=mine.Flat", "runner.clipping.Flat"),
+        ("activation._target_=mine.Tanh", "torch.nn.Tanh"),
+        ("activation._target_=torch.nn.modules.activation.ReLU", "torch.nn.ReLU"),
+        ("+architecture.inner._target_=mine.Joint", "runner.layerwise.Joint"),
+    ],
+)
+def test_a_class_of_ones_own_cannot_pass_for_another(composed, override: str, other: str) -> None:
+    config = composed(override)
+    with pytest.raises(ConfigError, match=rf"same name as {other}, .*another name"):
+        identify(config)
+    with pytest.raises(ConfigError, match="same name"):
+        live(config, lambda row, run: None)
+
+
+def test_a_record_of_another_class_of_the_same_name_is_not_this_run(composed) -> None:
+    """The package's own classes may have moved; of others the whole path counts, on either side."""
+
+    def record(target: str) -> None:
+        config = composed(f"clipping._target_={target}")
+        path = record_path(results_folder(config), identify(config)[0])
+        assert write_record(path, record_of(config), replace=path.exists())
+
+    def run(target: str):
+        return composed(f"clipping._target_={target}")
+
+    assert not recorded(run("mine.Own"))
+    record("mine.Own")
+    assert recorded(run("mine.Own"))
+    for target in ("yours.Own", "runner.clipping.Own", "runnerish.Own"):
+        with pytest.raises(ConfigError, match=r"_target_=.*Own, but .*\.json, .* names mine\.Own there: give"):
+            recorded(run(target))
+        with pytest.raises(ConfigError, match=r"mine\.Own"):
+            live(run(target), lambda row, run: None)
+    record("runner.clipping.Own")
+    assert recorded(run("runner.elsewhere.Own"))
+    with pytest.raises(ConfigError, match=r"names runner\.clipping\.Own there"):
+        recorded(run("mine.Own"))
+
+
+def test_a_sweep_over_two_classes_of_one_name_is_refused(tmp_path: Path) -> None:
+    """Their runs have the same id, so one would silently be left out."""
+    both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
+    with pytest.raises(ConfigError, match=r"yours\.Own.* mine\.Own"):
+        sweep_jobs("tempered_sigmoid/text_sgd", (both,))
+
+
+def test_a_damaged_record_is_said_before_the_run_is_called_recorded(composed) -> None:
+    config = composed()
+    path = record_path(results_folder(config), identify(config)[0])
+    assert write_whole(path, "{", replace=False)
+    with pytest.raises(ConfigError, match="not a whole record"):
+        recorded(config)
 
 
 def test_records_say_nothing_of_the_machine_in_their_config(composed) -> None:
@@ -100,6 +213,8 @@ def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:
     assert write_record(path, record)
     assert not write_record(path, record | {"status": "diverged"})
     assert read_record(path)["status"] == "finished"
+    assert write_record(path, record | {"status": "diverged"}, replace=True)
+    assert read_record(path)["status"] == "diverged"
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from runner.classes import check_same_classes
 from runner.config import REPOSITORY
+from runner.identity import plain
 from runner.jobs import Job, sweep_jobs
 from runner.records import read_record, record_path, results_folder
 
@@ -111,6 +113,7 @@ def _read(folder: Path, job: Job) -> dict[str, Any] | None:
     if not path.exists():
         return None
     record = read_record(path)
+    check_same_classes(plain(job.config), record["config"], str(path))
     for section in _SECTIONS:
         if section not in record:
             raise ValueError(f"{path} is not a whole record: it has no {section}.")

@@ -17,27 +17,17 @@ def screened(run: PlannedRun) -> bool:
 def guaranteed(run: PlannedRun) -> float:
     """The sound epsilon of all that the recorded run could have released.
 
-    Of a screened run that of the most tries its config allows (see `runner.screening`). Older records charge more tries
-    than that, `epochs` times the steps of an epoch: theirs is computed anew, so that seeds of one setting agree.
+    Of a screened run that of the most tries its config allows (see `runner.screening`).
     """
-    if not screened(run):
-        return run.final("epsilon_sound")
-    planned = _prepared(run)
-    if run.final("max_tries") > planned.max_tries:
-        return planned.epsilon_at_max_tries
-    return run.final("epsilon_sound_at_max_tries")
+    return run.final("epsilon_sound_at_max_tries" if screened(run) else "epsilon_sound")
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:
     """The sound epsilon of all that a screened run could have released that was to end at so many kept updates."""
-    planned = _prepared(run)
-    assert planned.screening is not None
-    tries = planned.screening.most_tries(planned.max_tries, kept)
-    return sound_epsilon(planned.mechanism.charges(tries).actual, run.delta)
-
-
-def _prepared(run: PlannedRun) -> Run:
     setting = run.job.setting_id
     if setting not in _planned:
         _planned[setting] = prepare(run.job.config)
-    return _planned[setting]
+    planned = _planned[setting]
+    assert planned.screening is not None
+    tries = planned.screening.most_tries(planned.max_tries, kept)
+    return sound_epsilon(planned.mechanism.charges(tries).actual, run.delta)

@@ -1,0 +1,141 @@
+"""What a field of the schema is to the code that reads configs, said once, beside the field (see `runner.config`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from omegaconf import MISSING
+
+
+class Part(Enum):
+    """What a field is a part of.
+
+    `setting`: the setting, and so every run of it. `run`: one run, among those that repeat its setting. `record`: the
+    record alone, as what the field does shows in other fields. `machine`: where, how fast and under whose eyes a run is
+    computed, of which the record's config says nothing.
+    """
+
+    setting = "setting"
+    run = "run"
+    record = "record"
+    machine = "machine"
+
+    @property
+    def identifies(self) -> bool:
+        """Whether the field is a part of the run id."""
+        return self in (Part.setting, Part.run)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a record keeps the field."""
+        return self is not Part.machine
+
+
+class Differs(Enum):
+    """What of a field may differ between runs that are trained in the same steps."""
+
+    nothing = "nothing"
+    numbers = "numbers"
+    freely = "freely"
+
+
+class Cost(Enum):
+    """What of a field the time depends on that one example takes: all of it, only which class it names, or nothing."""
+
+    all = "all"
+    class_only = "class_only"
+    nothing = "nothing"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a field may have, in words and as a test. Null is in every range."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
+COUNTS = Range("whole numbers from 1 up", lambda values: all(value >= 1 for value in values))
+NOT_NEGATIVE = Range("0 or greater", lambda value: value >= 0)
+FINITE = Range("0 or greater, and finite", lambda value: 0 <= value < math.inf)
+POSITIVE = Range("greater than 0 and finite", lambda value: 0 < value < math.inf)
+PROBABILITY = Range("between 0 and 1", lambda value: 0 < value < 1)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a field of a run's config is.
+
+    `names_class`: the field is a group whose options are classes (`_target_`); `optional`: it is null by default.
+    `unhashed_at`: the value at which the field is left out of the ids. A field that is added later states here what
+    older runs did without knowing it, and so changes no id. Null and empty values are left out of the ids in any case.
+    """
+
+    part: Part
+    differs: Differs
+    cost: Cost
+    names_class: bool = False
+    optional: bool = False
+    unhashed_at: Any = None
+
+
+def stated(
+    default: Any = MISSING,
+    *,
+    part: Part,
+    differs: Differs,
+    cost: Cost,
+    unhashed_at: Any = None,
+    within: Range | None = None,
+) -> Any:
+    """Declare a field of `Config`: a value, or a group with a schema of its own, whose fields share its properties."""
+    return _field(default, Properties(part, differs, cost, unhashed_at=unhashed_at), within)
+
+
+def of_class(*, differs: Differs, cost: Cost, optional: bool = False) -> Any:
+    """Declare a field of `Config` that is a group whose options are classes."""
+    properties = Properties(Part.setting, differs, cost, names_class=True, optional=optional)
+    return _field(None if optional else MISSING, properties, None)
+
+
+def ranged(default: Any, within: Range) -> Any:
+    """Declare a field of a group with a schema of its own that may only have the values of a range."""
+    return _field(default, None, within)
+
+
+def _field(default: Any, properties: Properties | None, within: Range | None) -> Any:
+    metadata = {"properties": properties, "within": within}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def properties_of(schema: type) -> dict[str, Properties]:
+    """Return the properties of every field of a schema, by name.
+
+    Raises:
+        TypeError: a field states none.
+    """
+    found: dict[str, Properties] = {}
+    for field in dataclasses.fields(schema):
+        if field.metadata.get("properties") is None:
+            raise TypeError(f"{schema.__name__}.{field.name} does not state its properties: see runner.fields.")
+        found[field.name] = field.metadata["properties"]
+    return found
+
+
+def ranges_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Range]]:
+    """Yields every field of a schema and of those inside it that has a range, as `group.name`, and the range."""
+    types = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        if field.metadata.get("within") is not None:
+            yield prefix + field.name, field.metadata["within"]
+        if dataclasses.is_dataclass(types[field.name]):
+            yield from ranges_of(types[field.name], f"{prefix}{field.name}.")

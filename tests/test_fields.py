@@ -1,0 +1,83 @@
+"""The schema: every field says what it is, and what it says is what older hand-kept lists said."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from runner.config import FIELDS, Config, Runtime, Scale, Tracking
+from runner.fields import COUNT, Cost, Differs, Part, Properties, of_class, properties_of, ranged, ranges_of, stated
+
+
+def test_every_field_states_its_properties() -> None:
+    assert list(FIELDS) == [field.name for field in dataclasses.fields(Config)]
+    assert all(isinstance(properties, Properties) for properties in FIELDS.values())
+    for schema in (Runtime, Tracking, Scale):  # whose fields have those of their group
+        assert all(field.metadata.get("properties") is None for field in dataclasses.fields(schema))
+
+
+def test_a_field_that_states_none_is_refused() -> None:
+    @dataclasses.dataclass
+    class Incomplete:
+        seed: int = stated(0, part=Part.run, differs=Differs.freely, cost=Cost.nothing)
+        added: bool = False
+
+    with pytest.raises(TypeError, match=r"Incomplete\.added does not state"):
+        properties_of(Incomplete)
+
+
+def test_groups_of_classes_are_required_unless_they_are_null_by_default() -> None:
+    groups = {name: field for name, field in FIELDS.items() if field.names_class}
+    optional = {name for name, field in groups.items() if field.optional}
+    assert optional == {"normalization", "mechanism", "screening"}
+    assert set(groups) - optional == {
+        "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
+    }  # fmt: skip
+    defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+    assert {name for name in groups if defaults[name] is None} == optional
+
+
+def test_what_may_differ_between_runs_that_are_trained_together() -> None:
+    """A wrong one trains runs on each other's batches, or keeps them apart for nothing."""
+    numbers = {name for name, field in FIELDS.items() if field.differs is Differs.numbers}
+    freely = {name for name, field in FIELDS.items() if field.differs is Differs.freely}
+    assert numbers == {"activation", "loss", "clipping", "optimizer"}
+    assert freely == {
+        "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
+    }  # fmt: skip
+
+
+def test_what_an_example_costs_time_by() -> None:
+    assert {name for name, field in FIELDS.items() if field.cost is Cost.all} == {
+        "dataset", "features", "normalization", "architecture", "runtime",
+    }  # fmt: skip
+    by_class = {name for name, field in FIELDS.items() if field.cost is Cost.class_only}
+    assert by_class == {"activation", "clipping", "loss", "optimizer"}
+
+
+def test_ranges_are_found_in_groups_too() -> None:
+    @dataclasses.dataclass
+    class Inner:
+        free: int = 0
+        workers: int | None = ranged(None, COUNT)
+
+    @dataclasses.dataclass
+    class Outer:
+        part: Any = of_class(differs=Differs.nothing, cost=Cost.nothing)
+        inner: Inner = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.nothing)
+
+    Outer.__annotations__["inner"] = Inner  # a local class has no name that could be looked up
+    assert list(ranges_of(Outer)) == [("inner.workers", COUNT)]
+    assert [name for name, _ in ranges_of(Config)][:3] == [
+        "runtime.threads",
+        "runtime.physical_batch",
+        "runtime.lockstep",
+    ]
+
+
+def test_lists_are_not_shared_between_configs() -> None:
+    one, other = Config(), Config()
+    one.diagnostics.append("hessian")
+    assert other.diagnostics == []
