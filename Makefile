@@ -52,7 +52,7 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
-	$(RUN) -m runner.benchmark $(OVERRIDES)
+	$(RUN) -m benchmarks $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra wandb

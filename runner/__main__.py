@@ -32,7 +32,7 @@ _SILENCE = 10.0  # seconds without a word, after which a run says which step it 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
 def run(composed: DictConfig) -> None:
     """Carry out one composed config. In a sweep, says at once what failed; Hydra goes on and raises it at the end."""
-    from runner.datasets import DataError
+    from runner.data.datasets import DataError
 
     try:
         _run(composed)
@@ -47,11 +47,11 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
-    from runner.build import Run
-    from runner.identity import identify, resolved
-    from runner.life import live
-    from runner.progress import Line, duration, epoch_text, part_done
-    from runner.records import record_path, results_folder
+    from runner.runs.identity import identify, resolved
+    from runner.runs.life import live
+    from runner.runs.records import record_path, results_folder
+    from runner.terminal import Line, duration, epoch_text, part_done
+    from runner.training.prepare import Run
 
     config = resolved(composed)
     config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
@@ -82,7 +82,7 @@ def _run(composed: DictConfig) -> None:
 def main() -> None:
     """Run Hydra, and turn what it raises into one sentence and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
-    from runner.datasets import DataError
+    from runner.data.datasets import DataError
 
     on_termination_as_on_interrupt()
     try:

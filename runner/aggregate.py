@@ -12,17 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.aggregation import plots, report
-from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun, collect, folder_of
-from runner.aggregation.files import markdown, write_csv, write_table_csv, write_text
-from runner.aggregation.markdown import claims_table
-from runner.aggregation.readme import write_readme
-from runner.aggregation.rows import runs_table, settings_table
-from runner.aggregation.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.config import REPOSITORY
-from runner.papers import KNOWN, Item, Paper, load
-from runner.progress import Line
+from runner.report import pages, plots
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun, collect, folder_of
+from runner.report.files import markdown, write_csv, write_table_csv, write_text
+from runner.report.markdown import claims_table
+from runner.report.papers import KNOWN, Item, Paper, load
+from runner.report.readme import write_readme
+from runner.report.rows import runs_table, settings_table
+from runner.report.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
+from runner.terminal import Line
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -53,7 +53,7 @@ def aggregate(
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
     line.clear()
     if items is None:
-        written.append(report.write_report(folder, scale))
+        written.append(pages.write_report(folder, scale))
         if folder == REPOSITORY / "results":
             written.append(write_readme(folder))
     return written
@@ -67,7 +67,7 @@ def headline(
     Raises:
         ValueError: an unknown paper, scale or item.
     """
-    return report.headline(paper, scale, folder_of(scale, results_root), items)
+    return pages.headline(paper, scale, folder_of(scale, results_root), items)
 
 
 def shown(paths: Sequence[Path]) -> str:

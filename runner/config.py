@@ -1,8 +1,8 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
 Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
-(`_target_`) are checked by `runner.build.prepare`, which every run passes before any data is read. What else has to be
-known of a field (whether it is part of a run's id, say) is stated with it: see `runner.fields`.
+(`_target_`) are checked by `runner.training.prepare.prepare`, which every run passes before any data is read. What else
+has to be known of a field (whether it is part of a run's id, say) is stated with it: see `runner.fields`.
 """
 
 from __future__ import annotations

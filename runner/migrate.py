@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.classes import check_names
-from runner.identity import identify_recorded
-from runner.records import check_record, record_path, text_of, write_whole
+from runner.runs.classes import check_names
+from runner.runs.identity import identify_recorded
+from runner.runs.records import check_record, record_path, text_of, write_whole
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses",
+        help="a class, or a module with all that is in it, that has moved: runner.networks.losses=runner.networks.loss_functions",
     )
     chosen = parser.parse_args(arguments)
     try:

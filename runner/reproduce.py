@@ -20,15 +20,15 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
-from runner.build import prepare
 from runner.config import FIELDS, ConfigError
-from runner.estimate import estimated_seconds
 from runner.fields import Part
-from runner.jobs import Job, sweep_jobs
-from runner.papers import Item, Paper, load
-from runner.progress import Line
-from runner.records import failure_path, recorded, results_folder
-from runner.scheduler import Tally, run_jobs
+from runner.report.papers import Item, Paper, load
+from runner.runs.estimate import estimated_seconds
+from runner.runs.jobs import Job, sweep_jobs
+from runner.runs.local import Tally, run_jobs
+from runner.runs.records import failure_path, recorded, results_folder
+from runner.terminal import Line
+from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

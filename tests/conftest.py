@@ -15,12 +15,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from runner.aggregation.evidence import folder_of
 from runner.config import REPOSITORY, register
-from runner.identity import recorded_config, resolved
-from runner.jobs import Job, sweep_jobs
-from runner.kernels import library
-from runner.records import record_path, write_record
+from runner.report.evidence import folder_of
+from runner.runs.identity import recorded_config, resolved
+from runner.runs.jobs import Job, sweep_jobs
+from runner.runs.records import record_path, write_record
+from runner.speed.kernels import library
 
 Compose = Callable[..., DictConfig]
 Fabricate = Callable[..., Path]

@@ -13,10 +13,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from runner import __main__ as command
-from runner.build import prepare
 from runner.config import REPOSITORY, ConfigError
-from runner.datasets import ImageDataset
-from runner.jobs import sweep_jobs
+from runner.data.datasets import ImageDataset
+from runner.runs.jobs import sweep_jobs
+from runner.training.prepare import prepare
 
 BAD = {
     "activation=rleu": "activation has no option 'rleu': choose from ",
@@ -29,7 +29,7 @@ BAD = {
     "foo=1": "foo",
     "+foo=1": "foo",
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. There are lr",
-    "clipping._target_=runner.activations.TemperedSigmoid": "clipping",
+    "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
     "accountant._target_=runner.accounting.Ledger": "epsilon",
     "runtime.engine=vmap loss._target_=tests.failing.NeedsOneHot": "one example",
     "epochs": "epochs",
@@ -58,7 +58,7 @@ BAD = {
     "normalization=group_norm": "divisible",
     "normalization=private_statistics normalization.square_norm=0": "normalization.square_norm",
     "normalization=private_statistics normalization.mean_norm=median": "normalization.mean_norm",
-    "+normalization._target_=runner.activations.TemperedSigmoid": "normalization",
+    "+normalization._target_=runner.networks.activations.TemperedSigmoid": "normalization",
     "dataset.shape=[1,4,4]": "vanishes",
     "loss.reduction=mean": "one loss per example",
     "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "one loss per example",

@@ -11,9 +11,9 @@ import pytest
 
 from runner import migrate as module
 from runner.config import REPOSITORY
-from runner.identity import identify_recorded
 from runner.migrate import main, migrate
-from runner.records import read_record, text_of
+from runner.runs.identity import identify_recorded
+from runner.runs.records import read_record, text_of
 
 COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
 
@@ -66,16 +66,16 @@ def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path
 
 def test_classes_and_modules_that_moved_are_named_where_they_are_now(folder: Path) -> None:
     moved = {
-        "runner.datasets": "runner.data.datasets",
+        "runner.data.datasets": "runner.data.images",
         "runner.clipping": "runner.clipping.bounds",  # into itself: must not move on when the command is repeated
         "runner.clipping.Backprop": "runner.elsewhere.Backprop",
     }
     texts = contents(folder)
     named = set(re.findall(r'"_target_": "([^"]*)"', "".join(texts.values())))
-    assert {"runner.datasets.ImageDataset", "runner.clipping.Flat"} <= named
+    assert {"runner.data.datasets.ImageDataset", "runner.clipping.Flat"} <= named
     ids = migrate(folder, moved)
     after = contents(folder)
-    now = {re.sub(r"^runner\.datasets\b", "runner.data.datasets", target) for target in named}
+    now = {re.sub(r"^runner\.data\.datasets\b", "runner.data.images", target) for target in named}
     now = {"runner.elsewhere.Backprop" if target == "runner.clipping.Backprop" else target for target in now}
     now = {re.sub(r"^runner\.clipping\b", "runner.clipping.bounds", target) for target in now}
     assert set(re.findall(r'"_target_": "([^"]*)"', "".join(after.values()))) == now
@@ -85,11 +85,11 @@ def test_classes_and_modules_that_moved_are_named_where_they_are_now(folder: Pat
 
 
 def test_a_class_with_a_new_name_makes_other_ids(folder: Path) -> None:
-    ids = migrate(folder, {"runner.datasets.ImageDataset": "runner.datasets.Images"})
+    ids = migrate(folder, {"runner.data.datasets.ImageDataset": "runner.data.datasets.Images"})
     assert not set(ids.values()) & {path.stem for path in COMMITTED[:5]}
     for path in (folder / "runs").iterdir():
         record = read_record(path)
-        assert record["config"]["dataset"]["_target_"] == "runner.datasets.Images"
+        assert record["config"]["dataset"]["_target_"] == "runner.data.datasets.Images"
 
 
 @pytest.mark.parametrize("at", range(6))

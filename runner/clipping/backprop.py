@@ -44,10 +44,10 @@ from torch.autograd.function import once_differentiable
 
 from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 from runner.clipping.interface import NoiseGroup
-from runner.engines import Engine, GradientSum
-from runner.engines.objective import layers_with_parameters
-from runner.engines.one_pass.faster import faster
-from runner.engines.one_pass.slices import channels_last
+from runner.gradients import Engine, GradientSum
+from runner.networks.objective import layers_with_parameters
+from runner.speed.faster import faster
+from runner.speed.slices import channels_last
 
 NORMS = ("l1_l2", "l2")
 _SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms leave the range of float32

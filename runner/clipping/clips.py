@@ -1,8 +1,8 @@
 """Rows scaled to bounded norms, and the gradient of that: what backpropagation clipping does in every layer.
 
-In C++ where there is a compiler (see `runner.kernels`), which reads and writes each row once; else by PyTorch. A row
-whose norm is not finite becomes zero: a NaN in the sum would reveal it, whatever the noise. (A float32 norm beyond 1e19
-is not finite either.)
+In C++ where there is a compiler (see `runner.speed.kernels`), which reads and writes each row once; else by PyTorch. A
+row whose norm is not finite becomes zero: a NaN in the sum would reveal it, whatever the noise. (A float32 norm beyond
+1e19 is not finite either.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from runner.kernels import fits, integers, library, pointers, threads_for
+from runner.speed.kernels import fits, integers, library, pointers, threads_for
 
 _LONG_SUM = 2048  # of terms: float32 keeps 1e-5 of a norm of so many, whatever their sizes
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from runner.engines import Engine, GradientSum
+from runner.gradients import Engine, GradientSum
 
 
 @dataclass(frozen=True)

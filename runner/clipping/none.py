@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup
-from runner.engines import Engine, GradientSum
+from runner.gradients import Engine, GradientSum
 
 
 @dataclass(frozen=True)

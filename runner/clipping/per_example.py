@@ -10,7 +10,7 @@ from functools import lru_cache
 from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup
-from runner.engines import Engine, GradientSum
+from runner.gradients import Engine, GradientSum
 
 
 def _positive(name: str, value: float) -> None:
@@ -70,7 +70,7 @@ class PerLayer:
     """Each of the L layers with parameters is clipped on its own, to C / sqrt(L) (McMahan et al., 2018).
 
     The whole contribution has norm at most sqrt(L * C^2 / L) = C = `norm`. Each layer is a noise group of
-    sensitivity C / sqrt(L); how groups share one noise multiplier is said in `runner.mechanism`.
+    sensitivity C / sqrt(L); how groups share one noise multiplier is said in `runner.mechanism.dp_sgd`.
     """
 
     norm: float

@@ -9,7 +9,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, last_within
 
 DELTA = 1e-5
-with (Path(__file__).parents[1] / "data" / "epsilon_by_epoch.csv").open() as file:
+with Path(__file__).with_name("epsilon_by_epoch.csv").open() as file:
     EPOCHS = list(csv.DictReader(file))
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.architectures import small_cnn
 from runner.clipping import Backprop, BackpropOfMeanLoss, gradient_sum
 from runner.clipping import backprop as module
 from runner.clipping.clips import example_norms
-from runner.engines import ENGINES, Objective
+from runner.gradients import ENGINES, Objective
+from runner.networks.architectures import small_cnn
 
 A, B = 1.5, 0.3
 

@@ -11,11 +11,11 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
-from runner.architectures import all_convolutional, small_cnn, vgg_cnn
 from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
 from runner.clipping.per_example import clip_factors
-from runner.engines import ENGINES, Objective
-from runner.engines.interface import weigh_and_sum
+from runner.gradients import ENGINES, Objective
+from runner.gradients.interface import weigh_and_sum
+from runner.networks.architectures import all_convolutional, small_cnn, vgg_cnn
 
 STRATEGIES = [Flat(0.7), PerLayer(0.9), Automatic(0.5)]
 NETWORKS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.verdicts import judge
 from runner.config import REPOSITORY
-from runner.jobs import sweep_jobs
-from runner.papers import load
 from runner.papers.backprop_clipping import computed, story
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.papers import load
+from runner.report.verdicts import judge
+from runner.runs.jobs import sweep_jobs
 
 NAME = "backprop_clipping"
 PAPER = load(NAME)

@@ -15,13 +15,13 @@ import pytest
 from matplotlib.colors import to_hex, to_rgba
 
 from runner.aggregate import aggregate
-from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence, collect
-from runner.aggregation.verdicts import Judged, judge
 from runner.config import REPOSITORY
-from runner.jobs import Job
-from runner.papers import load
 from runner.papers.losing_less import dynamics, figures, recorded, tables
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import Evidence, collect
+from runner.report.papers import load
+from runner.report.verdicts import Judged, judge
+from runner.runs.jobs import Job
 
 NAME = "losing_less"
 PAPER = load(NAME)
@@ -434,7 +434,7 @@ def test_the_tables_of_networks():
 
 
 def test_table_5_is_what_the_settings_cost():
-    with (REPOSITORY / "tests/data/epsilon_by_epoch.csv").open() as file:
+    with (REPOSITORY / "tests/accounting/epsilon_by_epoch.csv").open() as file:
         golden = list(csv.DictReader(file))
     rows = {(row[0], row[1]): row for row in tables.table_5(NOTHING, ()).rows}
     for dataset, name, epochs in (

@@ -10,20 +10,20 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
-from runner.aggregation.claims import claims_path, read_claims
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.files import bound_text, plus_minus
-from runner.aggregation.guarantee import guaranteed, guaranteed_for
-from runner.aggregation.markdown import measured_text
-from runner.aggregation.plots import style
-from runner.aggregation.rows import runs_table
-from runner.aggregation.verdicts import judge
-from runner.build import prepare
 from runner.config import REPOSITORY
-from runner.jobs import sweep_jobs
-from runner.papers import load
 from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
-from runner.records import read_record
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.files import bound_text, plus_minus
+from runner.report.guarantee import guaranteed, guaranteed_for
+from runner.report.markdown import measured_text
+from runner.report.papers import load
+from runner.report.plots import style
+from runner.report.rows import runs_table
+from runner.report.verdicts import judge
+from runner.runs.jobs import sweep_jobs
+from runner.runs.records import read_record
+from runner.training.prepare import prepare
 
 NOTHING = Evidence("paper", {})
 CLAIMS = read_claims(claims_path("noise_screening"))

@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 
-from runner.aggregation.claims import claims_path, read_claims
-from runner.aggregation.evidence import Evidence
 from runner.config import REPOSITORY
-from runner.papers import KNOWN, load
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import Evidence
+from runner.report.papers import KNOWN, load
 
 NOTHING = Evidence("paper", {})
 ITEMS = (

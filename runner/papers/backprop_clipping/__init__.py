@@ -1,10 +1,10 @@
 """Backpropagation Clipping for Deep Learning with Differential Privacy (Stevens et al., 2022): its items, the headline
-first. Its authors say that a bug invalidates its numbers: see `runner.layerwise`.
+first. Its authors say that a bug invalidates its numbers: see `runner.mechanism.layerwise`.
 """
 
-from runner.aggregation.measures import test_accuracy
 from runner.papers.backprop_clipping import computed, figures, measures, story
-from runner.papers.interface import Item, Paper
+from runner.report.items import Item, Paper
+from runner.report.measures import test_accuracy
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
 _TABLE_1 = ("backprop_clipping/table_1", "backprop_clipping/table_1_copied")

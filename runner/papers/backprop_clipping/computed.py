@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table, bound_text, epsilon_text
-from runner.aggregation.measures import Measured
-from runner.aggregation.plots import DATASETS
-from runner.aggregation.verdicts import Judged
 from runner.clipping import Backprop
-from runner.engines import ENGINES, Objective
+from runner.gradients import ENGINES, Objective
 from runner.papers.backprop_clipping.measures import ledger_of
-from runner.papers.networks import layers, prepared
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table, bound_text, epsilon_text
+from runner.report.measures import Measured
+from runner.report.networks import layers, prepared
+from runner.report.plots import DATASETS
+from runner.report.verdicts import Judged
 
 _TABLE_1, _REPOSITORY = "backprop_clipping/table_1", "backprop_clipping/repo_mnist"
 _A, _B = 1.5, 0.3

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.aggregation.claims import claims_path, read_claims
-from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.plots import DATASETS, figure, mark_not_run, runs_text
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.plots import DATASETS, figure, mark_not_run, runs_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

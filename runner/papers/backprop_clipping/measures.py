@@ -1,4 +1,4 @@
-"""Measurements of this paper's own claims (see runner.aggregation.measures for the shared ones)."""
+"""Measurements of this paper's own claims (see runner.report.measures for the shared ones)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import fmean
 from omegaconf import OmegaConf
 
 from runner.accounting import Releases, sound_epsilon
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.measures import Measure, Measured, measured, unmeasured
-from runner.build import Run
-from runner.papers.networks import prepared
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.measures import Measure, Measured, measured, unmeasured
+from runner.report.networks import prepared
+from runner.training.prepare import Run
 
 SEARCHED = {
     "epochs": "epochs",

@@ -7,13 +7,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.accounting import sound_epsilon
-from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.files import Table, bound_text, epsilon_text, plus_minus
-from runner.aggregation.plots import band, figure, runs_text
-from runner.aggregation.summary import summarise
-from runner.aggregation.verdicts import Judged
 from runner.papers.backprop_clipping.figures import PAPER, points
 from runner.papers.backprop_clipping.measures import ledger_of
+from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.files import Table, bound_text, epsilon_text, plus_minus
+from runner.report.plots import band, figure, runs_text
+from runner.report.summary import summarise
+from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,9 +2,9 @@
 first.
 """
 
-from runner.aggregation.measures import best_within_epsilon, test_accuracy
-from runner.papers.interface import Item, Paper
 from runner.papers.losing_less import dynamics, figures, measures, tables
+from runner.report.items import Item, Paper
+from runner.report.measures import best_within_epsilon, test_accuracy
 
 _FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")

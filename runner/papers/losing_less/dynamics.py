@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.plots import DATASETS, figure, mark_not_run
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.figures import CE, OURS, PAPER
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.plots import DATASETS, figure, mark_not_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import OmegaConf
 
-from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.plots import (
+from runner.papers.losing_less.measures import FIELDS, accuracy_by_value
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import Evidence
+from runner.report.plots import (
     DATASETS,
     Curve,
     Panel,
@@ -18,7 +19,6 @@ from runner.aggregation.plots import (
     mark_not_run,
     runs_text,
 )
-from runner.papers.losing_less.measures import FIELDS, accuracy_by_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

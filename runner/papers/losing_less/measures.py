@@ -1,4 +1,4 @@
-"""Measurements of this paper's own claims (see runner.aggregation.measures for the shared ones).
+"""Measurements of this paper's own claims (see runner.report.measures for the shared ones).
 
 Where a claim compares the two losses, its experiments come in pairs: first and second, a pair a data set. The verdict
 is on the pair that supports the claim least, so that no data set is averaged away.
@@ -15,9 +15,11 @@ import numpy as np
 from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.measures import (
+from runner.papers.losing_less import recorded
+from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.measures import (
     Measured,
     accuracies_at,
     charged_at,
@@ -28,8 +30,6 @@ from runner.aggregation.measures import (
     one_each,
     unmeasured,
 )
-from runner.papers.losing_less import recorded
-from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 
 CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {

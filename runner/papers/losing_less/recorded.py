@@ -1,11 +1,11 @@
-"""What the figures and measurements of this paper read from a run's diagnostics (see runner.diagnostics)."""
+"""What the figures and measurements of this paper read from a run's diagnostics (see runner.training.diagnostics)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.aggregation.evidence import PlannedRun
+from runner.report.evidence import PlannedRun
 
 WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
 BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others

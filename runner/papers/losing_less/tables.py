@@ -9,17 +9,17 @@ from statistics import fmean, median
 from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import PAPER_SCALE, Evidence
-from runner.aggregation.files import Table, number
-from runner.aggregation.measures import Measured, accuracies_at, last_below
-from runner.aggregation.plots import DATASETS
-from runner.aggregation.verdicts import Judged
-from runner.build import Run
-from runner.jobs import sweep_jobs
 from runner.papers.losing_less.figures import PAPER, SENSITIVITY
 from runner.papers.losing_less.measures import FIELDS
-from runner.papers.networks import layers, prepared
+from runner.report.claims import Claim
+from runner.report.evidence import PAPER_SCALE, Evidence
+from runner.report.files import Table, number
+from runner.report.measures import Measured, accuracies_at, last_below
+from runner.report.networks import layers, prepared
+from runner.report.plots import DATASETS
+from runner.report.verdicts import Judged
+from runner.runs.jobs import sweep_jobs
+from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
 _LAST = 200  # epochs at which the search for a budget's last one ends

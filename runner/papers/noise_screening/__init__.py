@@ -2,9 +2,9 @@
 the headline first, and one that the paper does not have, `sound`.
 """
 
-from runner.aggregation.measures import test_accuracy
-from runner.papers.interface import Item, Paper
 from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
+from runner.report.items import Item, Paper
+from runner.report.measures import test_accuracy
 
 _SCREENING = ("screening.images", "optimizer.momentum")
 

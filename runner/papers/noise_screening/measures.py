@@ -1,8 +1,8 @@
 """Measurements of this paper's claims.
 
 Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. What is guaranteed, and compared with
-the claim, is the sound epsilon of the most tries that the run could have made (see `runner.screening`); that of the
-tries it made is said beside it.
+the claim, is the sound epsilon of the most tries that the run could have made (see `runner.training.updates.screened`);
+that of the tries it made is said beside it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 from omegaconf import OmegaConf
 
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.files import bound_text
-from runner.aggregation.guarantee import guaranteed, guaranteed_for, screened
-from runner.aggregation.measures import Measure, Measured, measured, unmeasured
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.files import bound_text
+from runner.report.guarantee import guaranteed, guaranteed_for, screened
+from runner.report.measures import Measure, Measured, measured, unmeasured
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from scipy.stats import ttest_ind
 
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.files import Table, bound_text, epsilon_text, number, plus_minus
-from runner.aggregation.guarantee import guaranteed, screened
-from runner.aggregation.summary import summarise
-from runner.aggregation.verdicts import Judged, explanation
 from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, until, within
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
+from runner.report.guarantee import guaranteed, screened
+from runner.report.summary import summarise
+from runner.report.verdicts import Judged, explanation
 
 SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")

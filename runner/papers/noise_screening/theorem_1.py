@@ -14,13 +14,13 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, Releases, last_within, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table
-from runner.aggregation.measures import Measured
-from runner.aggregation.plots import figure as new_figure
-from runner.aggregation.verdicts import Judged
 from runner.papers.noise_screening.privacy import DELTA, OneStep, Screened
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.measures import Measured
+from runner.report.plots import figure as new_figure
+from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

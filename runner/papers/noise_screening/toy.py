@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table
-from runner.aggregation.measures import Measured
-from runner.aggregation.plots import figure as new_figure
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.measures import Measured
+from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

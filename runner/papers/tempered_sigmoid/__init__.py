@@ -2,9 +2,9 @@
 and Erlingsson, AAAI 2021): its items, the headline first.
 """
 
-from runner.aggregation.measures import accuracy_within_epsilon, test_accuracy
-from runner.papers.interface import Item, Paper
 from runner.papers.tempered_sigmoid import computed, figures, measures, tables, theorem_1
+from runner.report.items import Item, Paper
+from runner.report.measures import accuracy_within_epsilon, test_accuracy
 
 ITEMS = (
     Item(

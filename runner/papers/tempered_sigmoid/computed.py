@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from runner.activations import TemperedSigmoid
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table
-from runner.aggregation.plots import figure
-from runner.aggregation.verdicts import Judged
-from runner.papers.networks import layers
+from runner.networks.activations import TemperedSigmoid
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.networks import layers
+from runner.report.plots import figure
+from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

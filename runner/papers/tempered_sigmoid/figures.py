@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from runner.aggregation.claims import Claim, claims_path, read_claims
-from runner.aggregation.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.aggregation.plots import (
+from runner.papers.tempered_sigmoid import measures
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.plots import (
     COLOURS,
     DATASETS,
     Curve,
@@ -19,8 +20,7 @@ from runner.aggregation.plots import (
     mark_not_run,
     runs_text,
 )
-from runner.aggregation.summary import summarise
-from runner.papers.tempered_sigmoid import measures
+from runner.report.summary import summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Measurements of this paper's own claims (see runner.aggregation.measures for the shared ones)."""
+"""Measurements of this paper's own claims (see runner.report.measures for the shared ones)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf
 
 from runner.accounting import RdpClassic, Releases, sound_epsilon
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence, PlannedRun
-from runner.aggregation.measures import Measured, measured, one_each, unmeasured
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence, PlannedRun
+from runner.report.measures import Measured, measured, one_each, unmeasured
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run
 EXAMPLES, DELTA = 60_000, 1e-5

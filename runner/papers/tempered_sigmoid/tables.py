@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table, bound_text, epsilon_text, number
-from runner.aggregation.markdown import claim_cells, measured_text
-from runner.aggregation.verdicts import Judged, explanation
+from runner.report.evidence import Evidence
+from runner.report.files import Table, bound_text, epsilon_text, number
+from runner.report.markdown import claim_cells, measured_text
+from runner.report.verdicts import Judged, explanation
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")

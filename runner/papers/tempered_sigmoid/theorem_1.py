@@ -30,12 +30,12 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from runner.aggregation.claims import Claim
-from runner.aggregation.evidence import Evidence
-from runner.aggregation.files import Table
-from runner.aggregation.measures import Measured
-from runner.aggregation.plots import figure as new_figure
-from runner.aggregation.verdicts import Judged
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.measures import Measured
+from runner.report.plots import figure as new_figure
+from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

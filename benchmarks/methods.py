@@ -1,0 +1,196 @@
+"""One training step by every method: gradients of a batch, clipped and noised where private, and one SGD update.
+
+Each builder gets a network of its own and returns a function of no arguments that takes one step on one batch. What
+is drawn and updated is the same for all of them, so that what differs is how the per-example gradients are had.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import Backprop, Clipping, Flat, gradient_sum
+from runner.config import Sampling
+from runner.data.datasets import Split
+from runner.gradients import ENGINES, Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.architectures import small_cnn, vgg_cnn
+from runner.speed.faster import faster
+from runner.speed.slices import channels_last, examples_in_cache, examples_with_gradients
+from runner.training.stacked import Step as StackedStep
+from runner.training.stacked import whole
+
+CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
+EXAMPLES = 50_000
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, its loss, and one batch. The networks are tables 1 of Tempered Sigmoid and Handcrafted-DP's CIFAR-10
+    one, M with 26,010 parameters on 1 x 28 x 28 and C with 550,570 on 3 x 32 x 32, both with tanh, and that of
+    Backpropagation Clipping's figure 3, R with 18,752 on 1 x 28 x 28, with ReLU and no biases."""
+
+    network: nn.Sequential
+    inputs: Tensor
+    targets: Tensor
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.network, nn.CrossEntropyLoss(reduction="none"))
+
+    @property
+    def physical_batch(self) -> int:
+        """Of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
+        return examples_with_gradients(sum(p.numel() for p in self.network.parameters()), self.inputs.device.type)
+
+
+def problem(name: str, batch: int, device: str = "cpu") -> Problem:
+    """Network M or C with random weights and data, channels last, the same on every device."""
+    torch.manual_seed(0)
+    shape = (3, 32, 32) if name == "C" else (1, 28, 28)
+    if name == "M":
+        network = small_cnn(shape, 10, nn.Tanh, [16, 32], 32, padding=3)
+    elif name == "R":
+        network = small_cnn(shape, 10, nn.ReLU, [16, 32], 32, padding=0, bias=False)
+    else:
+        network = vgg_cnn(shape, 10, nn.Tanh, [32, 64, 128], 128)
+    inputs = channels_last(torch.randn(batch, *shape))
+    targets = torch.randint(10, (batch,)).to(device)
+    return Problem(network.to(device).to(memory_format=torch.channels_last), inputs.to(device), targets)
+
+
+def _non_private(of: Problem, objective: nn.Module, pieces: int) -> Step:
+    batch = len(of.targets)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for inputs, targets in zip(of.inputs.split(pieces), of.targets.split(pieces), strict=True):
+            (objective(inputs, targets).sum() / batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def non_private(of: Problem) -> Step:
+    """An ordinary step on the whole batch, channels last: what the others are measured against."""
+    return _non_private(of, of.objective, len(of.targets))
+
+
+def non_private_faster(of: Problem) -> Step:
+    """The same with what this project's engines do beside privacy: what `faster` and fitting the cache are worth."""
+    return _non_private(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
+
+
+def _private(of: Problem, clipping: Clipping, engine: str, physical_batch: int) -> Step:
+    objective, batch, device = of.objective, len(of.targets), of.targets.device
+    per_example, generator = ENGINES[engine](objective), torch.Generator(device).manual_seed(0)
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        sums = gradient_sum(clipping, per_example, of.inputs, of.targets, physical_batch).gradients
+        released = mechanism.release(sums, generator)
+        for name, parameter in objective.named_parameters():
+            parameter.grad = released[name]
+        optimizer.step()
+
+    return step
+
+
+def one_pass(of: Problem) -> Step:
+    """This project's engine, on the whole batch."""
+    return _private(of, Flat(CLIPPING_NORM), "one_pass", len(of.targets))
+
+
+def one_pass_graph(of: Problem) -> Step:
+    """The same sums as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
+    objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+    step = StackedStep([objective], [clipping], [mechanism], [optimizer], Split(of.inputs, of.targets))
+    batches, noise = whole(batch, 1, device), [torch.Generator(device).manual_seed(0)]
+    step.make_room(batches.length)
+    return lambda: step.take(batches, 0, noise)
+
+
+def backprop(of: Problem) -> Step:
+    """Backpropagation clipping: an ordinary pass that clips on its way, so other gradients than the rest."""
+    return _private(of, Backprop(1.0, 1.0), "one_pass", examples_in_cache(of.network, of.inputs.shape[1:]))
+
+
+def opacus_hooks(of: Problem) -> Step:
+    """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
+    return _private(of, Flat(CLIPPING_NORM), "opacus", of.physical_batch)
+
+
+def vmap(of: Problem) -> Step:
+    """torch.func's vmap(grad), eager."""
+    return _private(of, Flat(CLIPPING_NORM), "vmap", of.physical_batch)
+
+
+def opacus_ghost(of: Problem) -> Step:
+    """Opacus' ghost clipping: norms from one backward pass, the sum from a second one. Channels first, as above."""
+    from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+    from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    of = _channels_first(of)
+    hooked = GradSampleModuleFastGradientClipping(of.network, max_grad_norm=CLIPPING_NORM, loss_reduction="sum")
+    optimizer = DPOptimizerFastGradientClipping(
+        torch.optim.SGD(hooked.parameters(), lr=LEARNING_RATE / len(of.targets)),  # it steps by the sum
+        noise_multiplier=NOISE_MULTIPLIER,
+        max_grad_norm=CLIPPING_NORM,
+        expected_batch_size=len(of.targets),
+        loss_reduction="sum",
+    )
+    criterion = DPLossFastGradientClipping(hooked, optimizer, nn.CrossEntropyLoss(reduction="sum"), "sum")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        pieces = of.inputs.split(of.physical_batch)
+        for i, (inputs, targets) in enumerate(zip(pieces, of.targets.split(of.physical_batch), strict=True), start=1):
+            criterion(hooked(inputs), targets).backward()
+            optimizer.signal_skip_step(i < len(pieces))
+            optimizer.step()
+            if i < len(pieces):
+                optimizer.zero_grad()
+
+    return step
+
+
+def _channels_first(of: Problem) -> Problem:
+    """The same problem, every tensor in the order of its dimensions."""
+    for parameter in of.network.parameters():
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)
+
+
+def jax_vmap(of: Problem) -> Step:
+    """JAX, the whole step under jit: vmap(grad), clip, sum, noise, update."""
+    from benchmarks.in_jax import step
+
+    return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, of.physical_batch)
+
+
+def methods() -> dict[str, Callable[[Problem], Step]]:
+    """Every method that can run here, by its name in the table."""
+    found: dict[str, Callable[[Problem], Step]] = {
+        "non_private": non_private,
+        "non_private_faster": non_private_faster,
+        "one_pass": one_pass,
+        "one_pass_graph": one_pass_graph,
+        "backprop": backprop,
+        "opacus_hooks": opacus_hooks,
+        "opacus_ghost": opacus_ghost,
+        "vmap": vmap,
+    }
+    if importlib.util.find_spec("jax"):
+        found["jax_vmap"] = jax_vmap
+    return found

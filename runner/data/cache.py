@@ -1,0 +1,103 @@
+"""What is computed once per machine and kept in the user's cache folder. All of it can be deleted at any time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from runner.data.datasets import DataError
+from runner.terminal import Line
+
+_CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
+_CHUNK = 16 << 20  # bytes read at a time
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
+
+
+def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
+    """A float32 tensor of `shape` from the file called `name`, which is computed and written where it is not whole.
+
+    `compute` yields the tensor's rows in order, in pieces of any length: they are written as they come and never
+    held together. The file is the numbers and then their SHA-256, written under another name first; it is read, and
+    compared with its SHA-256, before it is used. One process computes, others that need the same file wait for it.
+
+    The tensor is a memory map of the file: processes that use the same one share its memory, and what one of them
+    writes into the tensor stays its own.
+
+    Raises:
+        DataError: where the file cannot be written.
+    """
+    path = cache_folder() / "features" / name
+    try:
+        if not _is_whole(path, shape):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock"), line):
+                if not _is_whole(path, shape):  # else another process was first
+                    if path.exists():
+                        line.keep(f"{path} is damaged, so it is computed again")
+                    _write(path, shape, compute())
+    except OSError as error:
+        raise DataError(
+            f"The features cannot be kept in {path.parent} ({error}): XDG_CACHE_HOME can name another folder."
+        ) from error
+    return torch.from_file(str(path), shared=False, size=math.prod(shape), dtype=torch.float32).view(*shape)
+
+
+def _is_whole(path: Path, shape: Sequence[int]) -> bool:
+    """Whether the file exists, has the size of `shape`, and ends in the SHA-256 of what comes before."""
+    size = 4 * math.prod(shape)
+    if not path.exists() or path.stat().st_size != size + _CHECKSUM:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size:
+            chunk = file.read(min(_CHUNK, size))
+            digest.update(chunk)
+            size -= len(chunk)
+        return file.read() == digest.digest()
+
+
+def _write(path: Path, shape: Sequence[int], pieces: Iterable[Tensor]) -> None:
+    """Write the file whole or not at all. Its lock is held, so what a killed process left is simply overwritten."""
+    part = path.with_suffix(".part")
+    digest, rows = hashlib.sha256(), 0
+    try:
+        with part.open("wb") as file:
+            for piece in pieces:
+                if list(piece.shape[1:]) != list(shape[1:]):
+                    raise ValueError(f"Expected rows of shape {list(shape[1:])}, got {list(piece.shape[1:])}.")
+                content = piece.to("cpu", torch.float32).contiguous().numpy().data.cast("B")
+                file.write(content)
+                digest.update(content)
+                rows += len(piece)
+            if rows != shape[0]:
+                raise ValueError(f"Expected {shape[0]} rows, got {rows}.")
+            file.write(digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path, line: Line) -> Iterator[None]:
+    """Hold the lock `path`. The operating system drops it when the process ends, however it ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            line.keep("another process computes the same features: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,146 @@
+"""What the network sees of an image."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runner.data.cache import kept
+from runner.terminal import Line, duration
+
+_SCATTERED = 256  # images transformed at a time
+
+
+class Features(Protocol):
+    """A fixed map of one image, chosen without looking at private data."""
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        """Shape of one example's features, [channels, height, width]; ValueError where it cannot take such images."""
+        ...
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Pixels in [0, 1], or standardised per channel by public constants: (x - mean) / std.
+
+    Statistics of the private training set are no public constants: computing them would be a release of its own.
+
+    Raises:
+        ValueError: if only one of `mean` and `std` is given, their lengths differ, or a std is not positive.
+    """
+
+    mean: list[float] | None = None
+    std: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("Expected features.mean and features.std both or neither.")
+        if self.mean is not None and self.std is not None:
+            if len(self.mean) != len(self.std):
+                raise ValueError(
+                    f"Expected features.mean and features.std of one length, got {self.mean} and {self.std}."
+                )
+            if min(self.std) <= 0:
+                raise ValueError(f"Expected every features.std > 0, got {self.std}.")
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        """Shape of one example's features, [channels, height, width]; ValueError where the channels do not fit."""
+        if self.mean is not None and len(self.mean) != image_shape[0]:
+            raise ValueError(f"features.mean has {len(self.mean)} channels, the images have {image_shape[0]}.")
+        return list(image_shape)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Images [examples, channels, height, width] in [0, 1] to features of the same shape, float32."""
+        if self.mean is None or self.std is None:
+            return images
+        mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
+        std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
+        return (images - mean) / std
+
+
+@dataclass(frozen=True)
+class ScatterNet:
+    """Wavelet scattering coefficients of orders 0 to 2 of every image channel (Oyallon and Mallat, 2015), by Kymatio.
+
+    J scales and L orientations give 1 + J L + J (J - 1) L^2 / 2 channels of 1/2^J of the height and width for each
+    image channel, ordered by image channel first: 81 x 7 x 7 of 1 x 28 x 28 for J = 2 and L = 8, 243 x 8 x 8 of
+    3 x 32 x 32. The images are standardised first where `mean` and `std` are given, as by `Pixels`.
+
+    Features are computed once, a piece at a time, and kept in the user's cache folder under a name that is a hash of
+    the pixels, the transform and its version, so no other images' features are ever used; see `runner.data.cache.kept`.
+
+    Raises:
+        ValueError: if J or L is not positive, and as `Pixels`.
+    """
+
+    J: int
+    L: int
+    mean: list[float] | None = None
+    std: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.J, self.L) < 1:
+            raise ValueError(f"Expected features.J > 0 and features.L > 0, got {self.J} and {self.L}.")
+        self._pixels.shape([len(self.mean)] if self.mean else [0])
+
+    @property
+    def _pixels(self) -> Pixels:
+        return Pixels(self.mean, self.std)
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        """Shape of one example's features, [channels, height, width]; ValueError where an image cannot be taken."""
+        channels, *space = self._pixels.shape(image_shape)
+        if any(size % 2**self.J for size in space):
+            raise ValueError(
+                f"features.J={self.J} needs a height and width divisible by {2**self.J}, not {space[0]} x {space[1]}."
+            )
+        paths = 1 + self.J * self.L + self.J * (self.J - 1) // 2 * self.L**2
+        return [channels * paths, *(size // 2**self.J for size in space)]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32.
+
+        On a CPU the result is a memory map of the cached file. Raises DataError where that cannot be written.
+        """
+        line = Line()
+        shape = [len(images), *self.shape(images.shape[1:])]
+        return kept(f"{self._key(images)}.scatternet", shape, lambda: self._pieces(images, line), line).to(
+            images.device
+        )
+
+    def _key(self, images: Tensor) -> str:
+        """32 hex digits that change with anything that may change the features. Devices round differently."""
+        import kymatio
+
+        content = {
+            "pixels": hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest(),
+            "shape": list(images.shape),
+            "transform": asdict(self),
+            "kymatio": kymatio.__version__,
+            "device": images.device.type,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _pieces(self, images: Tensor, line: Line) -> Iterator[Tensor]:
+        from kymatio.torch import Scattering2D
+
+        transform = Scattering2D(self.J, tuple(images.shape[2:]), self.L).to(images.device)
+        started, done = time.monotonic(), 0
+        for some in images.split(_SCATTERED):
+            yield transform(self._pixels(some)).flatten(1, 2)
+            done += len(some)
+            seconds = time.monotonic() - started
+            left = duration(seconds / done * (len(images) - done))
+            line.show(f"ScatterNet features, computed once: {done} of {len(images)} images · {left} left")
+        line.keep(f"ScatterNet features of {len(images)} images computed in {duration(seconds)} and kept")

@@ -1,0 +1,42 @@
+"""Which method a layer gets: the exact one with the fewest operations, a pure function of its geometry.
+
+An operation is one multiplication and addition of an ordinary weight gradient. The constants say what else costs, in
+such operations, as measured on CPUs with AVX2 and AVX-512; they decide between methods, never what is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from runner.networks.geometry import Geometry
+
+_STORED = 16  # a number written, then read for the norm and again for the sum
+_ADDED = 40  # a number added from a strided block
+_SMALL_PRODUCT = 1.5  # an operation of a batched product of small matrices
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method and what every method would cost: operations per example, the weighted sum included."""
+
+    method: str
+    costs: dict[str, float]
+
+
+def choose(shape: Geometry, compiled: bool) -> Choice:
+    """The cheapest exact method for a layer; `compiled` says whether `kernel` can stand in for `instantiate`."""
+    t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
+    product, stored = t * shape.weights, _STORED * shape.weights
+    costs: dict[str, float]
+    if shape.groups > 1:
+        costs = {"one_by_one": product + stored}
+    elif t == 1 and k == 1 and math.prod(shape.padded) == 1:
+        costs = {"outer": product + o + c}
+    else:
+        padded = math.prod(shape.padded)
+        costs = {
+            "kernel" if compiled else "instantiate": product * (1 if compiled else _SMALL_PRODUCT) + stored,
+            "gram": product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2,
+        }
+    return Choice(min(costs, key=lambda method: costs[method]), costs)

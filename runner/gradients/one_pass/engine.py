@@ -1,0 +1,251 @@
+"""The one-pass engine: exact clipped sums at nearly the price of an ordinary training step.
+
+For each slice of a batch: one forward pass, one backward pass that stops at the layers' outputs, the exact norms of
+every layer's per-example gradients from its inputs and output gradients, the factors, and one weighted sum.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from runner.gradients.interface import Engine, Factors, GradientSum, RowsError
+from runner.gradients.one_pass.choice import Choice, choose
+from runner.gradients.one_pass.gram import gram
+from runner.gradients.one_pass.instantiate import instantiate
+from runner.gradients.one_pass.kernel import kernel, usable
+from runner.gradients.one_pass.linear import linear
+from runner.gradients.one_pass.one_by_one import one_by_one
+from runner.gradients.one_pass.scratch import Scratch
+from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
+from runner.gradients.one_pass.terms import Terms, squared_norms
+from runner.gradients.opacus import OpacusEngine
+from runner.gradients.vmap import VmapEngine
+from runner.networks.geometry import Geometry, geometry, unsupported
+from runner.networks.objective import Objective, layers_with_parameters
+from runner.speed.faster import faster
+from runner.speed.slices import channels_last, examples_per_slice, examples_with_gradients
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A layer at one input size, and how its norms are found."""
+
+    shape: Geometry
+    choice: Choice
+    scratch: Scratch = field(default_factory=Scratch)
+
+
+_METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
+    "kernel": kernel,
+    "instantiate": instantiate,
+    "gram": gram,
+    "one_by_one": one_by_one,
+}
+
+Plan = dict[str, Planned]  # by layer name
+
+
+class OnePassEngine:
+    """See the module's text. A layer that it does not cover gives the objective to Opacus, with a line on stderr; to
+    vmap, which is exact for any, goes what Opacus gets wrong: a loss that reads pre-activations, a weight used outside
+    its layer or by two, a layer that sees several rows an example.
+
+    Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
+    sit in the objective, and anything without parameters around them.
+
+    Raises:
+        NotImplementedError: (from Opacus) for a layer that neither knows.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self._ordered = faster(objective)
+        self._layers = layers_with_parameters(objective)
+        self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
+        self._fallback: Engine | None = None
+        for name, module in self._layers.items():
+            reason = unsupported(module)
+            if reason:
+                self._fall_back(f"{name or 'the objective'}: {reason}")
+                return
+        parameters = [p for module in self._layers.values() for p in module.parameters(False)]
+        if len({id(p) for p in parameters}) < len(parameters):
+            self._fall_back("two layers share a parameter", to_vmap=True)
+
+    def _fall_back(self, reason: str, to_vmap: bool = False) -> None:
+        to_vmap = to_vmap or getattr(self.objective.loss, "reads_pre_activations", False)
+        other = "vmap" if to_vmap else "Opacus"
+        if isinstance(self._fallback, OpacusEngine):
+            self._fallback.let_go()
+        print(f"engine one_pass: {reason}, so {other} computes the per-example gradients.", file=sys.stderr)
+        self._fallback = VmapEngine(self.objective) if to_vmap else OpacusEngine(self.objective)
+
+    def clipped_sum(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        """See `Engine.clipped_sum`."""
+        kind = (inputs.shape[1:], inputs.dtype, inputs.device)
+        if self._fallback is None:
+            try:
+                if kind not in self._plans:
+                    self._plans[kind] = self._plan(inputs, targets)
+                return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
+            except NotRecordableError as reason:
+                self._fall_back(str(reason), to_vmap=True)
+        try:
+            return self._by_fallback(inputs, targets, groups, factors)
+        except RowsError as reason:
+            self._fall_back(str(reason), to_vmap=True)
+        return self._by_fallback(inputs, targets, groups, factors)
+
+    def _by_fallback(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        assert self._fallback is not None
+        parameters = sum(p.numel() for p in self.objective.parameters())
+        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
+        pieces = [
+            self._fallback.clipped_sum(some_inputs, some_targets, groups, factors)
+            for some_inputs, some_targets in zip(inputs.split(held), targets.split(held), strict=True)
+        ]
+        return reduce(GradientSum.__add__, pieces)
+
+    def explain(self) -> str:
+        """A table of every layer, at every input size seen: its method, and the operations each would cost."""
+        if self._fallback is not None:
+            return f"Every layer: {type(self._fallback).__name__}."
+        lines = []
+        for (size, dtype, device), plan in self._plans.items():
+            lines.append(f"Inputs {' x '.join(map(str, size))}, {dtype}, {device}; operations per example:")
+            for name, planned in plan.items():
+                costs = ", ".join(f"{method} {cost:,.0f}" for method, cost in planned.choice.costs.items())
+                lines.append(f"  {name:<20} {planned.choice.method:<12} of {costs}")
+        return "\n".join(lines)
+
+    def _plan(self, inputs: Tensor, targets: Tensor) -> Plan:
+        """Choose a method for every layer, and try the plan on two examples against ordinary autograd."""
+        with recording(self._layers) as tape, torch.no_grad():
+            self._ordered(inputs[:1], targets[:1])
+        plan: Plan = {}
+        for name, module in self._layers.items():
+            if name in tape.outputs:
+                shape = geometry(module, tape.inputs[name], tape.outputs[name])
+                plan[name] = Planned(shape, choose(shape, usable(inputs)))
+        names = [name for name, _ in self.objective.named_parameters()]
+        for i in range(min(2, len(targets))):
+            found = self._clipped_sum(plan, inputs[i : i + 1], targets[i : i + 1], [names], torch.ones_like)
+            losses = self.objective(inputs[i : i + 1], targets[i : i + 1])
+            parameters = list(self.objective.parameters())
+            expected = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+            _compare(found, dict(zip(names, expected, strict=True)))
+        return plan
+
+    def _clipped_sum(
+        self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        per_slice = examples_per_slice([planned.shape for planned in plan.values()], len(targets), inputs)
+        parameters = dict(self.objective.named_parameters())
+        total = {name: torch.zeros_like(parameters[name], requires_grad=False) for group in groups for name in group}
+        losses, norms = [], []
+        with recording(self._layers) as tape:
+            for some_inputs, some_targets in zip(inputs.split(per_slice), targets.split(per_slice), strict=True):
+                some_losses = self._ordered(channels_last(some_inputs), some_targets)
+                with torch.no_grad():
+                    norms.append(self._add_slice(total, plan, tape, some_losses, groups, factors))
+                losses.append(some_losses.detach())
+                tape.clear()
+        return GradientSum(total, torch.cat(losses), torch.cat(norms))
+
+    def _add_slice(
+        self,
+        total: dict[str, Tensor],
+        plan: Plan,
+        tape: Tape,
+        losses: Tensor,
+        groups: Sequence[Sequence[str]],
+        factors: Factors,
+    ) -> Tensor:
+        """Add a slice's contributions to `total`. Returns the norms before clipping: [examples]."""
+        gradients, examples = output_gradients(tape, losses), len(losses)
+        for name, g in gradients.items():
+            if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
+                raise NotRecordableError(f"{name} is not called on one row an example")
+        terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
+        norms = _norms(terms, groups, losses.new_zeros(examples))
+        broken = ~torch.isfinite(norms).all(dim=1)
+        if broken.any():  # rare: the slice once more, with these examples' inputs and gradients set to zero
+            terms = {
+                name: _terms(self._layers[name], plan[name], _silenced(tape.inputs[name], broken), _silenced(g, broken))
+                for name, g in gradients.items()
+            }
+        weights = factors(norms.masked_fill(broken[:, None], 0)).masked_fill(broken[:, None], 0)
+        for column, group in enumerate(groups):
+            for parameter in group:
+                layer, _, kind = parameter.rpartition(".")
+                if layer in terms:
+                    added = _sum(terms[layer], kind, weights[:, column])
+                    total[parameter] += added.reshape(total[parameter].shape)
+        return torch.linalg.vector_norm(norms, dim=1)
+
+
+def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
+    """A layer's per-example gradients by its method: inputs and output gradients as the layer saw them."""
+    shape, has_bias = planned.shape, module.bias is not None
+    if planned.choice.method == "outer":
+        return linear(a.flatten(1), g.flatten(1), has_bias)
+    if isinstance(module, nn.Linear):
+        a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
+    else:
+        a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
+    terms = _METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
+    return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms
+
+
+def _norms(terms: dict[str, Terms], groups: Sequence[Sequence[str]], none: Tensor) -> Tensor:
+    """L2 norms [batch, groups]; `none` [batch] is the square of a gradient that is zero."""
+    columns = []
+    for group in groups:
+        square = none
+        for parameter in group:
+            layer, _, kind = parameter.rpartition(".")
+            if layer in terms:
+                square = square + _squares(terms[layer], kind)
+        columns.append(square)
+    return torch.stack(columns, dim=1).sqrt()
+
+
+def _squares(terms: Terms, kind: str) -> Tensor:
+    """Squared norms [batch] of the gradients of a layer's "weight" or "bias"."""
+    if kind == "weight":
+        return terms.squares
+    assert terms.biases is not None
+    return squared_norms(terms.biases)
+
+
+def _sum(terms: Terms, kind: str, factors: Tensor) -> Tensor:
+    """The sum of the gradients of a layer's "weight" or "bias", each times its factor."""
+    if kind == "weight":
+        return terms.weight_sum(factors)
+    assert terms.biases is not None
+    return factors @ terms.biases
+
+
+def _silenced(rows: Tensor, broken: Tensor) -> Tensor:
+    return rows.masked_fill(broken.view(-1, *[1] * (rows.dim() - 1)), 0)
+
+
+def _compare(found: GradientSum, expected: dict[str, Tensor | None]) -> None:
+    """Raise NotRecordableError unless one example's gradient and its norm are what autograd says."""
+    given = {name: g for name, g in expected.items() if g is not None}
+    if not given or found.norms is None:
+        return
+    norm = torch.cat([g.flatten() for g in given.values()]).norm()
+    difference = torch.cat([(found.gradients[name] - g).flatten() for name, g in given.items()]).norm()
+    if torch.isfinite(norm) and norm > 1e-12 and max(difference, abs(found.norms[0] - norm)) > 1e-3 * norm:
+        raise NotRecordableError("its gradients are not those of its layers (a weight is used outside its layer?)")

@@ -1,0 +1,22 @@
+"""Grouped convolution: the ordinary weight gradient, one example at a time.
+
+Cost: the multiplications of the ordinary weight gradient, and one call an example (tens of microseconds each).
+"""
+
+import torch
+from torch import Tensor
+
+from runner.gradients.one_pass.gram import weight_gradient
+from runner.gradients.one_pass.scratch import Scratch
+from runner.gradients.one_pass.terms import Terms, squared_norms
+from runner.networks.geometry import Geometry
+
+
+def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
+    """Terms of any convolution: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
+    formed = torch.stack([weight_gradient(x, y, shape) for x, y in zip(a.split(1), g.split(1), strict=True)])
+    return Terms(
+        squares=squared_norms(formed),
+        weight_sum=lambda factors: torch.tensordot(factors, formed, 1),
+        biases=g.sum((1, 2)) if has_bias else None,
+    )

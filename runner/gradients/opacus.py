@@ -1,0 +1,62 @@
+"""Per-example gradients by Opacus' `GradSampleModule`: hooks on every layer Opacus knows.
+
+A second, independent implementation. `PrivacyEngine` is not used: it replaces the batch size by its own.
+
+Opacus 1.6 takes for granted that a convolution's input lies in memory as [batch, channels, height, width]. Given
+channels-last inputs or weights it returns wrong gradients without a word, so both are laid out anew here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from opacus import GradSampleModule
+from torch import Tensor
+
+from runner.gradients.interface import Factors, GradientSum, weigh_and_sum
+from runner.networks.objective import Objective
+
+
+class OpacusEngine:
+    """Forms every per-example gradient with Opacus, then weighs and sums as `VmapEngine` does.
+
+    Raises:
+        NotImplementedError: (from Opacus) for a layer that it does not know; for a loss that reads pre-activations,
+            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them. While it sums,
+            `RowsError` where a layer is not called on one row an example, in the batch's dimension: Opacus would take
+            rows for examples.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        if getattr(objective.loss, "reads_pre_activations", False):
+            raise NotImplementedError(
+                f"Opacus' hooks miss what {type(objective.loss).__name__} adds to the layers' output gradients: "
+                f"choose one_pass or vmap."
+            )
+        self.objective = objective
+        for parameter in objective.parameters():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+        self._hooked = GradSampleModule(objective, loss_reduction="sum")
+        self._tried: set[torch.Size] = set()
+        self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
+
+    def let_go(self) -> None:
+        """Take the hooks off the objective, so that another engine can have it."""
+        self._hooked.remove_hooks()
+
+    def clipped_sum(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        """See `Engine.clipped_sum`."""
+        if inputs.shape[1:] not in self._tried:
+            self._tried.add(inputs.shape[1:])
+            for count in {1, min(2, len(targets))}:  # in a batch of T, rows in a first dimension of size T look right
+                self.clipped_sum(inputs[:count], targets[:count], groups, torch.zeros_like)
+        self._hooked.enable_hooks()
+        losses = self._hooked(inputs.clone(memory_format=torch.contiguous_format), targets)
+        losses.sum().backward()
+        self._hooked.disable_hooks()
+        per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
+        for p in self.objective.parameters():
+            cast(Any, p).grad_sample, p.grad = None, None
+        return weigh_and_sum(per_example, losses.detach(), groups, factors)

@@ -1,0 +1,200 @@
+"""The four mechanisms of Backpropagation Clipping (Stevens et al., 2022), which adds noise to every layer by itself.
+
+All of them take D layers, of sensitivity S_g each (`runner.clipping.Backprop`), and give a layer the noise of the base
+class, std_g = noise_multiplier sqrt(D) S_g (`OriginalBug` alone does not). A layer by itself then has the multiplier
+
+    sigma = noise_multiplier sqrt(D),
+
+which is what the paper and its code speak of, and all layers of a step together have `noise_multiplier`. They differ in
+how batches are drawn, in what is charged for a step, and in whether that is true: the ledger's `actual` is what follows
+from the noise that is added, for the neighbours that `neighbouring_relation` names.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+
+from runner.accounting import Ledger
+from runner.clipping import Backprop, Clipping, NoiseGroup
+from runner.config import Sampling
+from runner.mechanism.dp_sgd import Mechanism
+
+NEIGHBOURS = ("zero_out", "replace_one")
+ASKED_FOR = "original_bug"
+_MOST_MOVED = 2  # times the bound of a row: the mean loss over one example more, see `BackpropOfMeanLoss`
+
+
+@dataclass(frozen=True)
+class Joint(Mechanism):
+    """The one that holds: Poisson batches, a sum of bounded contributions, the layers of a step as one release.
+
+    This is the base class. All layers see the same batch, so they are one Gaussian mechanism, which sampling amplifies
+    as a whole; the budget is to be met by an accountant that bounds it (PLD, in conf/mechanism).
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect(self.sampling, Sampling.poisson, "joint")
+
+
+class _DisjointBatches(Mechanism):
+    """Every example is in at most one batch of an epoch: an epoch costs what one step costs (parallel composition).
+
+    In a step, D releases of rho = 1 / (2 sigma^2) compose to D rho = 1 / (2 noise_multiplier^2) (zCDP), so that E
+    epochs have E D rho (theorem 1). Later batches of an epoch see the example through earlier releases only.
+    """
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        """Write an epoch's release to the ledger, at its first step. (There is no screening here: all are kept.)"""
+        if step_in_epoch == 0:
+            ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
+
+    def _true_multiplier(self) -> float:
+        return self.noise_multiplier
+
+
+@dataclass(frozen=True)
+class Printed(_DisjointBatches):
+    """Algorithm 2 as it is printed: disjoint batches, no amplification by sampling.
+
+    `neighbours`: the paper's data sets "differ on a single element" and have equal sizes.
+    zero_out: the element counts as zero in one of them, in the same place of the same order. What it moves is the
+        sum of its batch, by S_g: the paper's noise and its epsilon hold.
+    replace_one: it is another one. It moves the sum by 2 S_g, so for the same epsilon the noise is twice the paper's.
+        (With the paper's noise, rho would be four times what it says.)
+
+    Raises:
+        ValueError: if `neighbours` is unknown or batches are not disjoint.
+    """
+
+    neighbours: str = "zero_out"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect(self.sampling, Sampling.shuffled, "printed")
+        if self.neighbours not in NEIGHBOURS:
+            raise ValueError(f"Expected mechanism.neighbours {' or '.join(NEIGHBOURS)}, got {self.neighbours}.")
+        if self.before and self.neighbours == "replace_one":
+            raise ValueError("mechanism.neighbours=replace_one: what is released before the first step is not for it.")
+
+    @property
+    def neighbouring_relation(self) -> str:
+        return self.neighbours.replace("_", "-")
+
+    def noise_std(self, group: NoiseGroup) -> float:
+        return super().noise_std(group) * (2 if self.neighbours == "replace_one" else 1)
+
+
+@dataclass(frozen=True)
+class OfMeanLoss(Mechanism):
+    """Bounds rows of the mean loss, so that what is released is its gradient itself, divided by nothing more."""
+
+    def applied(self, clipping: Clipping, batch: int) -> Clipping:
+        assert isinstance(clipping, Backprop)
+        return clipping.of_mean_loss(max(1, self._rows(batch)))
+
+    @property
+    def denominator(self) -> int:
+        return 1
+
+    def most_moved(self, group: NoiseGroup) -> float:
+        """The bound of a row, and as much again for the other rows, which move with the number of examples."""
+        return _MOST_MOVED * group.sensitivity
+
+    def _rows(self, batch: int) -> int:
+        """The number that the mean loss is a mean over."""
+        return batch
+
+
+@dataclass(frozen=True)
+class Corrected(OfMeanLoss):
+    """The authors' repository, after its corrections: Poisson batches, GDP by the central limit theorem.
+
+    Claimed: a step's layers as D independent samples of rate B / N, floor(N/B) D of them an epoch. In truth
+
+    - the layers of a step see the same batch: one sampled Gaussian, not D;
+    - the sampler's rate is 1 / ceil(N/B), and it takes ceil(N/B) steps an epoch;
+    - rows are those of the mean over the examples drawn, so that the sensitivity is 2 S_g and not S_g (derived in
+      `BackpropOfMeanLoss`), and `noise_multiplier` is twice the true one;
+    - the central limit theorem is no bound.
+
+    `actual` is free of all four.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect(self.sampling, Sampling.poisson, "corrected")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(self.examples / self.batch_size)
+
+    @property
+    def sampling_rate(self) -> float:
+        return 1 / self.steps_per_epoch
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        """Write one step's release to the ledger; the claim knows of floor(N/B) steps an epoch."""
+        actual = _sampled(self.sampling_rate, self.noise_multiplier / _MOST_MOVED)
+        if step_in_epoch < self.examples // self.batch_size:
+            ledger.release(actual, self._claimed(), claimed_count=len(self.noise_groups))
+        else:
+            ledger.release(actual, None)
+
+    def _claimed(self) -> DpEvent:
+        layer = self.noise_multiplier * math.sqrt(len(self.noise_groups))
+        return _sampled(self.batch_size / self.examples, layer)
+
+
+@dataclass(frozen=True)
+class OriginalBug(OfMeanLoss, _DisjointBatches):
+    """The code behind the paper's numbers: rows of the mean loss clipped to b, noise for a sensitivity of a b / B.
+
+    An example's contribution to the mean loss's gradient may have the norm a b, so the true multiplier is B times
+    smaller than the charged one: there is next to no privacy, and `epsilon_sound` says how little. (Neighbours zero an
+    example out and the mean is always over B, so no other row moves.)
+
+    Raises:
+        ValueError: unless it is `asked_for` by its name; or if batches are not disjoint.
+    """
+
+    asked_for: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.asked_for != ASKED_FOR:
+            raise ValueError(
+                f"mechanism=original_bug adds noise too small by a factor of the batch size, which is not private: "
+                f"to run it all the same, say mechanism.asked_for={ASKED_FOR}."
+            )
+        _expect(self.sampling, Sampling.shuffled, "original_bug")
+
+    def most_moved(self, group: NoiseGroup) -> float:
+        """The bound of a row: the mean is over B whatever is drawn, so the other rows stay."""
+        return group.sensitivity
+
+    def _rows(self, batch: int) -> int:
+        return self.batch_size
+
+    def noise_std(self, group: NoiseGroup) -> float:
+        return super().noise_std(group) / self.batch_size
+
+    def _true_multiplier(self) -> float:
+        return self.noise_multiplier / self.batch_size
+
+
+def _expect(sampling: Sampling, expected: Sampling, mechanism: str) -> None:
+    if sampling is not expected:
+        raise ValueError(f"mechanism={mechanism} needs sampling={expected.value}, got {sampling.value}.")
+
+
+def _gaussian(noise_multiplier: float) -> DpEvent:
+    return GaussianDpEvent(noise_multiplier) if noise_multiplier > 0 else NonPrivateDpEvent()
+
+
+def _sampled(rate: float, noise_multiplier: float) -> DpEvent:
+    inner = _gaussian(noise_multiplier)
+    return PoissonSampledDpEvent(rate, inner) if noise_multiplier > 0 else inner

@@ -1,0 +1,1 @@
+"""Networks, their losses, and both as the one function that is differentiated."""

@@ -1,0 +1,62 @@
+"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its
+claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.measures import Measure
+from runner.report.verdicts import Judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw: TypeAlias = Callable[[Evidence], "Figure"]
+Tabulate: TypeAlias = Callable[[Evidence, Sequence[Judged]], Table]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table, figure or statement of a paper.
+
+    name: as in claims.csv, and the name of its folder under results/<paper>/.
+    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty where it is computed without runs.
+    fields: config fields to show beside what the sweeps vary ("activation.scale").
+    draw: its figure, called only where at least one of its runs is recorded, or where it is computed.
+    table: its table, called with the item's judged claims.
+    data: what a computed figure shows, as a table for programs (figure.csv).
+    """
+
+    name: str
+    title: str
+    sweeps: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    draw: Draw | None = None
+    table: Tabulate | None = None
+    data: Callable[[], Table] | None = None
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its
+    measurements; and what a reader of its numbers has to know, in sentences without numbers, {results} for the path of
+    the results folder.
+    """
+
+    name: str
+    title: str
+    items: tuple[Item, ...]
+    measures: Mapping[str, Measure]
+    remarks: tuple[str, ...] = ()
+
+    def item(self, name: str) -> Item:
+        """The item of this name. Raises ValueError, listing those there are."""
+        for item in self.items:
+            if item.name == name:
+                return item
+        raise ValueError(f"Unknown item {name!r}: choose from {', '.join(item.name for item in self.items)}.")

@@ -1,0 +1,66 @@
+"""What a paper's tables say of its networks, read from the networks themselves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from torch import nn
+
+from runner.report.evidence import PAPER_SCALE
+from runner.report.files import Table
+from runner.runs.jobs import sweep_jobs
+from runner.training.prepare import Run, prepare
+
+
+@lru_cache
+def prepared(sweep: str, experiment: str) -> Run:
+    """The parts of an experiment's first run in a sweep, on the CPU: no data is read."""
+    listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
+    job = next(job for job in listed if job.experiment == experiment)
+    config = copy.deepcopy(job.config)
+    config.runtime.device = "cpu"
+    return prepare(config)
+
+
+def layers(sweep: str, experiment: str, note: str) -> Table:
+    """Layer, output shape and parameters of an experiment's network, in order, and their total."""
+    run = prepared(sweep, experiment)
+    rows: list[tuple[str, str, int]] = []
+    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
+    for layer in _flat(run.objective.network.to("meta")):
+        x = layer(x)
+        shape = " x ".join(map(str, x.shape[1:]))
+        rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
+    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
+
+
+def _flat(network: nn.Module) -> Iterator[nn.Module]:
+    """The layers of sequences within sequences, in order."""
+    for layer in network.children():
+        if isinstance(layer, nn.Sequential):
+            yield from _flat(layer)
+        else:
+            yield layer
+
+
+def _described(layer: nn.Module) -> str:
+    match layer:
+        case nn.Conv2d():
+            (height, width), stride, padding = layer.kernel_size, layer.stride[0], layer.padding[0]
+            filters = f"{layer.out_channels} filters of {height}x{width}"
+            return f"convolution, {filters}, stride {stride}, padding {padding}"
+        case nn.MaxPool2d() | nn.AvgPool2d():
+            kind = "max" if isinstance(layer, nn.MaxPool2d) else "average"
+            return f"{kind}-pooling {layer.kernel_size}x{layer.kernel_size}, stride {layer.stride}"
+        case nn.AdaptiveAvgPool2d():
+            return "mean over space"
+        case nn.Linear():
+            return f"fully connected, {layer.out_features} units"
+        case nn.Flatten():
+            return "flatten"
+        case nn.GroupNorm():
+            return f"group normalisation, {layer.num_groups} groups"
+    return type(layer).__name__.lower()

@@ -1,0 +1,211 @@
+"""How figures look, how they are saved, and the figure that every paper has: accuracy against epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Literal
+
+from omegaconf import OmegaConf
+
+from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "figure",  # with no date, the same figure is the same file
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.fontsize": 8,
+    "legend.frameon": True,
+    "legend.framealpha": 0.85,
+    "lines.linewidth": 1.5,
+}
+FILES = ("figure.svg", "figure.png")
+_LONGEST = 3000  # pixels of a side: the svg has the rest
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures, for drawing and for saving."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # nothing of a user's own matplotlibrc
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that no window system knows of."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
+    """figure.svg and figure.png in `folder`, with `label` across them where there is one ("smoke")."""
+    if label:
+        drawn.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
+        title = drawn.get_suptitle()
+        mark = f"{label.upper()}: not a reproduction"
+        drawn.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
+    folder.mkdir(parents=True, exist_ok=True)
+    svg, png = (folder / name for name in FILES)
+    drawn.savefig(svg, metadata={"Date": None, "Creator": None})
+    dpi = min(150, _LONGEST / max(drawn.get_size_inches()))
+    drawn.savefig(png, dpi=dpi, metadata={"Software": None})
+    return [svg, png]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
+
+    claimed_at: accuracies claimed at epsilons of their own: (epsilon, percent).
+    only: of the experiment's runs those where this config field has this value.
+    """
+
+    sweep: str
+    experiment: str
+    label: str
+    claimed: float | None = None
+    claimed_at: Sequence[tuple[float, float]] = ()
+    colour: str = ""
+    only: tuple[str, float] | None = None
+
+    def planned(self, evidence: Evidence) -> list[PlannedRun]:
+        """The runs of this line, recorded or not."""
+        runs = evidence.planned(self.sweep, self.experiment)
+        if self.only is None:
+            return runs
+        field, value = self.only
+        return [run for run in runs if OmegaConf.select(run.job.config, field) == value]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One data set of an accuracy figure, with the epsilon that its accuracies are claimed at.
+
+    extremes: minimum and maximum of the runs as lines, around the area between them.
+    """
+
+    title: str
+    curves: Sequence[Curve]
+    epsilon: float | None = None
+    extremes: bool = False
+
+
+def runs_text(planned: Sequence[PlannedRun]) -> str:
+    """`n = 3 of 10, 1 diverged`."""
+    recorded = [run for run in planned if run.record is not None]
+    diverged = sum(run.diverged for run in recorded)
+    of = "" if len(recorded) == len(planned) else f" of {len(planned)}"
+    return f"n = {len(recorded)}{of}" + (f", {diverged} diverged" if diverged else "")
+
+
+def mark_not_run(axes: Axes) -> None:
+    """Say so above the middle of a panel that has no run; a claimed point may be in the middle."""
+    axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+
+
+def accuracy_against_epsilon(
+    evidence: Evidence,
+    panels: Sequence[Panel],
+    *,
+    columns: int | None = None,
+    centre: Literal["mean", "median"] = "mean",
+) -> Figure:
+    """Centre and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
+
+    Of the runs that reached the epoch; a cross marks where a run diverged. Dashed, or hollow: claimed, at the paper's
+    scale only: runs of another are on other data. `columns`: so many panels side by side, the next ones below them.
+    """
+    across = columns or len(panels)
+    drawn = figure(3.6 * across, 6.2 * -(-len(panels) // across))
+    axes = drawn.subplots(2 * -(-len(panels) // across), across, squeeze=False)
+    for place, panel in enumerate(panels):
+        block, column = divmod(place, across)
+        above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
+        for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
+            _accuracy_panel(one, evidence, panel, name, centre)
+            if column == 0:
+                one.set_ylabel("test accuracy (%)")
+        above.set_title(panel.title)
+        low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
+        right = 1.03 * max(one.get_xlim()[1] for one in pair)
+        for one in pair:
+            one.set(xlim=(0, right), ylim=(low, high))
+        if any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
+            below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    return drawn
+
+
+def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
+    levels: list[float] = []
+    comparable = evidence.scale == PAPER_SCALE
+    for curve in panel.curves:
+        planned = curve.planned(evidence)
+        recorded = [run for run in planned if run.record is not None]
+        colour = curve.colour or COLOURS.get(curve.label, "C4")
+        if comparable and curve.claimed is not None:
+            axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
+            levels.append(curve.claimed)
+        if comparable and curve.claimed_at:
+            axes.plot(*zip(*curve.claimed_at, strict=True), "D", color=colour, markerfacecolor="none", zorder=3)
+            levels += [accuracy for _, accuracy in curve.claimed_at]
+        if not recorded:
+            axes.plot([], [], color=colour, label=f"{curve.label}, not run")
+            continue
+        epsilon, middle, low, high = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
+        marker = "o" if len(middle) < 8 else ""  # one epoch alone makes no line
+        text = f"{curve.label}, {runs_text(planned)}"
+        axes.plot(epsilon, middle, color=colour, marker=marker, markersize=4, label=text)
+        axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
+        for edge in (low, high) if panel.extremes and len(recorded) > 1 else ():
+            axes.plot(epsilon, edge, color=colour, linewidth=0.7)
+        levels += middle[len(middle) // 8 :]  # the first epochs may be anywhere
+        for run in (run for run in recorded if run.diverged):
+            axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
+    if comparable and any(curve.claimed is not None for curve in panel.curves):
+        axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
+    if comparable and any(curve.claimed_at for curve in panel.curves):
+        axes.plot([], [], "D", color="grey", markerfacecolor="none", label="claimed")
+    if comparable and panel.epsilon is not None:
+        axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
+    if levels:
+        margin = 0.15 * (max(levels) - min(levels)) + 0.5
+        axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
+    else:
+        axes.set(xticks=[], yticks=[])
+    if not any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
+        mark_not_run(axes)
+    axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
+
+
+def band(
+    runs: Sequence[PlannedRun], x: str, y: str, middle: Callable[[list[float]], float] = fmean
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """x, and mean (or median), minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
+
+    x is the largest over those runs; runs of one setting agree in it.
+    """
+    xs, ys = [run.history(x) for run in runs], [run.history(y) for run in runs]
+    columns: list[tuple[float, float, float, float]] = []
+    for epoch in range(max(map(len, ys))):
+        there = [values[epoch] for values in ys if len(values) > epoch]
+        at = max(values[epoch] for values in xs if len(values) > epoch)
+        columns.append((at, middle(there), min(there), max(there)))
+    epsilon, centre, low, high = (list(column) for column in zip(*columns, strict=True))
+    return epsilon, centre, low, high

@@ -1,0 +1,125 @@
+"""What makes a run this run: hashes of its resolved config."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from enum import Enum
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from runner.config import FIELDS
+from runner.data.datasets import BUNDLED_TEST, BUNDLED_TRAIN
+from runner.fields import Part
+from runner.runs.classes import bare_name, check_names
+
+
+def resolved(composed: DictConfig) -> DictConfig:
+    """The config as it will run: interpolations resolved, the limits of `scale` applied. The input is not changed."""
+    config = copy.deepcopy(composed)
+    OmegaConf.resolve(config)
+    scale = config.scale
+    if scale.bundled_data:
+        with open_dict(config.dataset):
+            config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
+        config.max_epsilon = None  # a budget chosen for a data set forty times as large
+    if scale.epochs is not None:
+        config.epochs = min(config.epochs, scale.epochs)
+    if scale.batch_size is not None:
+        config.batch_size = min(config.batch_size, scale.batch_size)
+    if scale.seeds is not None:
+        config.seed = config.seed % scale.seeds
+    return config
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The whole resolved config as JSON values."""
+    return _json_value(OmegaConf.to_container(config))
+
+
+def recorded_config(config: DictConfig) -> dict[str, Any]:
+    """The config as a record keeps it: without what speaks of a machine."""
+    return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
+
+
+def hashed_config(config: DictConfig) -> dict[str, Any]:
+    """The part of the config that defines the run.
+
+    A class is its bare name and its arguments: it stays what it is where its file moves. Null and empty values are left
+    out, and so is a field at the value that older runs had without knowing it (see `runner.fields`): a field that is
+    added later makes no old record stale.
+    """
+    return _hashed(plain(config))
+
+
+def identify(config: DictConfig) -> tuple[str, str]:
+    """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
+
+    Same config and seed, same run id, on any machine; the setting id leaves the seed out.
+
+    Raises:
+        ConfigError: a class outside the package has the bare name of another one in conf/.
+    """
+    content = plain(config)
+    check_names(content)
+    return identify_recorded(content)
+
+
+def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
+    """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
+    content = _hashed(config)
+    setting = {name: value for name, value in content.items() if _part(name) is Part.setting}
+    return _digest(content), _digest(setting)
+
+
+def _hashed(config: dict[str, Any]) -> dict[str, Any]:
+    kept = {
+        name: value
+        for name, value in config.items()
+        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
+    }
+    return _without_absent(_by_bare_names(kept))
+
+
+def _part(name: str) -> Part:
+    """What a field is a part of: one that the schema does not know makes another setting, to be on the safe side."""
+    return FIELDS[name].part if name in FIELDS else Part.setting
+
+
+def _by_bare_names(value: Any) -> Any:
+    """The same with every class by its bare name, and without `_partial_`: how it is called is no part of a run."""
+    if isinstance(value, dict):
+        kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
+        return kept | {"_target_": bare_name(kept["_target_"])} if isinstance(kept.get("_target_"), str) else kept
+    return [_by_bare_names(v) for v in value] if isinstance(value, list) else value
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _json_value(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(v) for v in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: _without_absent(v) for name, v in value.items()}
+        return {name: v for name, v in kept.items() if v is not None and v != [] and v != {}}
+    return value
+
+
+def _floats(value: Any) -> Any:
+    """Numbers as floats: `lr=1` and `lr=1.0` are the same run."""
+    if isinstance(value, dict):
+        return {name: _floats(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_floats(v) for v in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,88 @@
+"""The runs of a sweep, listed without running them: what Hydra's multirun would launch, and in its order."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import REPOSITORY, register
+from runner.runs.classes import check_same_classes
+from runner.runs.identity import identify, plain, resolved
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep: what the sweep varies (`overrides`, by name), and the resolved config."""
+
+    sweep: str
+    overrides: dict[str, str]
+    config: DictConfig
+    run_id: str
+    setting_id: str
+
+    @property
+    def experiment(self) -> str:
+        """The experiment overlay, "" where the sweep names none."""
+        return self.overrides.get("experiment", "")
+
+    @property
+    def label(self) -> str:
+        """For people: `mnist_tanh seed=0`."""
+        others = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
+        return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
+
+
+def sweep_jobs(sweep: str, extra: tuple[str, ...] = ()) -> list[Job]:
+    """Every run of sweeps/<sweep>.yaml under further overrides (`scale=smoke`), runs that coincide once.
+
+    At a scale that limits it, only the first `runs_per_sweep` are listed, first seeds and draws first.
+
+    Raises:
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
+        ConfigError: two of its runs cannot be told apart by the names of their classes.
+    """
+    return list(_sweep_jobs(sweep, extra))
+
+
+@lru_cache
+def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
+    register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+        base = [f"sweeps={sweep}", *extra]
+        overlay = compose("config", base, return_hydra_config=True)
+        parameters = [f"{name}={value}" for name, value in (overlay.hydra.sweeper.params or {}).items()]
+        parser = OverridesParser.create()
+        # The very splitting that Hydra's own sweeper does.
+        batches = BasicSweeper.split_arguments(parser.parse_overrides(parameters), None)
+        groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
+        jobs: dict[str, Job] = {}
+        composed: dict[tuple[str, ...], DictConfig] = {}
+        for arguments in (job for batch in batches for job in batch):
+            parsed = parser.parse_overrides(arguments)
+            # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
+            choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
+            if choices not in composed:
+                composed[choices] = compose("config", [*base, *choices])
+            config = copy.deepcopy(composed[choices])
+            for override in parsed:
+                if override.key_or_group not in groups:
+                    OmegaConf.update(config, override.key_or_group, override.value())
+            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
+            config.tracking.job_type = overrides.get("experiment")
+            final = resolved(config)
+            if "seed" in overrides:
+                overrides["seed"] = str(final.seed)
+            identity, setting = identify(final)
+            same = jobs.setdefault(identity, Job(sweep, overrides, final, identity, setting))
+            check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")
+    limit = overlay.scale.runs_per_sweep
+    ordered = sorted(jobs.values(), key=lambda job: (job.config.seed, job.config.draw))
+    return tuple(ordered[:limit])

@@ -1,0 +1,179 @@
+"""The life of one run, or of some that are trained together: skipped, claimed, trained, recorded."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig
+
+from runner.runs import tracking
+from runner.runs.identity import identify, recorded_config
+from runner.runs.provenance import LOADED_REVISION, provenance
+from runner.runs.records import claim, failure_path, record_path, recorded, results_folder, write_record
+from runner.speed import machine
+from runner.training.independence import check_independence
+from runner.training.loop import Trained, load, training
+from runner.training.parts import device_of
+from runner.training.prepare import Run, prepare
+
+Outcome = Literal["finished", "diverged", "skipped", "busy"]
+OnEpoch = Callable[[dict[str, float], Run], None]
+OnStart = Callable[[Run], None]
+OnStep = Callable[[int, int, Run], None]
+
+
+def live(
+    config: DictConfig,
+    on_epoch: OnEpoch,
+    on_start: OnStart = lambda run: None,
+    on_step: OnStep = lambda epoch, step, run: None,
+) -> Outcome:
+    """Carry out one resolved config (see `runner.runs.identity.resolved`), unless its record exists.
+
+    Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it.
+
+    Raises:
+        ConfigError: where the config cannot be run; nothing was read or written.
+        DataError: where the data set cannot be read.
+        Exception: whatever training raised, after a failure file with its traceback was written.
+    """
+    (outcome,) = live_together([config], on_epoch, on_start, on_step)
+    return outcome
+
+
+def live_together(
+    configs: Sequence[DictConfig],
+    on_epoch: OnEpoch,
+    on_start: OnStart = lambda run: None,
+    on_step: OnStep = lambda epoch, step, run: None,
+) -> list[Outcome]:
+    """The same for configs of one data set and device that are trained in the same steps: an outcome for each.
+
+    Raises:
+        NotStackableError: where they cannot be trained together; nothing was written.
+        Exception: as `live`. What stops the training of one stops that of all, and each gets its failure file.
+    """
+    with ExitStack() as claims:
+        lives = [_Life(config, claims) for config in configs]
+        due = [life for life in lives if life.outcome is None]
+        if due:
+            _carry_out(due, on_epoch, on_start, on_step)
+    return [life.outcome for life in lives if life.outcome is not None]
+
+
+class _Life:
+    """One config, claimed unless there is nothing to do, which `outcome` then says."""
+
+    def __init__(self, config: DictConfig, claims: ExitStack) -> None:
+        self.config = config
+        self.outcome: Outcome | None = None
+        self.identity, self.setting = identify(config)
+        self.folder = results_folder(config)
+        self.rows: list[dict[str, float]] = []
+        device_of(config.runtime.device)  # a wrong one is wrong with a record, too
+        if recorded(config):
+            self.outcome = "skipped"
+            return
+        tracking.check(config)
+        self.run = prepare(config)
+        if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
+            self.outcome = "busy"
+        elif recorded(config):  # finished between the first look and the claim
+            self.outcome = "skipped"
+
+    def record(self, trained: Trained, seconds: float) -> dict[str, Any]:
+        """The record of the run; its outcome is known once it is written."""
+        record: dict[str, Any] = {
+            "run_id": self.identity,
+            "setting_id": self.setting,
+            "status": trained.status,
+            "config": recorded_config(self.config),
+            "history": trained.history,
+            "final": final_metrics(self.run, trained),
+            "diagnostics": trained.diagnostics,
+            "provenance": provenance(self.run, trained, seconds),
+        }
+        written = write_record(record_path(self.folder, self.identity), record)
+        failure_path(self.folder, self.identity).unlink(missing_ok=True)
+        # Where it was not written, another machine on the same file system was first, and its record stands.
+        self.outcome = ("diverged" if trained.status == "diverged" else "finished") if written else "skipped"
+        return record
+
+
+def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
+    first = lives[0]
+    machine.set_up(first.config.runtime.threads)
+    check_independence(first.run)  # the others of a lockstep differ in numbers only
+    started = time.perf_counter()
+    data = load(first.run)
+    train = training([life.run for life in lives], data, lambda epoch, step: on_step(epoch, step, first.run))
+    for life in lives:
+        on_start(life.run)
+    try:
+        with ExitStack() as stack:
+            tracked = [
+                stack.enter_context(tracking.tracked(life.config, life.identity, life.setting)) for life in lives
+            ]
+
+            def after_epoch(life: _Life, log: tracking.Log, row: dict[str, float]) -> None:
+                life.rows.append(row)
+                log(row)
+                on_epoch(row, life.run)
+
+            trained = train([partial(after_epoch, life, log) for life, (log, _) in zip(lives, tracked, strict=True)])
+            for life, (_, summarise), one in zip(lives, tracked, trained, strict=True):
+                summarise(life.record(one, time.perf_counter() - started)["final"])
+    except Exception as error:
+        for life in lives:
+            if life.outcome is None:
+                path = _write_failure(life.config, life.identity, life.setting, life.rows, error)
+                error.add_note(f"traceback in {path}")
+        raise
+
+
+def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
+    """The last epoch's metrics and, apart from them, the best epoch's: chosen on the evaluation split."""
+    history = trained.history
+    best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
+    return {
+        **{name: values[-1] for name, values in history.items()},
+        **_at_max_tries(run),
+        "best_test_accuracy": history["test_accuracy"][best],
+        "best_epoch": history["epoch"][best],
+        "noise_multiplier": run.mechanism.noise_multiplier,
+        "neighbouring_relation": run.mechanism.neighbouring_relation,
+        "sampling_rate": run.mechanism.sampling_rate,
+        "parameters": run.parameters,
+    }
+
+
+def _at_max_tries(run: Run) -> dict[str, Any]:
+    """What a screened run guarantees, however many tries it took: see `runner.training.updates.screened`."""
+    if run.screening is None:
+        return {}
+    return {"max_tries": run.max_tries, "epsilon_sound_at_max_tries": run.epsilon_at_max_tries}
+
+
+def _write_failure(
+    config: DictConfig, identity: str, setting: str, rows: list[dict[str, float]], error: Exception
+) -> Path:
+    history: dict[str, list[float]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
+    failure = {
+        "run_id": identity,
+        "setting_id": setting,
+        "status": "failed",
+        "error": f"{type(error).__name__}: {error}",
+        "traceback": traceback.format_exc(),
+        "config": recorded_config(config),
+        "history": history,
+        "provenance": {"git_revision": LOADED_REVISION},
+    }
+    path = failure_path(results_folder(config), identity)
+    write_record(path, failure, replace=True)
+    return path

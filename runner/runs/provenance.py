@@ -1,0 +1,81 @@
+"""Where a record comes from: code, versions, machine, cost."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from runner.config import REPOSITORY
+from runner.training.loop import Trained
+from runner.training.prepare import Run
+
+_PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
+
+
+def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:
+    """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
+
+    `screening_share` is the share of the training time in which screened updates were evaluated.
+    """
+    return {
+        **({} if run.screening is None else {"screening_share": trained.seconds_screening / trained.seconds_training}),
+        "git_revision": LOADED_REVISION,
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "device": device_name(run.device),
+        "threads": torch.get_num_threads(),
+        "engine": run.config.runtime.engine.value,
+        "step": trained.step,
+        "lockstep": trained.lockstep,
+        "physical_batch": run.physical_batch,
+        "wall_seconds": wall_seconds,
+        "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,
+        "peak_memory_mib": _peak_memory(run.device),
+    }
+
+
+def git_revision() -> str | None:
+    """The commit checked out, with "+changes" where code or configs differ from it; None outside a git checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--", "runner", "conf")
+        return git("rev-parse", "HEAD") + ("+changes" if changes else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+LOADED_REVISION = git_revision()  # of the code that was imported, whatever is committed while it runs
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with open("/proc/cpuinfo") as file:
+            models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        return models[0]
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()
+
+
+def _peak_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

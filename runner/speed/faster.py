@@ -1,0 +1,26 @@
+"""A network in the same function and the same gradients, in less time: what is done to it before any pass."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from runner.speed.max_pool import FastMaxPool
+from runner.speed.pooling import pool_first, with_parts
+from runner.speed.tanh import FastTanh
+
+
+def faster(module: nn.Module) -> nn.Module:
+    """`module`, a network or an objective, pooled first, with tanh and max-pooling as they are fastest.
+
+    Layers, parameters and buffers are shared.
+    """
+    return _replaced(pool_first(module))
+
+
+def _replaced(module: nn.Module) -> nn.Module:
+    if type(module) is nn.Tanh:
+        return FastTanh()
+    if FastMaxPool.can_be(module):
+        assert isinstance(module, nn.MaxPool2d)
+        return FastMaxPool(module)
+    return with_parts(module, {name: part and _replaced(part) for name, part in module._modules.items()})

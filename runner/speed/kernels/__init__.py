@@ -1,0 +1,77 @@
+"""The C++ sources in this folder as libraries, where there is a compiler.
+
+Each is compiled once per machine (seconds) into the user's cache folder, needs nothing but a C++ compiler, and is never
+required: what uses one does the same work by PyTorch without it. The environment variable DP_REPRO_KERNELS=0 turns all
+of them off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from runner.data.cache import cache_folder
+
+_FOLDER = Path(__file__).parent
+_FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread"]
+_FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than they save
+
+
+def fits(tensor: Tensor) -> bool:
+    """Whether the sources are written for such a tensor."""
+    return tensor.device.type == "cpu" and tensor.dtype is torch.float32
+
+
+@cache
+def library(name: str) -> ctypes.CDLL | None:
+    """The source of this name, compiled if this machine has not done so before; None if it cannot be had."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if os.environ.get("DP_REPRO_KERNELS") == "0" or compiler is None:
+        return None
+    try:
+        source = _FOLDER / f"{name}.cpp"
+        built = cache_folder() / f"{name}_{_fingerprint(source, compiler)}.so"
+        if not built.exists():
+            built.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=built.parent) as folder:  # then renamed: never half a library
+                new = Path(folder) / built.name
+                subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
+                new.replace(built)
+        return ctypes.CDLL(str(built))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
+    """To the tensors' numbers, as arguments of a library's function."""
+    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+
+
+def integers(*numbers: int) -> list[ctypes.c_int64]:
+    """As arguments of a library's function."""
+    return [ctypes.c_int64(number) for number in numbers]
+
+
+def threads_for(tensor: Tensor) -> int:
+    """How many threads to share the rows of a tensor among."""
+    return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
+
+
+def _fingerprint(source: Path, compiler: str) -> str:
+    """Changes with the source, the flags, the compiler and the processor: a home folder may be shared."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    sources = [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]
+    parts = (*sources, " ".join(_FLAGS), compiler, platform.machine(), processor)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,71 @@
+"""How many examples to take through the network at a time.
+
+Contributions are sums over examples, so a batch may be cut anywhere. Cut so that a layer's output and the gradients
+formed for a slice stay in the processor's cache, elementwise layers and weighted sums do not wait for memory, and
+the peak memory no longer grows with the batch. Cost: one set of calls a slice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from runner.networks.geometry import Geometry
+
+_CACHED = {"cpu": 6 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
+_AT_ONCE = {"cpu": 8 << 20, "cuda": 1 << 30}  # of the largest output of an ordinary pass, which keeps more of them
+_FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
+_WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
+
+
+def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:
+    """Examples in a slice, all slices of a batch being as equal as can be."""
+    if not shapes:
+        return batch
+    size, device = inputs.element_size(), inputs.device.type
+    output = size * max(shape.positions * shape.channels_out for shape in shapes)
+    formed = size * sum(shape.weights for shape in shapes if shape.positions > 1)
+    most = max(1, min(_CACHED.get(device, 1 << 30) // output, _FORMED.get(device, 1 << 30) // max(1, formed)))
+    return math.ceil(batch / math.ceil(batch / most))
+
+
+def examples_in_cache(network: nn.Module, shape: Sequence[int]) -> int:
+    """Examples in a slice of an ordinary forward and backward pass: `network` is tried on one of this shape."""
+    weights = next(network.parameters())
+    example = torch.zeros(1, *shape, dtype=weights.dtype, device=weights.device)
+    largest = [example.numel()]
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            largest.append(output.numel())
+
+    handles = [module.register_forward_hook(note) for module in network.modules()]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            network(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(1, _AT_ONCE.get(example.device.type, 1 << 30) // (example.element_size() * max(largest)))
+
+
+def examples_with_gradients(parameters: int, device: str, element_size: int = 4) -> int:
+    """Examples whose whole gradients may be held at once, by an engine that forms all of them."""
+    return max(8, _WHOLE.get(device, 1 << 30) // (element_size * parameters))
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Images [batch, channels, height, width] with the channels innermost; anything else as it is.
+
+    With one channel both orders are the same memory, and only strides that say so keep the network channels last.
+    """
+    if images.dim() != 4:
+        return images
+    images = images.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = images.shape
+    if channels == 1:
+        images = images.as_strided(images.shape, (height * width, 1, width, 1))
+    return images

@@ -1,0 +1,160 @@
+"""Checks of a config and of what is built from it that need no data: each raises `ConfigError` with one sentence."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from dataclasses import is_dataclass, make_dataclass
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor, nn
+
+from runner.clipping import Backprop, Clipping
+from runner.config import FIELDS, Config, ConfigError
+from runner.fields import ranges_of
+from runner.gradients import Objective, VmapEngine
+from runner.networks.objective import layers_with_parameters
+from runner.training.diagnostics import DIAGNOSTICS
+
+
+def check_fields(config: DictConfig) -> None:
+    """Names and ranges of the fields that no group's class checks."""
+    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
+    if unknown_fields:
+        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    for name, range_ in ranges_of(Config):
+        value: Any = OmegaConf.select(config, name)
+        if value is not None and not range_.holds(value):
+            raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
+    unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
+    if unknown:
+        raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
+
+
+def check_arguments(config: DictConfig, group: str) -> None:
+    """Types of a group's fields against the signature of its `_target_`."""
+    node = config[group]
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(f"{group} names no class: its file needs a line `_target_: package.Class`.")
+    try:
+        target = get_object(node._target_)
+    except Exception as error:
+        raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
+    # Of a dataclass, the class's own: each base's annotations are read where that base was written.
+    called = target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target
+    hints = typing.get_type_hints(called)
+    defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
+    for name, value in ((str(key), v) for key, v in node.items()):
+        if name in ("_target_", "_partial_"):
+            continue
+        if name not in defaults:
+            raise ConfigError(
+                f"{group}.{name} is not an argument of {node._target_} (what an experiment sets stays when a group is "
+                f"swapped: take it away with ~{group}.{name}, or start from another experiment)."
+            )
+        expected = _plain_type(hints.get(name), defaults[name])
+        try:
+            OmegaConf.merge(OmegaConf.structured(_holder(name, expected)), {name: value})
+        except OmegaConfBaseException as error:
+            readable = getattr(expected, "__name__", str(expected))
+            raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
+
+
+def _plain_type(hint: Any, default: Any) -> Any:
+    """The type to hold an argument to: its annotation where OmegaConf knows it, else that of its default."""
+    if hint is not None:
+        try:
+            OmegaConf.structured(_holder("value", hint))
+            return hint
+        except (OmegaConfBaseException, ValueError):
+            pass
+    if isinstance(default, (bool, int, float, str)):
+        return type(default)
+    return Any
+
+
+def _holder(name: str, expected: Any) -> type:
+    return make_dataclass("Arguments", [(name, expected, "???")])
+
+
+def check_objective(objective: Objective, shape: list[int]) -> None:
+    """One pass of two examples on the meta device: shapes fit, and there is no batch normalisation.
+
+    Other ways to couple examples (a mean over the batch, say) show in numbers only: see `runner.training.independence`.
+    """
+    normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
+    if coupling:
+        raise ConfigError(
+            f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
+            f"without noise, so no example's contribution can be bounded: use group normalisation or none."
+        )
+    try:
+        objective.start_epoch(0)
+        losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
+    if losses.shape != (2,):
+        raise ConfigError(
+            f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
+        )
+
+
+def check_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """At 1 or more no gradient is ever forgotten. PyTorch refuses negative ones only."""
+    momentum = optimizer.param_groups[0].get("momentum", 0)
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
+
+
+def check_one_example(objective: Objective, shape: list[int]) -> None:
+    """What the vmap engine does, on the meta device: not every loss or layer can be taken one example at a time."""
+    try:
+        VmapEngine(objective).gradients(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
+        ) from error
+
+
+def check_mean_loss(clipping: Clipping, objective: Objective, shape: list[int]) -> None:
+    """What the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers."""
+    if not isinstance(clipping, Backprop):
+        raise ConfigError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
+    if not is_chain(objective, torch.empty(2, *shape), torch.zeros(2, dtype=torch.long)):
+        raise ConfigError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
+
+
+def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
+    """Whether what comes before a layer reaches the loss through that layer alone.
+
+    What is asked is autograd, in one pass over inputs [batch, ...] on any device: every layer with parameters returns a
+    fresh leaf in place of its output, and each layer's input, and at last the losses, may depend on the leaf of the
+    layer before and on no other. No matter how a branch is written, a gradient that passes it shows.
+    """
+    leaves: list[Tensor] = []
+    reads: list[tuple[Tensor, int]] = []  # what is read, and how many layers were called before
+
+    def cut(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+        reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handles = [layer.register_forward_hook(cut) for layer in layers_with_parameters(objective).values()]
+    try:
+        with torch.enable_grad():
+            reads.append((objective(inputs, targets), len(leaves)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    for read, before in reads:
+        if not (read.requires_grad and leaves):
+            continue
+        slopes = torch.autograd.grad(read, leaves, torch.ones_like(read), allow_unused=True, retain_graph=True)
+        if any(slope is not None and place != before - 1 for place, slope in enumerate(slopes)):
+            return False
+    return True

@@ -1,0 +1,181 @@
+"""What a figure needs beyond accuracy, measured only where a config asks for it.
+
+Every number here is computed from private data without noise: it belongs in a reproduction, not in a release.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from runner.data.datasets import Split
+from runner.gradients import Engine, GradientSum, Objective
+from runner.mechanism.seeds import generator
+from runner.networks.objective import layer_outputs, layers_with_parameters
+from runner.training.evaluate import Evaluation, predictions
+from runner.training.hessian import TopEigenvalue
+
+DIAGNOSTICS = (
+    "gradient_norms", "activation_norms", "per_class_accuracy", "layer_norms", "gradient_histogram", "gradient_cosine",
+    "confusion", "hessian",
+)  # fmt: skip
+NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
+OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
+FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
+_BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
+_SLICE = 256
+
+
+class Diagnostics:
+    """Collects the diagnostics that were asked for; with none asked for, every method does nothing.
+
+    gradient_norms: L2 norms of per-example gradients before clipping, every `diagnostics_every` steps: mean, median and
+        90th percentile over the batch.
+    activation_norms: L2 norm of each hidden activation's output, every `diagnostics_every` steps, mean over the batch;
+        one list per activation, named by its place in the network.
+    per_class_accuracy: accuracy in percent by class on the evaluation split, every epoch.
+    layer_norms: before training (epoch 0) and after every epoch, L2 norms of each layer's `weights` and, mean over the
+        first 2,048 training examples, of its output before the activation (`pre_activations`; the last layer's are the
+        logits), by layer in the order of the calls.
+    gradient_histogram: L2 norms before clipping of every per-example gradient of an epoch: `counts` in bins of width
+        0.5 from 0 to 100 (the last of the 201 is everything above), `mean`, `median`, `p90`; one entry an epoch.
+    gradient_cosine: cosine between the sum of clipped and the sum of raw gradients of a batch, before noise: every step
+        of the first epoch and every `diagnostics_every` steps after it.
+    confusion: counts[true class][predicted class] on the training split, after the epochs of `confusion_epochs` and
+        after the last.
+    hessian: `eigenvalue` of the Hessian of the training loss that is largest in absolute value, and the `residual` of
+        its power iteration, on the first 2,048 training examples; before training (epoch 0) and after every epoch,
+        with the loss as it was in that epoch.
+    """
+
+    def __init__(
+        self, config: DictConfig, epochs: int, activation_type: type[nn.Module], objective: Objective, training: Split
+    ) -> None:
+        self._names, self._every, self._activation_type = (
+            set(config.diagnostics),
+            config.diagnostics_every,
+            activation_type,
+        )
+        self._confusion_epochs = {*config.confusion_epochs, epochs}
+        self._objective, self._training = objective, training
+        self._fixed = training.images[:FIXED], training.targets[:FIXED]
+        self._norms: list[Tensor] = []
+        self.values: dict[str, Any] = {}
+        if "hessian" in self._names:
+            stream = generator(config.seed, "hessian", training.images.device)
+            self._top_eigenvalue = TopEigenvalue(objective, *self._fixed, stream)
+
+    def start(self) -> None:
+        """Measure what is measured before the first step."""
+        self._measure_weights(0)
+
+    def step(self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> None:
+        """Measure on this step's batch, with the weights that its gradient sum was taken at; `epoch` counts from 1."""
+        if len(targets) == 0:
+            return
+        due = step % self._every == 0
+        if "gradient_histogram" in self._names:
+            self._norms.append(_gradient_norms(engine, inputs, targets, of))
+        if "gradient_norms" in self._names and due:
+            norms = _gradient_norms(engine, inputs, targets, of)
+            measured = {"mean": norms.mean(), "median": norms.median(), "p90": norms.quantile(0.9)}
+            self._append("gradient_norms", {"step": step, **{name: value.item() for name, value in measured.items()}})
+        if "activation_norms" in self._names and due:
+            self._append("activation_norms", {"step": step, **self._activation_norms(inputs)})
+        if "gradient_cosine" in self._names and (due or epoch == 1):
+            self._append("gradient_cosine", {"step": step, "cosine": self._cosine(inputs, targets, of)})
+
+    def epoch(self, epoch: int, evaluation: Evaluation) -> None:
+        """Measure after an epoch, counted from 1."""
+        if "per_class_accuracy" in self._names:
+            self.values.setdefault("per_class_accuracy", []).append(evaluation.class_accuracy)
+        if "gradient_histogram" in self._names:
+            self._append("gradient_histogram", {"epoch": epoch, **_histogram(self._norms)})
+            self._norms.clear()
+        if "confusion" in self._names and epoch in self._confusion_epochs:
+            classes = len(evaluation.class_accuracy)
+            self._append("confusion", {"epoch": epoch, "counts": _confusion(self._objective, self._training, classes)})
+        self._measure_weights(epoch)
+
+    def _append(self, diagnostic: str, measured: dict[str, Any]) -> None:
+        columns = self.values.setdefault(diagnostic, {})
+        for name, value in measured.items():
+            columns.setdefault(name, []).append(value)
+
+    def _measure_weights(self, epoch: int) -> None:
+        self._objective.eval()
+        if "layer_norms" in self._names:
+            columns = self.values.setdefault("layer_norms", {"epoch": [], "weights": {}, "pre_activations": {}})
+            columns["epoch"].append(epoch)
+            for kind, norms in _layer_norms(self._objective.network, self._fixed[0]).items():
+                for layer, norm in norms.items():
+                    columns[kind].setdefault(layer, []).append(norm)
+        if "hessian" in self._names:
+            eigenvalue, residual = self._top_eigenvalue()
+            self._append("hessian", {"epoch": epoch, "eigenvalue": eigenvalue, "residual": residual})
+        self._objective.train()
+
+    @torch.no_grad()
+    def _activation_norms(self, inputs: Tensor) -> dict[str, float]:
+        norms: dict[str, float] = {}
+        network = self._objective.network
+        handles = [
+            module.register_forward_hook(
+                lambda _, __, output, name=name: norms.update({name: output.flatten(1).norm(dim=1).mean().item()})
+            )
+            for name, module in network.named_modules()
+            if isinstance(module, self._activation_type)
+        ]
+        network(inputs)
+        for handle in handles:
+            handle.remove()
+        return norms
+
+    def _cosine(self, inputs: Tensor, targets: Tensor, clipped: GradientSum) -> float:
+        parameters = dict(self._objective.named_parameters())
+        raw = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        for some, their in zip(inputs.split(_SLICE), targets.split(_SLICE), strict=True):
+            gradients = torch.autograd.grad(self._objective(some, their).sum(), list(parameters.values()))
+            for total, gradient in zip(raw.values(), gradients, strict=True):
+                total += gradient
+        a, b = (torch.cat([part[name].flatten() for name in parameters]).double() for part in (raw, clipped.gradients))
+        return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
+
+
+def _gradient_norms(engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> Tensor:
+    """Per-example norms [batch]; computed here where the clipping strategy did not need them."""
+    if of.norms is not None:
+        return of.norms
+    names = [name for name, _ in engine.objective.named_parameters()]
+    norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
+    assert norms is not None
+    return norms
+
+
+def _histogram(batches: list[Tensor]) -> dict[str, Any]:
+    if not batches:  # an epoch of empty batches
+        return {"counts": [0] * (_BINS + 1), "mean": float("nan"), "median": float("nan"), "p90": float("nan")}
+    norms = torch.cat(batches).double()
+    bins = (norms / _BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
+    ordered = norms.sort().values  # NaN last: a gradient that is not finite is large
+    at = {name: ordered[int(share * (len(ordered) - 1))].item() for name, share in (("median", 0.5), ("p90", 0.9))}
+    return {"counts": torch.bincount(bins, minlength=_BINS + 1).tolist(), "mean": norms.mean().item(), **at}
+
+
+@torch.no_grad()
+def _layer_norms(network: nn.Module, inputs: Tensor) -> dict[str, dict[str, float]]:
+    with layer_outputs(network) as outputs:
+        network(inputs)
+    layers = layers_with_parameters(network)
+    weights = {name: torch.as_tensor(layers[name].weight).norm().item() for name in outputs}
+    means = {name: output.flatten(1).norm(dim=1).mean().item() for name, output in outputs.items()}
+    return {"weights": weights, "pre_activations": means}
+
+
+def _confusion(objective: Objective, split: Split, classes: int) -> list[list[int]]:
+    predicted = predictions(objective, split)
+    counts = torch.bincount(split.targets * classes + predicted, minlength=classes**2)
+    return counts.view(classes, classes).tolist()

@@ -1,0 +1,133 @@
+"""Whether one example's loss hangs on the others of its batch, where no bound on its gradient bounds its influence.
+
+Examples are made up, so nothing private is touched; batches have several sizes, among them one that the run's own
+sampler draws. What is tried:
+
+- losses: of a batch taken whole, in another order, without one example, and one by one, must agree example by example;
+- derivatives, in training mode: d loss_i / d x_j = 0 for j != i, whatever is drawn at random meanwhile;
+- sums of clipped gradients, by each engine that the run may use: see `runner.training.removal`.
+
+These are tests on some inputs at the initial weights, and no proof: a network can be written that changes its ways
+later. What is assumed of one is said in `Objective`; `runtime.guard_every` tries the sums again while the run trains.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from runner.config import ConfigError
+from runner.gradients import Objective
+from runner.mechanism.seeds import derived_seed
+from runner.training.prepare import Run
+from runner.training.removal import check_removal
+
+_SIZES = (2, 7, 33)
+_SUMMED = 5
+_AT_ONCE = 512  # examples: memory for one pass of a whole batch of them is there wherever the run has room to train
+_DROPOUT = nn.modules.dropout._DropoutNd
+
+
+def check_independence(run: Run) -> None:
+    """Refuse what couples the examples of a batch, before any data is read.
+
+    Raises:
+        ConfigError: with one sentence.
+    """
+    devices = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(derived_seed(run.config.seed, "independence"))
+        objective = run.objective
+        drawn = sampled_size(run)
+        try:
+            _losses(objective, *made_up(run, 2))
+        except Exception:  # cannot be trained either, and there failures are recorded
+            return
+        try:
+            _check_derivatives(objective, *made_up(run, _SUMMED))
+            if run.config.runtime.guard_every and not _repeats(objective, *made_up(run, 2)):
+                raise ConfigError("runtime.guard_every compares sums, but the network draws random numbers.")
+            quiet = _without_chance(objective, *made_up(run, 2))
+            for size in sorted({*_SIZES, min(drawn, _AT_ONCE)}):
+                _check_losses(objective, *made_up(run, size))
+            if quiet:
+                check_removal(run, objective, [made_up(run, size) for size in {_SUMMED, max(2, drawn)}])
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError(f"architecture or loss: fails on some batches of made-up examples: {reason}") from error
+
+
+def sampled_size(run: Run) -> int:
+    """How many examples the run's sampler draws for a batch."""
+    stream = torch.Generator(device=run.device).manual_seed(derived_seed(run.config.seed, "independence"))
+    return len(next(iter(run.mechanism.batches(stream))))
+
+
+def made_up(run: Run, count: int) -> tuple[Tensor, Tensor]:
+    """Inputs [count, *shape] of sizes from 1/16 to 16 times the usual, in no order, and targets [count]."""
+    shape = run.features.shape(run.dataset.shape)
+    scales = 2 ** (8 * torch.rand(count, *[1] * len(shape)) - 4)
+    inputs = (torch.rand(count, *shape) * scales).to(run.device)
+    return inputs, torch.randint(run.dataset.classes, (count,)).to(run.device)
+
+
+def _without_chance(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
+    """Turn off what draws at random, so that passes can be compared: dropout alone, where that is all.
+
+    Where something else draws, everything is taken in evaluation mode; returns whether two passes agree then.
+    """
+    for module in objective.modules():
+        if isinstance(module, _DROPOUT):
+            module.eval()
+    if not _repeats(objective, inputs, targets):
+        objective.eval()
+    return _repeats(objective, inputs, targets)
+
+
+def _repeats(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
+    return torch.equal(_losses(objective, inputs, targets), _losses(objective, inputs, targets))
+
+
+def _losses(objective: Objective, inputs: Tensor, targets: Tensor) -> Tensor:
+    with torch.no_grad():
+        return objective(inputs, targets)
+
+
+def _check_losses(objective: Objective, inputs: Tensor, targets: Tensor) -> None:
+    count = len(targets)
+    whole = _losses(objective, inputs, targets)
+    if whole.shape != (count,):
+        _refuse(objective)
+    order = torch.randperm(count, device=whole.device)
+    few = range(0, count, max(1, count // 8))
+    alone = torch.cat([_losses(objective, inputs[i : i + 1], targets[i : i + 1]) for i in few])
+    compared = [
+        (_losses(objective, inputs[order], targets[order]), whole[order]),
+        (_losses(objective, inputs[order[1:]], targets[order[1:]]), whole[order[1:]]),
+        (alone, whole[list(few)]),
+    ]
+    if not all(agree(found, expected) for found, expected in compared):
+        _refuse(objective)
+
+
+def _check_derivatives(objective: Objective, inputs: Tensor, targets: Tensor) -> None:
+    inputs = inputs.clone().requires_grad_()
+    losses = objective(inputs, targets)
+    for i in range(len(targets) if losses.requires_grad else 0):
+        (slope,) = torch.autograd.grad(losses[i], inputs, retain_graph=True, allow_unused=True)
+        if slope is not None and (slope[torch.arange(len(targets)) != i] != 0).any():
+            _refuse(objective)
+
+
+def agree(found: Tensor, expected: Tensor) -> bool:
+    """Whether per-example numbers are the same but for rounding."""
+    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _refuse(objective: Objective) -> None:
+    raise ConfigError(
+        "The loss of an example hangs on the others of its batch, by the loss "
+        f"{type(objective.loss).__name__} or by the architecture: no ε would hold."
+    )

@@ -1,0 +1,71 @@
+"""The parts of a run as its config names them, and the device; what cannot be built raises `ConfigError`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from torch import nn
+
+from runner.config import ConfigError
+from runner.data.datasets import ImageDataset
+from runner.data.features import Features
+from runner.gradients import Objective
+from runner.mechanism.statistics import Normalization
+
+_DEVICES = ("cpu", "cuda")
+
+
+def instantiated(config: DictConfig, group: str, call_with: Any = None, **arguments: Any) -> Any:
+    """`hydra.utils.instantiate` of a group (then called once, where asked), its errors as one sentence."""
+    try:
+        built = instantiate(config[group], **arguments, _convert_="all")
+        return built if call_with is None else built(call_with)
+    except InstantiationException as error:
+        raise ConfigError(f"{group}: {error.__cause__ or error}") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{group}: {error}") from error
+
+
+def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
+    """The network, behind its normalisation where there is one, and its loss: on the device and with the random
+    numbers that are current."""
+    try:
+        shape = features.shape(dataset.shape)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    activation = partial(instantiated, config, "activation")
+    network = instantiated(config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation)
+    normalization = normalization_of(config)
+    if normalization is not None:
+        try:
+            layer = normalization.layer(shape[0])
+        except ValueError as error:
+            raise ConfigError(f"normalization: {error}.") from error
+        network = nn.Sequential(OrderedDict(normalization=layer, network=network))
+    return Objective(network, instantiated(config, "loss"))
+
+
+def normalization_of(config: DictConfig) -> Normalization | None:
+    """The config's normalisation, if it has one."""
+    return None if config.normalization is None else instantiated(config, "normalization")
+
+
+def device_of(name: str) -> torch.device:
+    """auto, cpu or cuda as a device that this machine has."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
+    if device.type not in _DEVICES:
+        raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("runtime.device=cuda, but PyTorch finds no CUDA device here.")
+    return device

@@ -1,0 +1,12 @@
+"""Steps of one run or of R runs as one fixed sequence of calls, on CUDA replayed as a graph.
+
+`step` is the whole; `network` and `layers` make R networks one, `sums` has the bounded sums, `batches` the padded
+batches, `updates` the optimizers. What it computes is tested against the eager loop on the CPU. Its speed on a GPU has
+not been measured yet.
+"""
+
+from runner.training.stacked.batches import EpochBatches, draw_epoch, whole
+from runner.training.stacked.layers import NotStackableError
+from runner.training.stacked.step import Step
+
+__all__ = ["EpochBatches", "NotStackableError", "Step", "draw_epoch", "whole"]

@@ -1,0 +1,69 @@
+"""An epoch's batches of R runs, drawn at once and padded to one length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from runner.config import Sampling
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.sampling import poisson_memberships
+
+_ROUND = 16  # batches are padded to a multiple of it, so that few epochs need a new length
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """Attributes:
+    indices: [steps, R, P], the examples of each batch in the order in which a single run draws them, then zeros.
+    mask: [steps, R, P], true where an index belongs to the batch.
+    seen: examples in all batches, by run.
+    """
+
+    indices: Tensor
+    mask: Tensor
+    seen: list[int]
+
+    @property
+    def length(self) -> int:
+        """P."""
+        return self.indices.shape[2]
+
+
+def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
+    """One batch of all examples for every run: for measuring how long a step takes."""
+    indices = torch.arange(examples, device=device).expand(1, runs, examples)
+    return EpochBatches(indices, torch.ones_like(indices, dtype=torch.bool), [examples] * runs)
+
+
+def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int = 0) -> EpochBatches:
+    """The batches that `mechanism.batches` draws for each run from its own generator; P is `least` or what is needed.
+
+    No batch is ever cut: a longer one makes P longer. The host waits for the device twice a run, not once a step.
+    """
+    drawn = [_draw(mechanism, generator) for generator in generators]
+    sizes = torch.stack([size for size, _, _ in drawn], dim=1)  # [steps, R]
+    largest, seen = int(sizes.max()), sizes.sum(0).tolist()
+    length = max(least, -(-largest // _ROUND) * _ROUND, 1)
+    mask = torch.arange(length, device=sizes.device) < sizes[..., None]
+    indices = torch.zeros(*sizes.shape, length, dtype=torch.long, device=sizes.device)
+    for run, (size, step, index) in enumerate(drawn):
+        starts = size.cumsum(0) - size
+        indices[step, run, torch.arange(len(index), device=sizes.device) - starts[step]] = index
+    return EpochBatches(indices, mask, seen)
+
+
+def _draw(mechanism: Mechanism, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """One run's epoch: the sizes of its batches [steps], and of every example drawn its step and its index."""
+    if mechanism.sampling is Sampling.poisson:
+        members = poisson_memberships(mechanism.examples, mechanism.sampling_rate, mechanism.steps_per_epoch, generator)
+        joined = torch.stack(list(members))
+        step, index = joined.nonzero(as_tuple=True)
+        return joined.sum(1), step, index
+    order = torch.stack(list(mechanism.batches(generator)))
+    steps, size = order.shape
+    step = torch.arange(steps, device=order.device).repeat_interleave(size)
+    return torch.full((steps,), size, device=order.device), step, order.flatten()

@@ -1,0 +1,185 @@
+"""R networks that differ only in their weights and in numbers, as one network over one long batch.
+
+Layers with weights become batched products (`layers`). A part without weights is used as it is where the runs agree;
+where they differ in a number (the scale of an activation) or hold buffers (the weight of a loss), it is mapped over
+the runs, each seeing its own numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from runner.gradients import Objective
+from runner.speed.pooling import pool_first
+from runner.training.stacked.layers import Layer, NotStackableError, layer, unsupported
+
+Place = tuple[str, str]  # a module's path and an attribute's name
+
+
+class StackedObjectives(nn.Module):
+    """The objectives of R runs: inputs [R P, ...] and targets [R P] to losses [R P], each run's P examples together.
+
+    Attributes:
+        values: [R, numbers], the weights. Every objective's parameters become views of its row.
+        parts: by parameter name, its columns of `values`, and its shape.
+        layers: by name.
+
+    Raises:
+        NotStackableError: where the runs differ in more than numbers, or have a layer that is not known.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        super().__init__()
+        self.objectives = list(objectives)
+        self.parts: dict[str, tuple[slice, torch.Size]] = {}
+        end = 0
+        for name, parameter in objectives[0].named_parameters():
+            self.parts[name] = (slice(end, end + parameter.numel()), parameter.shape)
+            end += parameter.numel()
+        shapes = [{name: p.shape for name, p in each.named_parameters()} for each in objectives]
+        if any(shape != shapes[0] for shape in shapes):
+            raise NotStackableError("their weights have other shapes")
+        first = next(objectives[0].parameters())
+        self.values = torch.empty(len(objectives), end, dtype=first.dtype, device=first.device)
+        for row, each in zip(self.values, objectives, strict=True):
+            for name, parameter in each.named_parameters():
+                columns, shape = self.parts[name]
+                view = row[columns].view(shape)
+                view.copy_(parameter.detach())
+                parameter.data = view
+        self.layers: dict[str, Layer] = {}
+        self._names = {id(parameter): name for name, parameter in objectives[0].named_parameters()}
+        self._mapped: list[_Mapped] = []
+        self._stacked = self._stack([pool_first(each) for each in objectives], "")
+
+    def part(self, name: str, numbers: Tensor) -> Tensor:
+        """The view of a parameter [R, *shape] in numbers [R, all of them]."""
+        columns, shape = self.parts[name]
+        return numbers[:, columns].view(-1, *shape)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.forget()
+        return self._stacked(inputs, targets)
+
+    def forget(self) -> None:
+        """Let go of what the layers keep of the last pass."""
+        for each in self.layers.values():
+            each.forget()
+
+    def start_epoch(self, epoch: int) -> None:
+        """Tell every objective which epoch begins, counted from 0."""
+        for each in self.objectives:
+            each.start_epoch(epoch)
+        for mapped in self._mapped:
+            mapped.refresh()
+
+    def _stack(self, modules: list[nn.Module], name: str) -> nn.Module:
+        first = modules[0]
+        if any(type(module) is not type(first) for module in modules):
+            raise NotStackableError(f"{name} has other types")
+        own = {key: parameter for key, parameter in first._parameters.items() if parameter is not None}
+        if own:
+            reason = unsupported(first)
+            if reason:
+                raise NotStackableError(f"{name}: {reason}")
+            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # those before `pool_first`
+            weights = {key: self.part(names[key], self.values) for key in own}
+            found = layer(first, weights["weight"], weights.get("bias"))
+            self.layers[names["weight"].rpartition(".")[0]] = found
+            return found
+        if not any(True for _ in first.parameters()):
+            if len(modules) == 1:
+                return first
+            places = _differences(modules)
+            if not places and not any(True for _ in first.buffers()):
+                return first
+            self._mapped.append(_Mapped(modules, places, self.values))
+            return self._mapped[-1]
+        if len(modules) > 1 and _differences(modules, recurse=False):
+            raise NotStackableError(f"{name or 'the objective'} differs in {_differences(modules, recurse=False)}")
+        copied = copy.copy(first)
+        copied._modules = {
+            child: self._stack([module.get_submodule(child) for module in modules], f"{name}.{child}".lstrip("."))
+            for child in first._modules
+        }
+        return copied
+
+
+class _Mapped(nn.Module):
+    """A module without weights, each run's version on that run's examples."""
+
+    def __init__(self, modules: Sequence[nn.Module], places: Mapping[Place, list[float]], like: Tensor) -> None:
+        super().__init__()
+        self._modules_of_runs = list(modules)
+        self._template = copy.deepcopy(modules[0])
+        self._places = list(places)
+        self._numbers = [torch.tensor(v, dtype=like.dtype, device=like.device) for v in places.values()]
+        self._stacked_buffers = {
+            name: torch.stack([dict(module.named_buffers())[name] for module in modules])
+            for name, _ in modules[0].named_buffers()
+        }
+        self.reads_pre_activations = getattr(modules[0], "reads_pre_activations", False)  # see Objective
+        self._call = vmap(self._call_one)
+
+    def refresh(self) -> None:
+        """Take over what the buffers of the runs' modules hold now."""
+        for name, stacked in self._stacked_buffers.items():
+            for row, module in zip(stacked, self._modules_of_runs, strict=True):
+                row.copy_(module.get_buffer(name))
+
+    def forward(self, *inputs: Tensor | list[Tensor]) -> Tensor:
+        runs = len(self._modules_of_runs)
+        by_run = tuple(
+            [tensor.unflatten(0, (runs, -1)) for tensor in each]
+            if isinstance(each, list)
+            else each.unflatten(0, (runs, -1))
+            for each in inputs
+        )
+        return self._call(self._numbers, self._stacked_buffers, by_run).flatten(0, 1)
+
+    def _call_one(self, numbers: list[Tensor], buffers: dict[str, Tensor], inputs: tuple[Any, ...]) -> Tensor:
+        for (path, name), value in zip(self._places, numbers, strict=True):
+            setattr(self._template.get_submodule(path), name, value)
+        return functional_call(self._template, buffers, inputs)
+
+
+def _differences(modules: Sequence[nn.Module], recurse: bool = True) -> dict[Place, list[float]]:
+    """Numbers that differ, by place. Raises NotStackableError where anything else does."""
+    found: dict[Place, list[float]] = {}
+    trees = [dict(module.named_modules()) if recurse else {"": module} for module in modules]
+    if any(list(tree) != list(trees[0]) for tree in trees):
+        raise NotStackableError("they are built of other parts")
+    for path in trees[0]:
+        parts = [tree[path] for tree in trees]
+        settings = [_settings(part) for part in parts]
+        kind = type(parts[0]).__name__
+        if any(type(part) is not type(parts[0]) for part in parts) or any(
+            s.keys() != settings[0].keys() for s in settings
+        ):
+            raise NotStackableError(f"{path or kind} has other types")
+        for name in settings[0]:
+            values = [s[name] for s in settings]
+            if all(value is values[0] or _equal(value, values[0]) for value in values):
+                continue
+            if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+                raise NotStackableError(f"{kind}.{name} differs")
+            found[path, name] = values
+    return found
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """What a module holds besides what every module does."""
+    return {name: value for name, value in vars(module).items() if name not in _EVERY_MODULE}
+
+
+_EVERY_MODULE = set(vars(nn.Module()))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return isinstance(one, (int, float, str, tuple, list, type(None))) and type(one) is type(other) and one == other

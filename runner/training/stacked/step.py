@@ -1,0 +1,242 @@
+"""One training step of R runs as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
+
+The sequence reads buffers that stay where they are (the padded batch, its mask, the noise) and changes the weights in
+place. It never asks the device for a value, and no shape in it depends on data, so that a replay is the step. Noise is
+drawn into its buffer outside of it, number for number as `Mechanism.release` draws it for a single run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from runner.clipping import Automatic, Clipping, Flat, NoClipping, PerLayer
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.training.stacked.batches import EpochBatches
+from runner.training.stacked.layers import NotStackableError, numbers_per_example
+from runner.training.stacked.network import StackedObjectives
+from runner.training.stacked.sums import StackedEngine, contributions
+from runner.training.stacked.updates import update
+
+_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
+_COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
+_KNOWN = (Flat, PerLayer, Automatic, NoClipping)  # whose factors are functions of single norms, or that have none
+_AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
+_SEVERAL = 3  # examples
+_WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
+
+
+class Step:
+    """The step of R runs, each given by its objective, which holds its weights afterwards, and what trains it.
+
+    Args:
+        data: on the device of the objectives.
+        per_slice: examples of a run that are taken through the network at a time; None: as many as fit.
+
+    Attributes:
+        losses: [R], float64: the sum of the losses of every example seen, before each step's update.
+
+    Raises:
+        NotStackableError: where the runs cannot be stacked.
+    """
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        clippings: Sequence[Clipping],
+        mechanisms: Sequence[Mechanism],
+        optimizers: Sequence[torch.optim.Optimizer],
+        data: Split,
+        per_slice: int | None = None,
+    ) -> None:
+        self.stacked = StackedObjectives(objectives)
+        self._mechanisms, self._data = mechanisms, data
+        self._denominator = mechanisms[0].denominator
+        if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
+            raise NotStackableError("they draw their batches differently")
+        values = self.stacked.values
+        self._clipping, self._update = stacked_clipping(clippings, values), update(optimizers, values)
+        self._sums, self._noise, self._std = (torch.zeros_like(values) for _ in range(3))
+        for mechanism, std in zip(mechanisms, self._std, strict=True):
+            mechanism.check_partition(self.stacked.parts)
+            for group in mechanism.noise_groups if mechanism.private else ():
+                for name in group.parameters:
+                    std[self.stacked.parts[name][0]] = mechanism.noise_std(group)
+        self._noise_views = [
+            {name: noise[columns].view(shape) for name, (columns, shape) in self.stacked.parts.items()}
+            for noise in self._noise
+        ]
+        self.losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
+        self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
+        self._mask = self._indices.bool()
+        self._take: Callable[[], None] = self.body
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._unproven = False
+        self._try()
+        held = numbers_per_example(list(self.stacked.layers.values()))
+        needed = _COPIES * values.element_size() * held * len(objectives)
+        self._slice = per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
+
+    def _try(self) -> None:
+        """Sums of two examples' gradients in every run against ordinary autograd, as far as the device has numbers."""
+        try:
+            for example in range(min(2, len(self._data))):
+                self._try_one(example)
+            self._try_several(min(_SEVERAL, len(self._data)))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise NotStackableError(str(error).partition("\n")[0]) from error
+
+    def _try_several(self, count: int) -> None:
+        """Norms of several examples together and one by one: a layer may see them in another dimension."""
+        runs = len(self.losses)
+        images, targets = self._data.images[:count], self._data.targets[:count]
+        groups = [list(self.stacked.parts)]
+
+        def norms(some: slice) -> Tensor:
+            repeated = images[some].repeat(runs, *[1] * (images.dim() - 1)), targets[some].repeat(runs)
+            mask = torch.ones(runs, len(targets[some]), dtype=torch.bool, device=self.losses.device)
+            found = StackedEngine(self.stacked, mask).clipped_sum(*repeated, groups, torch.ones_like).norms
+            assert found is not None
+            return found
+
+        together, alone = norms(slice(None)), torch.cat([norms(slice(i, i + 1)) for i in range(count)], dim=1)
+        if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
+            raise NotStackableError("its examples hang on one another")
+
+    def _try_one(self, example: int) -> None:
+        runs = len(self.losses)
+        image, target = self._data.images[example : example + 1], self._data.targets[example : example + 1]
+        images, targets = image.repeat(runs, *[1] * (image.dim() - 1)), target.repeat(runs)
+        mask = torch.ones(runs, 1, dtype=torch.bool, device=self.losses.device)
+        engine, groups = StackedEngine(self.stacked, mask), [list(self.stacked.parts)]
+        before = _random_state(self.losses.device)
+        found = engine.clipped_sum(images, targets, groups, torch.ones_like)
+        if not torch.equal(before, _random_state(self.losses.device)):
+            raise NotStackableError("a layer draws random numbers")
+        for run, objective in enumerate(self.stacked.objectives):
+            parameters = dict(objective.named_parameters())
+            losses = objective(image, target)
+            expected = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
+            if losses.device.type == "meta":
+                continue
+            pairs = [
+                (g, found.gradients[name][run].view_as(g) if name in found.gradients else torch.zeros_like(g))
+                for name, g in zip(parameters, expected, strict=True)
+                if g is not None
+            ]
+            norm = torch.cat([g.flatten() for g, _ in pairs]).norm()
+            difference = torch.cat([(g - ours).flatten() for g, ours in pairs]).norm()
+            if torch.isfinite(norm) and norm > 1e-12 and difference > 1e-3 * norm:
+                raise NotStackableError("its gradients are not those of its layers")
+
+    @property
+    def length(self) -> int:
+        """P, the length to which batches are padded."""
+        return self._indices.shape[1]
+
+    def make_room(self, length: int) -> None:
+        """Take batches padded to `length` from now on: new buffers, and on CUDA a new graph."""
+        if length == self.length:
+            return
+        runs, device = len(self.losses), self.losses.device
+        self._indices = torch.zeros(runs, length, dtype=torch.long, device=device)
+        self._mask = torch.zeros(runs, length, dtype=torch.bool, device=device)
+        if device.type == "cuda":
+            self._capture()
+
+    def take(self, batches: EpochBatches, step: int, noise: Sequence[Generator]) -> None:
+        """Step number `step` of an epoch: every run draws its noise from its own generator."""
+        self._indices.copy_(batches.indices[step])
+        self._mask.copy_(batches.mask[step])
+        for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
+            if mechanism.private:
+                mechanism.draw_noise(views, generator)
+        if self._unproven:
+            self._prove_replay()
+        self._take()
+
+    def body(self) -> None:
+        """What is captured: sum, release, update, and the losses."""
+        self._sums.zero_()
+        for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
+            inputs, targets = self._gathered(indices, mask)
+            found = contributions(self._clipping, StackedEngine(self.stacked, mask), inputs, targets)
+            for name, total in found.gradients.items():
+                self._sums[:, self.stacked.parts[name][0]] += total.flatten(1)
+            losses = found.losses.view(mask.shape).double()
+            self.losses += losses.masked_fill(~mask, 0).sum(1)
+        self._update(self.stacked.values, (self._sums + self._std * self._noise) / self._denominator)
+        self.stacked.forget()
+
+    def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs [R P, ...], zero outside the mask, and targets [R P]."""
+        inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
+        return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
+
+    def _capture(self) -> None:
+        """Capture the body. The passes that warm up, and the capture itself, leave weights and losses as they were."""
+        self._graph = None  # its memory first
+        before = self._state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                self.body()
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self.body()
+        self._take, self._unproven = self._graph.replay, True
+        self._restore(before)
+
+    def _prove_replay(self) -> None:
+        """The first step after a capture, called and replayed: both must do the same to weights and losses.
+
+        Raises:
+            RuntimeError: where they do not. A replay that forgot the noise or the batch would otherwise go unnoticed.
+        """
+        before = self._state()
+        self.body()
+        called = self._state()
+        self._restore(before)
+        self._take()
+        for expected, found, was in zip(called, self._state(), before, strict=True):
+            scale = (expected - was).norm() + _ROUNDING * expected.norm()
+            if torch.isfinite(scale) and (found - expected).norm() > _AGREE * scale:
+                raise RuntimeError("The replayed CUDA graph is not the step that was captured: use runtime.step=eager.")
+        self._restore(before)
+        self._unproven = False
+
+    def _state(self) -> list[Tensor]:
+        """Copies of all that a step changes."""
+        return [tensor.clone() for tensor in (self.stacked.values, self.losses, *self._update.state)]
+
+    def _restore(self, state: Sequence[Tensor]) -> None:
+        for tensor, kept in zip((self.stacked.values, self.losses, *self._update.state), state, strict=True):
+            tensor.copy_(kept)
+
+
+def stacked_clipping(strategies: Sequence[Clipping], like: Tensor) -> Clipping:
+    """One strategy for R runs: numbers in which they differ become [R, 1, 1], to be used on norms [R, P, groups]."""
+    first = strategies[0]
+    if any(type(strategy) is not type(first) for strategy in strategies):
+        raise NotStackableError("they clip in different ways")
+    if type(first) not in _KNOWN:
+        raise NotStackableError(f"the clipping {type(first).__name__} is not one it knows")
+    one = copy.copy(first)
+    for name, value in vars(first).items():
+        values = [getattr(strategy, name) for strategy in strategies]
+        if any(other != value for other in values):
+            numbers = torch.tensor(values, dtype=like.dtype, device=like.device)
+            vars(one)[name] = numbers.view(-1, 1, 1)
+    return one
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """The state of PyTorch's global generator."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

@@ -1,0 +1,91 @@
+"""The updates of PyTorch's SGD and Adam on stacked weights [R, numbers], every run with its own settings.
+
+Same equations in the same order as torch.optim, on the device throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from runner.training.stacked.layers import NotStackableError
+
+
+class Update(Protocol):
+    """Changes weights in place, given the gradients; `state` is what it keeps from step to step."""
+
+    state: list[Tensor]
+
+    def __call__(self, values: Tensor, gradients: Tensor) -> None: ...
+
+
+class Sgd:
+    """v <- momentum v + gradient; value <- value - lr v."""
+
+    def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
+        self._lr, self._momentum = (_column(settings, name, like).to(like.dtype) for name in ("lr", "momentum"))
+        self._velocity = torch.zeros_like(like)
+        self.state = [self._velocity]
+
+    def __call__(self, values: Tensor, gradients: Tensor) -> None:
+        self._velocity.mul_(self._momentum).add_(gradients)
+        values.sub_(self._lr * self._velocity)
+
+
+class Adam:
+    """Kingma and Ba (2015), algorithm 1, without weight decay. The corrections of the bias are taken in float64."""
+
+    def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
+        betas = [{"beta1": s["betas"][0], "beta2": s["betas"][1]} for s in settings]
+        self._lr = _column(settings, "lr", like)
+        self._eps = _column(settings, "eps", like).to(like.dtype)
+        self._beta1, self._beta2 = (_column(betas, name, like) for name in ("beta1", "beta2"))
+        self._first, self._second = torch.zeros_like(like), torch.zeros_like(like)
+        self._step = torch.zeros_like(self._lr)
+        self.state = [self._first, self._second, self._step]
+
+    def __call__(self, values: Tensor, gradients: Tensor) -> None:
+        kind = values.dtype
+        self._step += 1
+        self._first.mul_(self._beta1.to(kind)).add_((1 - self._beta1).to(kind) * gradients)
+        self._second.mul_(self._beta2.to(kind)).add_((1 - self._beta2).to(kind) * gradients.square())
+        size = (self._lr / (1 - self._beta1**self._step)).to(kind)
+        root = (1 - self._beta2**self._step).sqrt().to(kind)
+        values.sub_(size * self._first / (self._second.sqrt() / root + self._eps))
+
+
+_KNOWN: dict[type, tuple[type[Sgd] | type[Adam], tuple[str, ...]]] = {
+    torch.optim.SGD: (Sgd, ("lr", "momentum")),
+    torch.optim.Adam: (Adam, ("lr", "betas", "eps")),
+}
+
+
+def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
+    """What these optimizers, one a run, do to weights of the shape [R, numbers] of `like`.
+
+    Raises:
+        NotStackableError: for an optimizer, or a setting of one, that is not known.
+    """
+    kind = type(optimizers[0])
+    if any(type(optimizer) is not kind for optimizer in optimizers):
+        raise NotStackableError("they have different optimizers")
+    if kind not in _KNOWN:
+        raise NotStackableError(f"the optimizer {kind.__name__} is not one it knows")
+    made, names = _KNOWN[kind]
+    settings = []
+    for optimizer in optimizers:
+        (group,) = optimizer.param_groups
+        usual = kind([torch.zeros(1)]).param_groups[0]  # type: ignore[call-arg]
+        for name, value in group.items():
+            if name != "params" and name not in names and value != usual[name]:
+                raise NotStackableError(f"the optimizer's setting {name} is not one it knows")
+        settings.append({name: group[name] for name in names})
+    return made(settings, like)
+
+
+def _column(settings: Sequence[dict[str, Any]], name: str, like: Tensor) -> Tensor:
+    """A setting of every run: [R, 1], float64."""
+    return torch.tensor([[float(each[name])] for each in settings], dtype=torch.float64, device=like.device)

@@ -1,0 +1,266 @@
+"""Screening of updates by simulated annealing (SA-DPSGD: Fu, Chen and Ling, 2022, algorithm 2).
+
+Every try is a whole step of DP-SGD: a fresh batch, a clipped sum, fresh noise, the optimizer's update. The loss J on
+images that are not private then decides: with dE = J(candidate) - J(current), tau updates kept so far and mu
+rejections since the last one, the candidate is kept where
+
+    mu >= mu0,  or  U <= exp(-dE * Q0 * tau),  U uniform on [0, 1),
+
+so always where dE <= 0, and always while tau = 0; a candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise
+the weights and the optimizer's state (momentum buffers) go back to what they were. J is the mean cross-entropy,
+whatever loss the training has.
+
+Privacy. A rejected try has used the private data like any other: its noise is drawn again, so that the next weights
+are those of a candidate *conditioned* on acceptance, a function of all the candidates tried. What holds is therefore
+the composition of all tries (the rule itself, on public images, is post-processing). The paper charges the kept ones
+only, which is refuted in `runner.papers.noise_screening.theorem_1`. The ledger has both: `claimed` and `actual`.
+
+How many tries there will be depends on the private data where the run ends by the number of kept updates. An epsilon
+has to be fixed before the data is seen: what is guaranteed for such a run is the epsilon of the *maximum* number of
+tries (a privacy filter, trivial because all tries cost the same): `epochs` times the steps of an epoch, or, where that
+is less, mu0 + 1 times the kept updates that the budget pays for, as of mu0 + 1 tries in a row one is kept. Both are
+fixed by the config. The final metrics have it as `epsilon_sound_at_max_tries`. `epsilon_sound` in the history charges
+the tries made until then: it is what a run costs that had fixed this number beforehand, and no guarantee for one that
+stopped there because of what it saw. Without `max_epsilon` a run makes all tries, unless it diverges, and the two
+agree.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from omegaconf import DictConfig
+from torch import Generator, Tensor
+
+from runner.config import Evaluation as EvaluationSplit
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.mechanism.seeds import generator
+from runner.training.evaluate import Evaluation, evaluate
+from runner.training.updates.screening_loss import ScreeningLoss
+
+IMAGES = ("test", "public_split")
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """The rule's parameters, and which images screen.
+
+    initial_temperature: Q0 >= 0; at 0 every update is kept and nothing is evaluated.
+    rejection_threshold: mu0 >= 0 rejections in a row, after which an update is kept whatever its loss.
+    images: "test", all test images, which the accuracy is then selected on, or "public_split", every second one.
+
+    Raises:
+        ValueError: a number is out of range, or there are no such images.
+    """
+
+    initial_temperature: float
+    rejection_threshold: int
+    images: str = "public_split"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.initial_temperature < math.inf:
+            raise ValueError(f"Expected screening.initial_temperature >= 0 and finite, got {self.initial_temperature}.")
+        if self.rejection_threshold < 0:
+            raise ValueError(f"Expected screening.rejection_threshold >= 0, got {self.rejection_threshold}.")
+        if self.images not in IMAGES:
+            raise ValueError(f"screening.images has no {self.images}: choose from {', '.join(IMAGES)}.")
+
+    @property
+    def share(self) -> float:
+        """The share of the test images that screens."""
+        return 1.0 if self.images == "test" else 0.5
+
+    def most_tries(self, tries: int, accepted: int | None) -> int:
+        """How many tries can be made at most, of `tries`, where a run also ends at so many `accepted` ones."""
+        return tries if accepted is None else min(tries, (self.rejection_threshold + 1) * accepted)
+
+    def split(self, test: Split) -> tuple[Split, Split]:
+        """The images that screen, and those of the test split to report on.
+
+        The halves of public_split are every second image: in the order of their files, the first half of MNIST's test
+        images is easier than the second.
+        """
+        if self.images == "test":
+            return test, test
+        return tuple(Split(test.images[i::2], test.targets[i::2]) for i in range(2))  # type: ignore[return-value]
+
+
+class NoScreening:
+    """Every update is kept."""
+
+    finished, seconds = False, 0.0
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def start_epoch(self) -> None:
+        """Nothing."""
+
+    def step(self) -> bool:
+        """Make the optimizer's step. Returns True: it is kept."""
+        self._optimizer.step()
+        return True
+
+    def columns(self, reported: Evaluation) -> dict[str, float]:
+        """Nothing for the history."""
+        return {}
+
+
+class Screening:
+    """Algorithm 2's part of the training loop: an update tried, evaluated, and kept or taken back.
+
+    Args:
+        rule: its parameters.
+        objective: whose network's loss on `images` decides.
+        optimizer: of the network's parameters; its `step` is the candidate update.
+        images: those that screen.
+        draws: a generator on the CPU for the uniform numbers, one a try.
+        max_accepted: the number of kept updates at which the run is to end; None: there is none.
+        apart: whether the images reported on are others than those that screen.
+    """
+
+    def __init__(
+        self,
+        rule: Annealing,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        images: Split,
+        draws: Generator,
+        max_accepted: int | None = None,
+        *,
+        apart: bool = True,
+    ) -> None:
+        self._rule, self._optimizer, self._draws, self._max_accepted = rule, optimizer, draws, max_accepted
+        self._objective, self._images, self._apart = objective, images, apart
+        self.loss = ScreeningLoss(objective.network, images)
+        self._total = math.nan  # the sum of the losses at the present weights
+        self._rejected_in_a_row = 0
+        self.tries = self.accepted = self.forced = 0
+        self._before_epoch = (0, 0)
+        self.seconds = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether as many updates are kept as the paper's budget pays for."""
+        return self.accepted == self._max_accepted
+
+    def start_epoch(self) -> None:
+        """Sort the screening images by their loss at the present weights, and evaluate these in that order."""
+        self._before_epoch = self.tries, self.accepted
+        if self._rule.initial_temperature > 0:
+            with self._timed():
+                self.loss.sort()
+                self._total = self.loss.total()
+
+    def step(self) -> bool:
+        """Make the optimizer's step; keep it, or put weights and optimizer state back. Returns whether it is kept."""
+        if self._rule.initial_temperature == 0:
+            self._optimizer.step()
+            self.tries, self.accepted = self.tries + 1, self.accepted + 1
+            return True
+        saved = _State(self._optimizer)
+        self._optimizer.step()
+        with self._timed():
+            kept = self._keep()
+            if not kept:
+                saved.restore()
+        return kept
+
+    def _keep(self) -> bool:
+        """Algorithm 2, lines 10 to 22.
+
+        U <= exp(-dE Q0 tau) holds just where dE <= -ln(U) / (Q0 tau), with dE the difference of two sums over n images:
+        drawing U first turns the decision into a bound on the candidate's sum, infinite where Q0 tau or U is 0.
+        """
+        self.tries += 1
+        uniform = torch.rand((), dtype=torch.float64, generator=self._draws).item()
+        bound = self._total + len(self.loss) * slack(uniform, self._rule.initial_temperature * self.accepted)
+        forced = self._rejected_in_a_row >= self._rule.rejection_threshold
+        within, total = self.loss.at_most(math.inf if forced else bound)
+        if not (within or forced):
+            self._rejected_in_a_row += 1
+            return False
+        self.forced += forced and not total <= bound
+        self.accepted += 1
+        self._rejected_in_a_row = 0
+        self._total = total
+        return True
+
+    def columns(self, reported: Evaluation) -> dict[str, float]:
+        """For the history, given what was measured on the images reported on.
+
+        tries, accepted, forced: since the start; forced are those kept only because of the rejections before them.
+        acceptance_rate: the share kept of this epoch's tries.
+        screening_loss, screening_accuracy: on the images that screen.
+        unscreened_accuracy: on images that do not; NaN where all that are reported on do, as in the paper.
+        """
+        tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
+        measured = evaluate(self._objective, self._images, len(reported.class_accuracy))
+        return {
+            "tries": self.tries,
+            "accepted": self.accepted,
+            "forced": self.forced,
+            "acceptance_rate": accepted / tries,
+            "screening_loss": measured.loss,
+            "screening_accuracy": measured.accuracy,
+            "unscreened_accuracy": reported.accuracy if self._apart else math.nan,
+        }
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        cuda = self.loss.device.type == "cuda"
+        if cuda:
+            torch.cuda.synchronize(self.loss.device)  # the step's own work, still under way, is not ours
+        started = time.perf_counter()
+        yield
+        if cuda:
+            torch.cuda.synchronize(self.loss.device)
+        self.seconds += time.perf_counter() - started
+
+
+def slack(uniform: float, temperature: float) -> float:
+    """-ln(U) / Q: by how much J may rise; infinite where U or Q is 0."""
+    return -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf
+
+
+def screening_of(
+    rule: Annealing | None,
+    config: DictConfig,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    images: Sequence[Split],
+    max_accepted: int | None,
+) -> Screening | NoScreening:
+    """The screening of a run; `images` has the split that screens, where one does."""
+    if rule is None:
+        return NoScreening(optimizer)
+    draws = generator(config.seed, "screening", torch.device("cpu"))
+    apart = rule.images == "public_split" or config.evaluation == EvaluationSplit.holdout
+    return Screening(rule, objective, optimizer, images[0], draws, max_accepted, apart=apart)
+
+
+class _State:
+    """A copy of an optimizer's parameters and of its state, to go back to."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._weights = [p.detach().clone() for p in self._parameters]
+        self._state = {
+            p: {name: v.clone() if isinstance(v, Tensor) else v for name, v in state.items()}
+            for p, state in optimizer.state.items()
+        }
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put weights and state back. What the optimizer had not yet is taken away again."""
+        for parameter, weights in zip(self._parameters, self._weights, strict=True):
+            parameter.copy_(weights)
+        self._optimizer.state.clear()
+        self._optimizer.state.update(self._state)

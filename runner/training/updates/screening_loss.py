@@ -1,0 +1,77 @@
+"""The loss that screening decides by, and no more of it than a decision takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from runner.data.datasets import Split
+from runner.speed.faster import faster
+from runner.speed.inference import batches, evaluating
+from runner.speed.sparse import Pixels, SparseFirstLayer
+
+
+class ScreeningLoss:
+    """The sum of the cross-entropies of `images` at the network's present weights: what J is n times.
+
+    Losses are summed in float64, batch by batch, in one fixed order. As none is negative and rounding is monotone, the
+    running sum never falls, in floating point as in exact arithmetic: once it is above a bound, so is the whole sum.
+    `at_most` can therefore stop there and give the very answer that the whole sum would have given.
+
+    `sort` puts the images with the largest losses first: most images have next to none, so that a candidate which is
+    too bad is known to be so long before the last image.
+
+    Where images are mostly zero, the first layer leaves out the products with zero (see `runner.speed.sparse`).
+    """
+
+    def __init__(self, network: nn.Module, images: Split) -> None:
+        self._network, self._images, self._targets = faster(network), images.images, images.targets
+        self._first = SparseFirstLayer.of(self._network, self._images)
+        self._pixels = self._all_pixels()
+        self.device = self._images.device
+        self.images_seen = 0  # by `at_most` and `total`
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def total(self) -> float:
+        """The whole sum."""
+        return self.at_most(math.inf)[1]
+
+    def at_most(self, bound: float) -> tuple[bool, float]:
+        """Whether the sum is at most `bound` (a NaN is not), and the sum: whole where it is, else perhaps partial."""
+        total = 0.0
+        with evaluating(self._network):
+            for losses in self._losses():  # a rejection can stop between two
+                total += losses.double().sum().item()
+                self.images_seen += len(losses)
+                if total > bound:
+                    return False, total
+        return total <= bound, total
+
+    def sort(self) -> None:
+        """Put the images in the order of their losses at the present weights, the largest first."""
+        with evaluating(self._network):
+            losses = torch.cat(list(self._losses()))
+        order = losses.argsort(descending=True, stable=True)
+        self._images, self._targets = self._images[order], self._targets[order]
+        self._pixels = self._all_pixels()
+
+    def _losses(self) -> Iterator[Tensor]:
+        """Of all images in their order, a batch at a time."""
+        pieces = batches(self._images, self._targets)
+        if self._first is None or not self._first.load():
+            for inputs, targets in pieces:
+                yield cross_entropy(self._network(inputs), targets, reduction="none")
+            return
+        for pixels, (_, targets) in zip(self._pixels, pieces, strict=True):
+            yield cross_entropy(self._first.rest(self._first(pixels)), targets, reduction="none")
+
+    def _all_pixels(self) -> list[Pixels]:
+        if self._first is None:
+            return []
+        return [self._first.pixels(images) for images, _ in batches(self._images, self._targets)]

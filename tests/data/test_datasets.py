@@ -1,0 +1,79 @@
+"""Data: the bundled digits, the real sets where this machine has them, and what is said where it has not."""
+
+import pytest
+import torch
+
+from runner.data.datasets import BUNDLED_TEST, BUNDLED_TRAIN, DataError, ImageDataset, Split, hold_out
+
+MNIST = {"name": "MNIST", "shape": [1, 28, 28], "classes": 10, "train_examples": 60_000, "test_examples": 10_000}
+
+
+@pytest.mark.parametrize("shape", [[1, 28, 28], [3, 32, 32]])
+def test_bundled_digits(shape: list[int]) -> None:
+    train, test = ImageDataset("MNIST", shape, 10, BUNDLED_TRAIN, BUNDLED_TEST, bundled=True).load("/nowhere")
+    assert list(train.images.shape) == [1438, *shape]
+    assert list(test.images.shape) == [359, *shape]
+    assert train.images.min() >= 0
+    assert train.images.max() <= 1
+    assert train.images.dtype == torch.float32
+    assert train.targets.dtype == torch.int64
+    assert torch.bincount(test.targets, minlength=10).min() > 20
+    every = torch.cat([train.images, test.images]).flatten(1)
+    assert len(every.unique(dim=0)) == len(every), "no test image is a training image"
+
+
+def _write_idx(path, array: torch.Tensor) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = bytes([0, 0, 8, array.dim()]) + b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+    path.write_bytes(header + array.numpy().tobytes())
+
+
+def _mnist_files(root, train: int, test: int, name: str = "KMNIST") -> None:
+    for prefix, count in (("train", train), ("t10k", test)):
+        pixels = torch.full((count, 28, 28), 51, dtype=torch.uint8)
+        _write_idx(root / f"{name}/raw/{prefix}-images-idx3-ubyte", pixels)
+        _write_idx(root / f"{name}/raw/{prefix}-labels-idx1-ubyte", torch.arange(count, dtype=torch.uint8) % 10)
+
+
+def test_reads_the_original_files(tmp_path) -> None:
+    _mnist_files(tmp_path, 30, 20)
+    train, test = ImageDataset("KMNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
+    assert (len(train), len(test)) == (30, 20)
+    torch.testing.assert_close(train.images[0], torch.full((1, 28, 28), 0.2))
+    assert test.targets.tolist()[:3] == [0, 1, 2]
+
+
+def test_sizes_other_than_configured_are_refused(tmp_path) -> None:
+    """The sampling rate is B / N: a training set of another size would be charged wrongly."""
+    _mnist_files(tmp_path, 30, 20)
+    with pytest.raises(DataError, match="30 for training"):
+        ImageDataset(**(MNIST | {"name": "KMNIST"})).load(tmp_path)
+
+
+def test_other_images_under_a_known_name_are_refused(tmp_path) -> None:
+    """Another data set in MNIST's folder would be recorded, and judged, as MNIST."""
+    _mnist_files(tmp_path, 30, 20, "MNIST")
+    with pytest.raises(DataError, match="not the original"):
+        ImageDataset("MNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
+
+
+def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    with pytest.raises(DataError, match=r"MNIST/raw, or set DP_DATA_ROOT") as error:
+        ImageDataset(**MNIST).load(tmp_path / "empty")
+    assert str(error.value).count("\n") == 0
+
+
+@pytest.mark.parametrize("change", [{"shape": [28, 28]}, {"classes": 0}, {"train_examples": 0}])
+def test_impossible_sizes_are_refused(change: dict) -> None:
+    with pytest.raises(ValueError, match=r"dataset\."):
+        ImageDataset(**(MNIST | change))
+
+
+def test_hold_out_takes_the_last_twelfth() -> None:
+    train, held_out = hold_out(Split(torch.arange(60_000), torch.arange(60_000)))
+    assert (len(train), len(held_out)) == (55_000, 5_000)
+    assert held_out.targets[0] == 55_000

@@ -1,0 +1,201 @@
+"""ScatterNet features: shapes and values, and a cache that never gives other features than those asked for."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+
+from runner.data.cache import cache_folder, kept
+from runner.data.datasets import DataError
+from runner.data.features import Pixels, ScatterNet
+from runner.terminal import Line
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "dp-repro-bench" / "features"
+
+
+def pictures(channels: int = 1, size: int = 8, seed: int = 0) -> torch.Tensor:
+    return torch.rand(5, channels, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("J", "L", "image", "shape"),
+    [
+        (2, 8, [1, 28, 28], [81, 7, 7]),
+        (2, 8, [3, 32, 32], [243, 8, 8]),
+        (1, 3, [2, 8, 6], [8, 4, 3]),
+        (3, 2, [1, 16, 24], [19, 2, 3]),
+    ],
+)
+def test_shapes(J: int, L: int, image: list[int], shape: list[int]) -> None:
+    features = ScatterNet(J, L)
+    assert features.shape(image) == shape
+    assert list(features(torch.rand(2, *image)).shape) == [2, *shape]
+
+
+def test_values() -> None:
+    """Order 0 of a constant is the constant, wavelets see nothing in it; image channels stay apart and in order."""
+    images = torch.stack([torch.full((28, 28), value) for value in (0.2, 0.5, 0.9)])[None]
+    found = ScatterNet(2, 8, [0.1, 0.1, 0.1], [1.0, 2.0, 4.0])(images).view(3, 81, 7, 7)
+    expected = torch.tensor([0.1, 0.2, 0.2]).view(3, 1, 1).expand(3, 7, 7)
+    torch.testing.assert_close(found[:, 0], expected)
+    torch.testing.assert_close(found[:, 1:], torch.zeros(3, 80, 7, 7), rtol=0, atol=1e-5)
+
+
+def test_a_photograph_does_not_expand() -> None:
+    """Sum over channels and positions of the squares is at most the image's energy over 2^2J (here with a margin)."""
+    images = pictures(size=28)
+    energy = ScatterNet(2, 8)(images).square().sum(dim=(1, 2, 3))
+    assert (energy <= 1.1 * images.square().sum(dim=(1, 2, 3)) / 16).all()
+
+
+def test_one_example_at_a_time_is_the_same() -> None:
+    images, features = pictures(), ScatterNet(2, 4)
+    together = features(images)
+    for i in range(len(images)):
+        torch.testing.assert_close(features(images[i : i + 1])[0], together[i])
+
+
+@pytest.mark.parametrize(("J", "L", "image"), [(2, 8, [1, 30, 28]), (5, 8, [1, 28, 28])])
+def test_sizes_that_do_not_halve_are_refused(J: int, L: int, image: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"features\.J"):
+        ScatterNet(J, L).shape(image)
+
+
+@pytest.mark.parametrize(("J", "L", "mean", "std"), [(0, 8, None, None), (2, 0, None, None), (2, 8, [0.5], None)])
+def test_refuses(J: int, L: int, mean, std) -> None:
+    with pytest.raises(ValueError, match="features"):
+        ScatterNet(J, L, mean, std)
+
+
+def test_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ScatterNet(2, 4)(pictures())
+    monkeypatch.setattr(ScatterNet, "_pieces", _not_again)
+    assert torch.equal(ScatterNet(2, 4)(pictures()), first)
+
+
+def _not_again(*_: object) -> None:
+    raise AssertionError("computed again")
+
+
+def test_every_other_question_is_another_file(folder: Path) -> None:
+    changed = pictures(3)
+    changed[4, 2, 7, 7] += 1e-6
+    asked = [
+        (ScatterNet(2, 4), pictures(3)),
+        (ScatterNet(1, 4), pictures(3)),
+        (ScatterNet(2, 5), pictures(3)),
+        (ScatterNet(2, 4, [0.5] * 3, [1.0] * 3), pictures(3)),
+        (ScatterNet(2, 4), changed),
+        (ScatterNet(2, 4), pictures(3)[:4]),
+        (ScatterNet(2, 4), pictures(3).reshape(15, 1, 8, 8)),
+    ]
+    for features, images in asked:
+        features(images)
+    assert len(list(folder.glob("*.scatternet"))) == len(asked)
+
+
+def test_another_version_of_the_transform_is_another_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ScatterNet(2, 4)(pictures())
+    monkeypatch.setattr("kymatio.__version__", "0.3.99")
+    ScatterNet(2, 4)(pictures())
+    assert len(list(folder.glob("*.scatternet"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["a bit", "the end", "everything", "the checksum", "longer"])
+def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> None:
+    features, images = ScatterNet(2, 4), pictures()
+    first = features(images).clone()
+    (path,) = folder.glob("*.scatternet")
+    content = bytearray(path.read_bytes())
+    if damage == "a bit":
+        content[1000] ^= 1
+    elif damage == "the checksum":
+        content[-1] ^= 1
+    path.write_bytes({"the end": content[:-4], "everything": b"", "longer": content + b"0"}.get(damage, content))
+    assert torch.equal(features(images), first)
+    assert "damaged" in capsys.readouterr().err
+    features(images)
+    assert "damaged" not in capsys.readouterr().err
+
+
+def test_an_interrupted_computation_leaves_nothing(folder: Path) -> None:
+    def broken():
+        yield torch.zeros(2, 3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept("some.rows", [4, 3], broken, Line())
+    assert [path.name for path in folder.iterdir()] == ["some.lock"]
+    assert torch.equal(kept("some.rows", [4, 3], lambda: [torch.ones(4, 3)], Line()), torch.ones(4, 3))
+
+
+@pytest.mark.parametrize("pieces", [[torch.zeros(3, 3)], [torch.zeros(4, 3), torch.zeros(1, 3)], [torch.zeros(4, 2)]])
+def test_rows_that_do_not_fit_are_refused(pieces: list[torch.Tensor], folder: Path) -> None:
+    with pytest.raises(ValueError, match="Expected"):
+        kept("some.rows", [4, 3], lambda: pieces, Line())
+    assert not list(folder.glob("*.rows"))
+
+
+def test_what_is_written_into_features_stays_in_the_process() -> None:
+    first = ScatterNet(2, 4)(pictures())
+    kept_value = first[0, 0, 0, 0].item()
+    first.zero_()
+    assert ScatterNet(2, 4)(pictures())[0, 0, 0, 0].item() == kept_value
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_sentence(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(DataError, match="XDG_CACHE_HOME") as error:
+        ScatterNet(2, 4)(pictures())
+    assert "\n" not in str(error.value)
+
+
+def _compute_in_a_process(log: Path, start, answers) -> None:
+    def pieces():
+        with log.open("a") as file:
+            file.write("computed\n")
+        for i in range(50):
+            yield torch.full((100, 40), float(i))
+
+    start.wait()
+    answers.put(kept("some.rows", [5000, 40], pieces, Line()).sum().item())
+
+
+def test_processes_at_once_compute_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    answers, start, log = context.Queue(), context.Event(), tmp_path / "log"
+    processes = [context.Process(target=_compute_in_a_process, args=(log, start, answers)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    assert {answers.get(timeout=60) for _ in processes} == {100.0 * 40 * sum(range(50))}
+    for process in processes:
+        process.join()
+    assert log.read_text() == "computed\n"
+
+
+def test_the_cache_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "dp-repro-bench"
+
+
+def test_pixels_standardises_by_channel() -> None:
+    images = torch.rand(4, 3, 2, 2)
+    found = Pixels([0.1, 0.2, 0.3], [1.0, 2.0, 4.0])(images)
+    torch.testing.assert_close(found[:, 1], (images[:, 1] - 0.2) / 2)
+    assert Pixels()(images) is images
+
+
+@pytest.mark.parametrize(("mean", "std"), [([0.0], None), ([0.0], [0.0]), ([0.0, 1.0], [1.0])])
+def test_pixels_refuses(mean, std) -> None:
+    with pytest.raises(ValueError, match="features"):
+        Pixels(mean, std)

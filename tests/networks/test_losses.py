@@ -1,0 +1,201 @@
+"""The losses of Losing Less against their formulas in float64, and one example's loss against any other example."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import Flat, gradient_sum
+from runner.gradients import ENGINES, Objective
+from runner.networks.architectures import small_cnn
+from runner.networks.losses import AbsoluteError, Focal, Huber, LosingLess, SquaredError, SquaredErrorThenFocal
+
+HIDDEN = [(4, 3, 3), (6,)]
+
+
+def scheduled(loss: SquaredErrorThenFocal, epoch: int) -> SquaredErrorThenFocal:
+    loss = loss.double()
+    loss.start_epoch(epoch)
+    return loss
+
+
+def sse(z: np.ndarray, t: int) -> float:
+    return 0.5 * sum((z[d] - (d == t)) ** 2 for d in range(len(z)))
+
+
+def focal(z: np.ndarray, t: int, gamma: float) -> float:
+    p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+    return -((1 - p[t]) ** gamma) * math.log(p[t])
+
+
+def huber(x: float, b: float) -> float:
+    return x * x / (2 * b) if abs(x) < b else abs(x) - b / 2
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+CASES = {
+    "sse": (SquaredError(), lambda z, t, h: sse(z, t)),
+    "sae": (AbsoluteError(), lambda z, t, h: sum(abs(z[d] - (d == t)) for d in range(len(z)))),
+    "huber": (Huber(0.6), lambda z, t, h: sum(huber(z[d] - (d == t), 0.6) for d in range(len(z)))),
+    "focal": (Focal(2.5), lambda z, t, h: focal(z, t, 2.5)),
+    "sse_ce": (
+        scheduled(SquaredErrorThenFocal(2, 0), 3),
+        lambda z, t, h: sigmoid(1) * focal(z, t, 0) + (1 - sigmoid(1)) * sse(z, t),
+    ),
+    "sse_focal": (
+        scheduled(SquaredErrorThenFocal(2, 5), 0),
+        lambda z, t, h: sigmoid(-2) * focal(z, t, 5) + (1 - sigmoid(-2)) * sse(z, t),
+    ),
+    "losing_less": (
+        scheduled(LosingLess(7, 11, 5), 4),
+        lambda z, t, h: (
+            sigmoid(-3) * focal(z, t, 5)
+            + (1 - sigmoid(-3)) * sse(z, t)
+            + (1 - sigmoid(-3)) / 11 * sum(float((m**2).mean()) for m in h)
+        ),
+    ),
+}
+
+
+def call(loss: nn.Module, logits: Tensor, targets: Tensor, hidden: list[Tensor]) -> Tensor:
+    return loss(logits, targets, hidden) if getattr(loss, "reads_pre_activations", False) else loss(logits, targets)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_are_their_formulas_one_example_at_a_time(name: str) -> None:
+    torch.manual_seed(0)
+    loss, formula = CASES[name]
+    logits, targets = 2 * torch.randn(7, 10, dtype=torch.float64), torch.randint(10, (7,))
+    hidden = [torch.randn(7, *shape, dtype=torch.float64) for shape in HIDDEN]
+    found = call(loss, logits, targets, hidden)
+    expected = [formula(logits[i].numpy(), int(targets[i]), [h[i].numpy() for h in hidden]) for i in range(7)]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_the_finite_differences(name: str) -> None:
+    torch.manual_seed(1)
+    loss, _ = CASES[name]
+    logits, targets = torch.randn(3, 10, dtype=torch.float64, requires_grad=True), torch.tensor([0, 4, 9])
+    hidden = [torch.randn(3, *shape, dtype=torch.float64, requires_grad=True) for shape in HIDDEN]
+    assert torch.autograd.gradcheck(lambda z, *h: call(loss, z, targets, list(h)), (logits, *hidden))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("margin", [5.0, 20.0, 40.0, 1000.0, -1000.0])
+def test_the_focal_gradient_is_finite_and_right_as_the_probability_nears_one_or_zero(
+    gamma: float, margin: float
+) -> None:
+    """d focal / d z_t = (1 - p)^gamma (gamma p log p - (1 - p))."""
+    logits = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    logits.data[0, 0] = margin
+    Focal(gamma)(logits, torch.tensor([0])).sum().backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+    log_p, log_q = -np.logaddexp(0, -margin), -np.logaddexp(0, margin)  # of the true and of the other class
+    p, q = math.exp(log_p), math.exp(log_q)
+    expected = q**gamma * (gamma * p * log_p - q)
+    assert logits.grad[0, 0].item() == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+def test_gamma_zero_is_cross_entropy() -> None:
+    logits, targets = torch.randn(5, 10), torch.arange(5)
+    torch.testing.assert_close(Focal(0)(logits, targets), nn.CrossEntropyLoss(reduction="none")(logits, targets))
+
+
+def test_a_huber_threshold_of_almost_zero_is_the_absolute_error() -> None:
+    logits, targets = torch.randn(5, 10), torch.arange(5)
+    torch.testing.assert_close(Huber(1e-9)(logits, targets), AbsoluteError()(logits, targets))
+
+
+def objective(epoch: int = 3) -> Objective:
+    torch.manual_seed(2)
+    made = Objective(small_cnn([1, 28, 28], 10, nn.Tanh, [4, 5], 6, 3), LosingLess(2, 3, 4)).double()
+    made.start_epoch(epoch)
+    return made
+
+
+def test_the_regulariser_reads_every_hidden_pre_activation_before_pooling_and_no_logit() -> None:
+    made, x = objective(), torch.randn(3, 1, 28, 28, dtype=torch.float64)
+    made.loss = LosingLess(2, 1e-6, 4).double()  # the regulariser outweighs the rest
+    made.start_epoch(0)
+    seen, h = [], x
+    for layer in made.network:
+        h = layer(h)
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            seen.append(h)
+    expected = (1 - sigmoid(-2)) / 1e-6 * sum(m.flatten(1).square().mean(1) for m in seen[:-1])
+    assert len(seen) == 4
+    torch.testing.assert_close(made(x, torch.tensor([1, 2, 3])), expected, rtol=1e-4, atol=0)
+
+
+def test_changing_one_example_changes_no_other_gradient() -> None:
+    made = objective()
+    x, y = torch.randn(4, 1, 28, 28, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+
+    def gradients(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return ENGINES["vmap"](made).gradients(inputs, targets)[0]  # type: ignore[attr-defined]
+
+    def in_batch(inputs: Tensor, targets: Tensor, i: int) -> list[Tensor]:
+        return list(torch.autograd.grad(made(inputs, targets)[i], list(made.parameters())))
+
+    other, label = x.clone(), y.clone()
+    other[1], label[1] = 100 * torch.randn(1, 28, 28, dtype=torch.float64), 9
+    for i in (0, 2, 3):
+        for a, b in zip(in_batch(x, y, i), in_batch(other, label, i), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+        for a, (name, b) in zip(in_batch(x, y, i), gradients(other, label).items(), strict=True):
+            torch.testing.assert_close(a, b[i], rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_opacus_refuses_a_loss_that_reads_pre_activations() -> None:
+    with pytest.raises(NotImplementedError, match="choose one_pass or vmap"):
+        ENGINES["opacus"](objective())
+
+
+@pytest.mark.parametrize("engine", ["one_pass", "vmap"])
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_every_engine_clips_the_whole_gradient_regulariser_included(engine: str, epoch: int) -> None:
+    made, norm = objective(epoch), 0.3
+    x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.arange(6)
+    expected = {name: torch.zeros_like(p) for name, p in made.named_parameters()}
+    for i in range(6):
+        grads = torch.autograd.grad(made(x[i : i + 1], y[i : i + 1]).sum(), list(made.parameters()))
+        factor = min(1.0, norm / math.sqrt(sum(float(g.square().sum()) for g in grads)))
+        for total, g in zip(expected.values(), grads, strict=True):
+            total += factor * g
+    found = gradient_sum(Flat(norm), ENGINES[engine](made), x, y, 4).gradients
+    for name, total in expected.items():
+        torch.testing.assert_close(found[name], total, rtol=1e-8, atol=1e-10, msg=name)
+
+
+def test_alpha_follows_the_epoch_from_zero_and_does_not_overflow() -> None:
+    loss = SquaredErrorThenFocal(2, 1).double()
+    assert loss.alpha.item() == pytest.approx(sigmoid(-2), rel=1e-6)
+    for epoch in (0, 1, 2, 30):
+        loss.start_epoch(epoch)
+        assert loss.alpha.item() == pytest.approx(sigmoid(epoch - 2), rel=1e-12)
+    far = SquaredErrorThenFocal(1e9, 1)
+    assert far.alpha.item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Huber(0), "threshold"),
+        (lambda: Focal(-1), "gamma"),
+        (lambda: SquaredErrorThenFocal(0, -1), "gamma"),
+        (lambda: SquaredErrorThenFocal(math.inf, 1), "threshold_epoch"),
+        (lambda: LosingLess(0, 0, 1), "beta"),
+    ],
+)
+def test_values_out_of_range_are_refused(make, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()

@@ -1,0 +1,398 @@
+"""From records to files, on fabricated records of real jobs."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import shutil
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.aggregate import aggregate, headline, main
+from runner.config import REPOSITORY
+from runner.papers.tempered_sigmoid import figures
+from runner.report import measures
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import Evidence, collect
+from runner.report.pages import write_report
+from runner.report.papers import KNOWN, load
+from runner.report.readme import write_readme
+from runner.report.verdicts import judge
+from runner.reproduce import _conclude
+from runner.runs.local import Tally
+
+PAPER = "tempered_sigmoid"
+_TEXT = (".md", ".csv")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def claim(folder: Path, item: str, method: str, dataset: str = "MNIST") -> dict[str, str]:
+    found = rows(folder / PAPER / item / "claims.csv")
+    return next(row for row in found if row["method"] == method and row["dataset"] == dataset)
+
+
+def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
+    # Last epochs 97, 98, 98.6: mean 97.8667, variance ((0.8667)^2 + 0.1333^2 + 0.7333^2) / 2 = 0.65333
+    for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), ([99, 97], [90, 98], [98.6]), strict=False):
+        fabricate(job, [float(a) for a in accuracy])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    settings = rows(tmp_path / PAPER / "fig-3" / "settings.csv")
+    assert len(settings) == 6
+    tanh = next(row for row in settings if row["experiment"] == f"{PAPER}/mnist_tanh")
+    assert (tanh["n_planned"], tanh["n_recorded"], tanh["n_diverged"]) == ("10", "3", "0")
+    assert tanh["accuracy_mean"] == "97.8667"
+    assert tanh["accuracy_std"] == "0.80829"
+    assert (tanh["accuracy_min"], tanh["accuracy_median"], tanh["accuracy_max"]) == ("97", "98", "98.6")
+    assert tanh["best_epoch_accuracy_mean"] == "98.5333"  # of 99, 98 and 98.6
+    judged = claim(tmp_path, "fig-3", "DP-SGD tanh (same settings as ReLU)")
+    assert (judged["measured"], judged["n"], judged["n_planned"]) == ("97.8667", "3", "10")
+    assert judged["difference"] == "-0.133333"
+    assert (judged["verdict"], judged["claimed_epsilon"]) == ("reproduced (partial)", "holds")
+    assert judged["best_epoch_mean"] == "98.5333"
+    assert "partial: 3 of 10 runs" in judged["explanation"]
+
+
+def test_settings_without_a_record_are_listed_without_a_number(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    settings = rows(tmp_path / PAPER / "fig-3" / "settings.csv")
+    relu = next(row for row in settings if row["experiment"] == f"{PAPER}/mnist_relu")
+    assert (relu["n_planned"], relu["n_recorded"]) == ("10", "0")
+    assert {value for name, value in relu.items() if "accuracy" in name or "epsilon" in name} == {""}
+    one = next(row for row in settings if row["experiment"] == f"{PAPER}/mnist_tanh")
+    assert (one["accuracy_mean"], one["accuracy_std"]) == ("98", "")
+    unmeasured = claim(tmp_path, "fig-3", "DP-SGD ReLU")
+    assert (unmeasured["verdict"], unmeasured["claimed_epsilon"]) == ("not run", "not run")
+    assert {unmeasured[name] for name in ("measured", "mean", "difference", "epsilon", "epsilon_sound")} == {""}
+
+
+def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
+    first, second = jobs("fig_3", "mnist_relu")[:2]
+    fabricate(first, [96.0, 96.4, 97.0])
+    fabricate(second, [50.0, 9.8], status="diverged")
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    judged = claim(tmp_path, "fig-3", "DP-SGD ReLU")
+    assert (judged["n"], judged["n_diverged"], judged["mean"]) == ("2", "1", "53.4")
+    assert "1 diverged" in judged["explanation"]
+    statuses = {row["run_id"]: row["status"] for row in rows(tmp_path / PAPER / "fig-3" / "runs.csv")}
+    assert statuses == {first.run_id: "finished", second.run_id: "diverged"}
+
+
+def test_epsilon_that_does_not_hold(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0], epsilon=2.93, sound=2.931)
+    fabricate(jobs("fig_3", "mnist_relu")[0], [96.0], epsilon=2.93, sound=float("inf"))
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    tanh = claim(tmp_path, "fig-3", "DP-SGD tanh (same settings as ReLU)")
+    assert (tanh["epsilon_sound"], tanh["claimed_epsilon"]) == ("2.931", "does not hold")
+    assert claim(tmp_path, "fig-3", "DP-SGD ReLU")["claimed_epsilon"] == "does not hold"
+
+
+def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs(tmp_path, fabricate, jobs):
+    spent = ((2.5, 2.1), (2.9, 2.8), (2.7, 2.4))
+    for job, (epsilon, sound) in zip(jobs("fig_3", "mnist_relu"), spent, strict=False):
+        fabricate(job, [96.0], epsilon=epsilon, sound=sound)
+    aggregate(PAPER, items=["fig-3", "text"], results_root=tmp_path)
+    for item in ("fig-3", "text"):  # after the last epoch, and after the last below 3
+        judged = claim(tmp_path, item, "DP-SGD ReLU")
+        assert (judged["epsilon"], judged["epsilon_sound"]) == ("2.9", "2.8")
+    settings = rows(tmp_path / PAPER / "fig-3" / "settings.csv")
+    relu = next(row for row in settings if row["experiment"] == f"{PAPER}/mnist_relu")
+    assert (relu["epsilon"], relu["epsilon_sound"]) == ("2.9", "2.8")
+
+
+def test_the_panels_of_figure_3(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 95.0, 98.0], epsilon=[1.0, 2.0, 2.9], sound=2.3)
+    drawn = figures.figure_3(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
+    above, below = drawn.axes[:3], drawn.axes[3:]  # MNIST, FashionMNIST and CIFAR-10 in each row
+    for axes, epsilon in ((above[0], [1.0, 2.0, 2.9]), (below[0], [2.3] * 3)):
+        (tanh,) = (line for line in axes.lines if str(line.get_label()).startswith("tanh"))
+        assert list(tanh.get_xdata()) == epsilon
+        assert list(tanh.get_ydata()) == [90.0, 95.0, 98.0]
+    assert [above[0].get_title(), above[2].get_title()] == ["MNIST", "CIFAR-10"]
+    assert "configured accountant" in above[0].get_xlabel()
+    assert "sound" in below[0].get_xlabel()
+    for row in (above, below):
+        assert [[text.get_text() for text in axes.texts] for axes in row] == [[], ["not run"], ["not run"]]
+
+
+def test_an_empty_panel_of_the_class_accuracies_says_not_run(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    drawn = figures.class_accuracy(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
+    assert [[text.get_text() for text in axes.texts] for axes in drawn.axes] == [[], ["not run"], ["not run"]]
+
+
+def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    for name in ("runs.csv", "settings.csv"):
+        assert {row["delta"] for row in rows(tmp_path / PAPER / "fig-3" / name)} == {"1e-05"}
+    (run,) = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path).recorded(
+        "tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh"
+    )
+    config = copy.deepcopy(run.job.config)
+    config.delta = 1e-4
+    lax = replace(run, job=replace(run.job, config=config))
+    one = next(c for c in read_claims(claims_path(PAPER)) if (c.item, c.experiment) == ("fig-3", run.job.experiment))
+    for measure in (measures.test_accuracy, measures.accuracy_within_epsilon):
+        for found, privacy in ((run, "holds"), (lax, "does not hold")):
+            evidence = Evidence("paper", {one.sweep: [found]})
+            assert judge(one, measure(one, evidence), "paper").privacy == privacy
+        two = Evidence("paper", {one.sweep: [lax, run]})
+        assert measure(one, two).delta == 1e-4  # the largest
+
+
+def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "cifar10_tanh")[0], [40.0, 50.0, 66.2], epsilon=[1.5, 2.9, 7.53])
+    aggregate(PAPER, items=["text"], results_root=tmp_path)
+    judged = claim(tmp_path, "text", "DP-SGD tanh", "CIFAR10")
+    assert (judged["measured"], judged["epsilon"], judged["verdict"]) == ("50", "2.9", "not reproduced (partial)")
+    assert "7.53" in judged["explanation"]
+
+
+def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs):
+    for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
+        fabricate(job, [90.0, accuracy])
+    first = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
+    assert {path.name for path in first} >= {"figure.svg", "figure.png", "claims.csv", "README.md"}
+    second = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
+    assert first == second
+
+
+def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp_path, fabricate, jobs):
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    figure = tmp_path / PAPER / "fig-3" / "figure.svg"
+    assert figure.exists()
+    stale = path.with_name("0123456789ab.json")
+    stale.write_text(path.read_text().replace(path.stem, stale.stem))
+    path.unlink()
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    assert not figure.exists()
+    assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
+    assert {row["verdict"] for row in rows(tmp_path / PAPER / "fig-3" / "claims.csv")} == {"not run"}
+
+
+@pytest.mark.parametrize("damage", ["", "{", json.dumps({"run_id": "x"}), None])
+def test_a_damaged_record_is_one_clear_sentence(tmp_path, fabricate, jobs, damage):
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    path.write_text(json.dumps({"run_id": path.stem}) if damage is None else damage)
+    with pytest.raises(ValueError, match=f"{path.name} is not a whole record"):
+        aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+
+
+def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
+    for experiment in ("mnist_tanh", "mnist_relu"):
+        fabricate(jobs("fig_3", experiment, "smoke")[0], [80.0, 98.0])
+    written = aggregate(PAPER, "smoke", ["fig-3"], tmp_path)
+    write_report(tmp_path / "smoke", "smoke")
+    assert all(path.is_relative_to(tmp_path / "smoke") for path in written)
+    assert b"not a reproduction" in (tmp_path / "smoke" / "README.md").read_bytes().lower()
+    assert not (tmp_path / PAPER).exists()
+    assert not (tmp_path / "README.md").exists()
+    assert "NOT A REPRODUCTION" in (tmp_path / "smoke" / "README.md").read_text()
+    for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
+        assert row["scale"] == "smoke"
+        assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}
+    assert {row["scale"] for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "runs.csv")} == {"smoke"}
+    assert headline(PAPER, "smoke", results_root=tmp_path).startswith("SMOKE")
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)  # the paper's scale does not see them
+    assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
+
+
+def test_every_claim_has_one_row_in_the_report(tmp_path):
+    aggregate(PAPER, results_root=tmp_path)
+    claims = read_claims(claims_path(PAPER))
+    every = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| [")]
+    assert len(every) == sum(len(read_claims(claims_path(name))) for name in KNOWN)
+    lines = [line for line in every if f"]({PAPER}/" in line]
+    assert len(lines) == len(claims) == 46
+    for item in load(PAPER).items:
+        expected = sum(c.item == item.name for c in claims)
+        assert sum(line.startswith(f"| [{item.name}]") for line in lines) == expected
+    for line in lines:
+        measured = line.split(" | ")[4]
+        assert measured.startswith("– (0 of ") or measured.endswith("(computed)")
+
+
+def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monkeypatch, capsys):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    folder = tmp_path / PAPER / "fig-3"
+    written = aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    assert {path.parent for path in written} == {folder}
+    assert not (tmp_path / "README.md").exists()
+    assert [path.name for path in (tmp_path / PAPER).iterdir()] == ["fig-3"]
+    monkeypatch.chdir(folder)
+    paper = load(PAPER)
+    _conclude(paper, "paper", (paper.item("fig-3"), paper.item("table-1")), Tally(), tmp_path)
+    printed = capsys.readouterr().out
+    report = (tmp_path / "README.md").read_text()
+    kinds = "reproduced | reproduced (partial) | reproduced (computed) | better | not reproduced"
+    assert f"| {kinds} | not reproduced (computed) | not run | claims |" in report
+    # MNIST with tanh in figure, table, abstract; theorem 1
+    assert "| tempered_sigmoid | 0 | 3 | 1 | 0 | 0 | 1 | 41 | 46 |" in report
+    assert {path.name for path in (tmp_path / PAPER).iterdir()} == {item.name for item in paper.items}
+    assert "reproduced (partial)" in printed
+    here, there = printed.splitlines()[7:]  # below the headline of figure 3
+    assert here.startswith(".: runs.csv, settings.csv, ")
+    assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
+    assert there.endswith("table.md, table.csv")
+    assert "README" not in here + there
+
+
+def test_the_committed_results_are_current(tmp_path):
+    results, update = REPOSITORY / "results", "run make aggregate-PAPER for every paper and commit"
+    shutil.copytree(results / "runs", tmp_path / "runs")
+    for name in KNOWN:
+        aggregate(name, results_root=tmp_path)
+    made, committed = (
+        {
+            path.relative_to(root)
+            for path in (root / "README.md", *(path for name in KNOWN for path in (root / name).rglob("*.*")))
+            if path.suffix in _TEXT
+        }
+        for root in (tmp_path, results)
+    )
+    assert made == committed, f"not made or not committed: {', '.join(map(str, made ^ committed))}: {update}"
+    assert {path.name for path in made} >= {"README.md", "claims.csv", "settings.csv", "runs.csv", "table.md"}
+    for path in sorted(made):
+        same = (tmp_path / path).read_text() == (results / path).read_text()
+        assert same, f"results/{path} is not what the records in results/runs give: {update}"
+    readme = tmp_path / "copy.md"
+    shutil.copy(REPOSITORY / "README.md", readme)
+    write_readme(tmp_path, readme)
+    assert readme.read_text() == (REPOSITORY / "README.md").read_text(), f"the table of README.md is old: {update}"
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_claim_names_what_exists(name):
+    paper = load(name)
+    for c in read_claims(claims_path(name)):
+        assert c.measure in paper.measures
+        assert c.item in {item.name for item in paper.items}
+        if c.sweep:
+            sweeps = (c.sweep, *paper.item(c.item).sweeps)
+            text = "".join((REPOSITORY / "sweeps" / f"{sweep}.yaml").read_text() for sweep in sweeps)
+            assert c.experiments
+            for experiment in c.experiments:
+                assert (REPOSITORY / "conf" / "experiment" / f"{experiment}.yaml").exists()
+                assert f"{experiment}" in text
+
+
+def test_headline_is_that_of_the_first_item(tmp_path, fabricate, jobs):
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    lines = headline(PAPER, results_root=tmp_path).splitlines()
+    assert len(lines) == 7
+    assert "98.00 (1 of 10)" in lines[1]
+    assert "not run" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nonsense"], "Unknown paper 'nonsense': choose from tempered_sigmoid"),
+        ([PAPER, "--scale", "huge"], "Unknown scale 'huge': choose from paper, smoke."),
+        ([PAPER, "--items", "fig-9"], "Unknown item 'fig-9': choose from fig-3, table-3"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_ratios_of_norms(tmp_path, fabricate, jobs):
+    # Constant norms: the smoothing and the last quarter leave them as they are.
+    norms = {
+        "mnist_sgd_relu_norms": (1.0, 20.0),
+        "mnist_relu_norms": (5.5, 90.0),
+        "mnist_tanh_norms": (1.2, 30.0),
+    }
+    for experiment, (gradient, activation) in norms.items():
+        steps = [0, 10, 20, 30, 40]
+        columns = {name: [gradient] * 5 for name in ("mean", "median", "p90")}
+        diagnostics = {
+            "gradient_norms": {"step": steps, **columns},
+            "activation_norms": {"step": steps, "1": [activation] * 5, "4": [1.0] * 5},
+        }
+        fabricate(jobs("fig_4", experiment)[0], [97.0], diagnostics=diagnostics)
+    aggregate(PAPER, items=["fig-4", "fig-5"], results_root=tmp_path)
+    relu = claim(tmp_path, "fig-4", "ReLU DP-SGD / ReLU SGD")
+    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == (
+        "5.5",
+        "reproduced",
+        "2",
+        "2",
+    )
+    tanh = claim(tmp_path, "fig-4", "tanh DP-SGD vs ReLU SGD")
+    assert (tanh["measured"], tanh["verdict"]) == ("1.2", "reproduced")
+    activations = claim(tmp_path, "fig-5", "DP ReLU vs DP tanh vs SGD ReLU")
+    assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "reproduced", "3")
+    assert "4.5 times mnist_sgd_relu_norms, 3 times mnist_tanh_norms" in activations["explanation"]
+
+
+def test_spread_over_the_classes_is_judged_by_its_order(tmp_path, fabricate, jobs):
+    # Half of the classes one above the mean, half one below: a standard deviation of 1; of 2 for ReLU.
+    for experiment, spread in (("mnist_tanh", 1), ("mnist_relu", 2)):
+        classes = [[97.0 + spread, 97.0 - spread] * 5]
+        fabricate(jobs("fig_3", experiment)[0], [97.0], diagnostics={"per_class_accuracy": classes})
+    aggregate(PAPER, items=["text-std"], results_root=tmp_path)
+    relu = claim(tmp_path, "text-std", "DP-SGD ReLU", "unspecified")
+    assert (relu["measured"], relu["verdict"], relu["difference"]) == ("2", "order holds (partial)", "")
+    tanh = claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")
+    assert (tanh["measured"], tanh["verdict"]) == ("1", "order holds (partial)")
+
+
+def test_an_order_is_partial_until_both_experiments_are_whole(tmp_path, fabricate, jobs):
+    for job in jobs("fig_3", "mnist_tanh"):
+        fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[96.0, 98.0] * 5]})
+    relu = jobs("fig_3", "mnist_relu")
+    verdicts = []
+    for due in (relu[:1], relu[1:]):
+        for job in due:
+            fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[95.0, 99.0] * 5]})
+        aggregate(PAPER, items=["text-std"], results_root=tmp_path)
+        verdicts.append(claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")["verdict"])
+    assert verdicts == ["order holds (partial)", "order holds"]
+
+
+def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):
+    triples = jobs("fig_2", "mnist_triple")
+    for place, job in enumerate(triples[:29]):
+        fabricate(job, [90.0 + place / 10])
+    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
+    means = [row for row in rows(tmp_path / PAPER / "fig-2" / "claims.csv") if row["quantity"].startswith("mean_")]
+    assert {(row["verdict"], row["measured"]) for row in means} == {("not run", "")}
+    assert "30 are needed" in means[0]["explanation"]
+    best = claim(tmp_path, "fig-2", "DP-SGD best tempered sigmoid")
+    assert (best["measured"], best["mean"], best["n"], best["n_planned"]) == ("92.8", "91.4", "29", "60")
+    fabricate(triples[29], [99.0])
+    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
+    top = [float(job.config.activation.scale) for job in (triples[29], triples[28], triples[27])]
+    scale = claim(tmp_path, "fig-2", "mean of best 10% triples")
+    assert scale["quantity"] == "mean_s"
+    assert float(scale["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
+
+
+def test_the_triples_are_compared_after_the_last_epoch(tmp_path, fabricate, jobs):
+    triples = jobs("fig_2", "mnist_triple")[:30]
+    for place, job in enumerate(triples):  # the later a triple, the better it ends, and the worse its best epoch is
+        fabricate(job, [99.5 - place / 10, 90.0 + place / 10])
+    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
+    best = claim(tmp_path, "fig-2", "DP-SGD best tempered sigmoid")
+    assert (best["measured"], best["max"], best["best_epoch_mean"]) == ("92.9", "92.9", "99.5")
+    means = rows(tmp_path / PAPER / "fig-2" / "claims.csv")
+    for quantity, name in (("mean_s", "scale"), ("mean_T", "inverse_temperature"), ("mean_o", "offset")):
+        row = next(row for row in means if (row["dataset"], row["quantity"]) == ("MNIST", quantity))
+        top = [float(job.config.activation[name]) for job in triples[27:]]
+        assert float(row["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
+        assert float(row["std"]) == pytest.approx(statistics.stdev(top), rel=1e-5)  # n - 1 in the denominator

@@ -1,0 +1,274 @@
+"""Run ids and records: what names a run, and that nothing written is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from runner.config import FIELDS, ConfigError
+from runner.fields import Part
+from runner.runs.classes import bare_name, targets_of_options
+from runner.runs.identity import hashed_config, identify, identify_recorded, recorded_config
+from runner.runs.jobs import sweep_jobs
+from runner.runs.life import live
+from runner.runs.records import (
+    claim,
+    dumps,
+    read_record,
+    record_path,
+    recorded,
+    results_folder,
+    rounded,
+    write_record,
+    write_whole,
+)
+
+
+def test_golden_id(composed) -> None:
+    """Committed records are found by this hash: when it changes, they are orphans."""
+    assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "180425e2e241"
+
+
+def test_runtime_and_tracking_are_no_part_of_a_run(composed) -> None:
+    plain = identify(composed())
+    changed = composed(
+        "runtime.threads=3", "runtime.engine=opacus", "tracking=disabled", "runtime.data_root=/elsewhere"
+    )
+    assert identify(changed) == plain
+
+
+def test_everything_else_is(composed) -> None:
+    run, setting = identify(composed())
+    assert identify(composed("seed=1")) != (run, setting)
+    assert identify(composed("seed=1"))[1] == setting
+    for override in ("optimizer.lr=0.3", "delta=1e-6", "accountant=pld", "diagnostics=[gradient_norms]", "scale=smoke"):
+        other_run, other_setting = identify(composed(override))
+        assert other_run != run
+        assert other_setting != setting
+
+
+def test_numbers_are_compared_by_value(composed) -> None:
+    assert identify(composed("optimizer.lr=1")) == identify(composed("optimizer.lr=1.0"))
+
+
+def test_absent_fields_do_not_count(composed) -> None:
+    """A field that a later version adds with a null default leaves old ids alone."""
+    config = composed()
+    assert "target_epsilon" in config
+    assert "target_epsilon" not in hashed_config(config)
+
+
+def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
+    """A file that moves makes no record stale, and how a class is called (at once or later) is no part of a run."""
+    config = composed()
+    plain, moved = recorded_config(config), recorded_config(config)
+    moved["clipping"]["_target_"] = "runner.somewhere.else_.Flat"
+    del moved["optimizer"]["_partial_"]
+    assert identify_recorded(moved) == identify_recorded(plain) == identify(config)
+    for other, same in (("runner.clipping.Clip", False), ("runner.elsewhere.Flat", True)):
+        nested = [recorded_config(config) for _ in range(2)]
+        for content, target in zip(nested, ("runner.clipping.Flat", other), strict=True):
+            content["clipping"]["inner"] = [{"of": {"_target_": target, "_partial_": target == other}}]
+        assert (identify_recorded(nested[0]) == identify_recorded(nested[1])) is same
+
+
+def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
+    """Changed one at a time, in what is hashed: those of the machine and of the record alone change no id."""
+    plain = recorded_config(composed())
+    for name, field in FIELDS.items():
+        run, setting = identify_recorded(plain | {name: "another value"})
+        assert (run != identify_recorded(plain)[0]) is (field.part in (Part.setting, Part.run)), name
+        assert (setting != identify_recorded(plain)[1]) is (field.part is Part.setting), name
+        assert (name in plain) is (field.part is not Part.machine), name
+    assert {name for name, field in FIELDS.items() if not field.part.identifies} == {"runtime", "tracking", "draw"}
+    assert [name for name, field in FIELDS.items() if field.part is Part.run] == ["seed"]
+
+
+def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(composed) -> None:
+    config = composed()
+    older = recorded_config(config)
+    assert older.pop("diagnostics_every") == FIELDS["diagnostics_every"].unhashed_at == 10
+    assert identify_recorded(older) == identify(config)
+    assert identify(composed("diagnostics_every=20")) != identify(config)
+
+
+def test_no_two_classes_of_the_options_have_the_same_bare_name() -> None:
+    """Ids are made of bare names."""
+    targets = targets_of_options()
+    assert {"runner.clipping.Flat", "torch.nn.Tanh", "runner.mechanism.layerwise.Joint"} <= targets
+    assert len({bare_name(target) for target in targets}) == len(targets) >= 35
+
+
+@pytest.mark.parametrize(
+    ("override", "other"),
+    [
+        ("clipping._target_=mine.Flat", "runner.clipping.Flat"),
+        ("activation._target_=mine.Tanh", "torch.nn.Tanh"),
+        ("activation._target_=torch.nn.modules.activation.ReLU", "torch.nn.ReLU"),
+        ("+architecture.inner._target_=mine.Joint", "runner.mechanism.layerwise.Joint"),
+    ],
+)
+def test_a_class_of_ones_own_cannot_pass_for_another(composed, override: str, other: str) -> None:
+    config = composed(override)
+    with pytest.raises(ConfigError, match=rf"same name as {other}, .*another name"):
+        identify(config)
+    with pytest.raises(ConfigError, match="same name"):
+        live(config, lambda row, run: None)
+
+
+def test_a_record_of_another_class_of_the_same_name_is_not_this_run(composed) -> None:
+    """The package's own classes may have moved; of others the whole path counts, on either side."""
+
+    def record(target: str) -> None:
+        config = composed(f"clipping._target_={target}")
+        path = record_path(results_folder(config), identify(config)[0])
+        assert write_record(path, record_of(config), replace=path.exists())
+
+    def run(target: str):
+        return composed(f"clipping._target_={target}")
+
+    assert not recorded(run("mine.Own"))
+    record("mine.Own")
+    assert recorded(run("mine.Own"))
+    for target in ("yours.Own", "runner.clipping.Own", "runnerish.Own"):
+        with pytest.raises(ConfigError, match=r"_target_=.*Own, but .*\.json, .* names mine\.Own there: give"):
+            recorded(run(target))
+        with pytest.raises(ConfigError, match=r"mine\.Own"):
+            live(run(target), lambda row, run: None)
+    record("runner.clipping.Own")
+    assert recorded(run("runner.elsewhere.Own"))
+    with pytest.raises(ConfigError, match=r"names runner\.clipping\.Own there"):
+        recorded(run("mine.Own"))
+
+
+def test_a_sweep_over_two_classes_of_one_name_is_refused(tmp_path: Path) -> None:
+    """Their runs have the same id, so one would silently be left out."""
+    both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
+    with pytest.raises(ConfigError, match=r"yours\.Own.* mine\.Own"):
+        sweep_jobs("tempered_sigmoid/text_sgd", (both,))
+
+
+def test_a_damaged_record_is_said_before_the_run_is_called_recorded(composed) -> None:
+    config = composed()
+    path = record_path(results_folder(config), identify(config)[0])
+    assert write_whole(path, "{", replace=False)
+    with pytest.raises(ConfigError, match="not a whole record"):
+        recorded(config)
+
+
+def test_records_say_nothing_of_the_machine_in_their_config(composed) -> None:
+    assert not {"runtime", "tracking"} & set(recorded_config(composed()))
+
+
+def test_smoke_results_are_kept_apart(composed, tmp_path: Path) -> None:
+    assert results_folder(composed()) == tmp_path / "results"
+    assert results_folder(composed("scale=smoke")) == tmp_path / "results" / "smoke"
+
+
+def record_of(run_config, **changes) -> dict:
+    run_id, setting_id = identify(run_config)
+    history = {"epoch": [1, 2], "epsilon": [1.5, 2.0], "test_accuracy": [90.0, 98.123456]}
+    final = {"epoch": 2, "epsilon": 2.0, "test_accuracy": 98.123456}
+    record = {
+        "run_id": run_id,
+        "setting_id": setting_id,
+        "status": "finished",
+        "config": recorded_config(run_config),
+        "history": history,
+        "final": final,
+        "diagnostics": {},
+        "provenance": {},
+    }
+    return record | changes
+
+
+def test_records_round_trip_with_five_digits(composed, tmp_path: Path) -> None:
+    record = record_of(composed("optimizer.lr=0.123456789"))
+    record["diagnostics"] = {"loss": math.nan, "bound": math.inf}
+    path = record_path(tmp_path, record["run_id"])
+    assert write_record(path, record)
+    read = read_record(path)
+    assert read["final"]["test_accuracy"] == 98.123
+    assert read["config"]["optimizer"]["lr"] == 0.123456789, "the id is the hash of the config as it is"
+    assert math.isnan(float(read["diagnostics"]["loss"]))
+    assert float(read["diagnostics"]["bound"]) == math.inf
+    assert json.loads(dumps(read)) == read
+
+
+def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
+    """An upper bound must stay one: 2.9300397 is no more 2.93, nor is noise of 1.34812 noise of 1.3481."""
+    found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
+    assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
+    assert rounded({"noise_multiplier": 1.34812}) == {"noise_multiplier": 1.3482}
+    assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
+
+
+def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:
+    record = record_of(composed())
+    path = record_path(tmp_path, record["run_id"])
+    assert write_record(path, record)
+    assert not write_record(path, record | {"status": "diverged"})
+    assert read_record(path)["status"] == "finished"
+    assert write_record(path, record | {"status": "diverged"}, replace=True)
+    assert read_record(path)["status"] == "diverged"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": "other"}', "{}"])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "abc.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"abc\.json is not a whole record"):
+        read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"status": "failed"}, "status"),
+        ({"setting_id": "0" * 12}, "ids"),
+        ({"config": {"dataset": "CIFAR10"}}, "ids"),
+        ({"history": {"epoch": [1], "epsilon": [1.0, 2.0], "test_accuracy": [98.123]}}, "equal lengths"),
+        ({"history": {"epoch": [], "epsilon": [], "test_accuracy": []}}, "no epoch"),
+        ({"final": {"epoch": 2, "epsilon": 2.0, "test_accuracy": 99.0}}, "final metrics"),
+    ],
+)
+def test_a_record_that_is_not_the_run_it_is_filed_under_is_refused(composed, tmp_path, changes, said) -> None:
+    record = record_of(composed(), **changes)
+    path = record_path(tmp_path, record["run_id"])
+    write_record(path, record)
+    with pytest.raises(ValueError, match=said):
+        read_record(path)
+
+
+def test_a_record_of_another_run_under_this_name_is_refused(composed, tmp_path: Path) -> None:
+    other = record_of(composed("seed=1"))
+    mine = identify(composed())[0]
+    path = record_path(tmp_path, mine)
+    write_record(path, other | {"run_id": mine})
+    with pytest.raises(ValueError, match="ids"):
+        read_record(path)
+
+
+def _try_to_claim(root: Path, answers) -> None:
+    with claim(root, "abc") as claimed:
+        answers.put(claimed)
+
+
+def test_a_run_is_claimed_by_one_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    with claim(tmp_path, "abc") as mine:
+        assert mine
+        other = context.Process(target=_try_to_claim, args=(tmp_path, answers))
+        other.start()
+        other.join()
+        assert answers.get() is False
+    again = context.Process(target=_try_to_claim, args=(tmp_path, answers))
+    again.start()
+    again.join()
+    assert answers.get() is True

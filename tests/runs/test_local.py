@@ -1,0 +1,186 @@
+"""Many runs at once: failures stop no other run, a killed sweep goes on where it was."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.reproduce import parse_duration
+from runner.runs.identity import identify
+from runner.runs.jobs import Job, sweep_jobs
+from runner.runs.local import run_jobs
+from runner.runs.records import failure_path, read_record, record_path, results_folder
+from runner.terminal import Line, duration
+
+
+def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
+    """Four short runs on the digits; `losses` replaces the loss of a run, by its place (`r1="tests.failing.Dies"`)."""
+    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    jobs = []
+    for place, job in enumerate(sweep_jobs("tempered_sigmoid/text_sgd", extra)):
+        config = copy.deepcopy(job.config)
+        config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
+        jobs.append(Job(job.sweep, job.overrides, config, *identify(config)))
+    return jobs
+
+
+def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
+    said = io.StringIO()
+    estimates = {job.run_id: estimate for job in jobs}
+    return run_jobs(jobs, 2, 1, estimates, deadline, Line(said)), said.getvalue()
+
+
+def test_a_failing_and_a_dying_job_stop_no_other(tmp_path: Path) -> None:
+    jobs = small_jobs(tmp_path, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
+    tally, said = run(jobs)
+    assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs[2:]}
+    why = {job.run_id: text for job, text in tally.failed}
+    assert why[jobs[0].run_id] == "its process ended with exit code 7"
+    assert why[jobs[1].run_id] == "RuntimeError: made to fail"
+    folder = results_folder(jobs[0].config)
+    assert {path.stem for path in (folder / "runs").iterdir()} == {job.run_id for job in jobs[2:]}
+    failure = json.loads(failure_path(folder, jobs[1].run_id).read_text())
+    assert failure["status"] == "failed"
+    assert "made to fail" in failure["traceback"]
+    assert "run 4 of 4" in said
+    assert "accuracy" in said
+    assert "\r" not in said, "a log file is read line by line"
+
+
+def test_a_failed_run_is_tried_again_and_its_failure_forgotten(tmp_path: Path, monkeypatch) -> None:
+    (job,) = small_jobs(tmp_path)[:1]
+    path = failure_path(results_folder(job.config), job.run_id)
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    tally, _ = run([job])
+    assert [j.run_id for j in tally.recorded] == [job.run_id]
+    assert not path.exists()
+
+
+def test_recorded_runs_are_skipped(tmp_path: Path) -> None:
+    jobs = small_jobs(tmp_path)[:2]
+    run(jobs)
+    paths = [record_path(results_folder(job.config), job.run_id) for job in jobs]
+    before = [path.stat().st_mtime_ns for path in paths]
+    tally, said = run(jobs)
+    assert "skipped" in said
+    assert len(tally.recorded) == 2
+    assert [path.stat().st_mtime_ns for path in paths] == before
+
+
+def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None:
+    jobs = small_jobs(tmp_path)[:2]
+    tally, _ = run(jobs, deadline=time.monotonic() + 60, estimate=61.0)
+    assert [job.run_id for job in tally.not_started] == [job.run_id for job in jobs]
+    assert not tally.recorded
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def _reproduce(tmp_path: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "runner.reproduce",
+        "tempered-sigmoid",
+        *("--scale", "smoke", "--items", "fig-4", "--jobs", "2"),
+        *(f"runtime.results_root={tmp_path}", "tracking=disabled"),
+    ]
+
+
+def _records(tmp_path: Path) -> dict[str, int]:
+    return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
+
+
+def test_a_sweep_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    """SIGKILL to the driver: nothing half-written, nothing left running, and afterwards nothing run twice."""
+    killed = subprocess.Popen(_reproduce(tmp_path), cwd=REPOSITORY, stderr=subprocess.PIPE, start_new_session=True)
+    waited = time.monotonic() + 120
+    while not _records(tmp_path) and time.monotonic() < waited:
+        assert killed.poll() is None, killed.stderr.read() if killed.stderr else ""
+        time.sleep(0.05)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    group_gone = time.monotonic() + 20
+    while _group_members(killed.pid) and time.monotonic() < group_gone:
+        time.sleep(0.1)
+    assert not _group_members(killed.pid), "its workers ended with it"
+
+    before = _records(tmp_path)
+    assert 1 <= len(before) < 4
+    for path in tmp_path.glob("smoke/runs/*.json"):
+        assert read_record(path)["status"] == "finished"
+
+    resumed = subprocess.run(_reproduce(tmp_path), cwd=REPOSITORY, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    after = _records(tmp_path)
+    assert len(after) == 4
+    assert {run_id: after[run_id] for run_id in before} == before, "recorded runs were not run again"
+    assert f"of {4 - len(before)} ·" in resumed.stderr
+    assert {path.name for path in tmp_path.glob("smoke/runs/*")} == {f"{run_id}.json" for run_id in after}
+
+
+def _group_members(group: int) -> list[int]:
+    """Processes of a process group that are still running."""
+    members = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):  # empty where there is no /proc
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended while we looked
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            members.append(int(stat.parent.name))
+    return members
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400)])
+def test_budgets(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "half an hour", "-5m", "5m3h", "0m", "0h0m0s"])
+def test_budgets_that_are_no_times(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time to run in"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["papered-sigmoid"], "tempered"),
+        (["tempered-sigmoid", "--items", "fig-33"], "fig-33"),
+        (["tempered-sigmoid", "--jobs", "0"], "JOBS"),
+        (["tempered-sigmoid", "--jobs", "two"], "two"),
+        ([], "paper"),
+        (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
+        (["tempered-sigmoid", "--scale", "large"], "large"),
+        (["tempered-sigmoid", "--items", "fig-4", "optimizer.lr=1"], "optimizer.lr=1"),
+        (["tempered-sigmoid", "--items", "fig-4", "runtime.threads=0"], "runtime.threads=0"),
+        (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
+    ],
+)
+def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, capsys) -> None:
+    from runner.reproduce import main
+
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:  # argparse's own refusals
+        code = int(stopped.code or 0)
+    assert code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3.4, "3s"), (725, "12m05s"), (12_060, "3h21m")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,22 @@
+"""Evaluation mode, and out of it again."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from runner.speed.inference import evaluating
+
+
+def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:
+    dropout, seen = nn.Dropout(), []
+
+    def fails() -> None:
+        with evaluating(nn.Sequential(dropout)):
+            seen.append(dropout.training)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert seen == [False]
+    assert dropout.training

@@ -1,0 +1,125 @@
+"""Runs trained together measure what each measures alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.training.loop import Trained, train, training
+from runner.training.prepare import Run, prepare
+from runner.training.stacked import NotStackableError
+
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
+TEMPERED = "activation=tempered_sigmoid"
+LOSING = "loss=losing_less"
+
+
+def runs_of(smoke: Callable, variants: list[tuple[str, ...]], *common: str, examples: int, side: int) -> list[Run]:
+    runs = []
+    for variant in variants:
+        norm = () if "clipping=none" in common else ("clipping.norm=0.3",)
+        config = smoke("epochs=2", "noise_multiplier=0.7", *norm, "optimizer.lr=0.5", *common, *variant)
+        config.dataset.train_examples, config.dataset.shape = examples, [1, side, side]
+        runs.append(prepare(config))
+    return runs
+
+
+def data_of(examples: int, side: int, dtype: torch.dtype = torch.float64) -> tuple[Split, Split]:
+    torch.manual_seed(5)
+    split = Split(torch.randn(examples, 1, side, side, dtype=dtype), torch.arange(examples) % 10)
+    return split, Split(split.images[:50], split.targets[:50])
+
+
+def alone_and_together(runs: list[Run], data: tuple[Split, Split]) -> tuple[list[Trained], list[Trained], float]:
+    """What each run measured both ways, in float64, and the largest relative difference of final weights."""
+    initial = Run.objective.fget  # type: ignore[attr-defined]
+    made: list[Objective] = []
+
+    def in_float64(run: Run) -> Objective:
+        made.append(initial(run).double())
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "objective", property(in_float64))
+        alone = [train(run, data, lambda row: None) for run in runs]
+        rows: list[list[dict[str, float]]] = [[] for _ in runs]
+        together = training(runs, data)([each.append for each in rows])
+    for trained, seen in zip(together, rows, strict=True):
+        assert {name: [row[name] for row in seen] for name in trained.history} == trained.history
+    weights = [torch.cat([p.detach().flatten() for p in objective.parameters()]) for objective in made]
+    ours, theirs = weights[len(runs) :], weights[: len(runs)]
+    return alone, together, max(((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True))
+
+
+CASES = {
+    "seed, learning rate, activation": (
+        (TEMPERED,),
+        [("seed=0",), ("seed=1", "optimizer.lr=0.2"), ("activation.scale=1.5", "activation.inverse_temperature=3")],
+    ),
+    "noise, clipping norm": ((), [("noise_multiplier=0.3",), ("clipping.norm=0.1",), ("noise_multiplier=0",)]),
+    "per layer": (("clipping=per_layer",), [("clipping.norm=0.1",), ("clipping.norm=0.5",)]),
+    "automatic": (("clipping=automatic",), [("clipping.norm=0.1",), ("clipping.stability=0.1",)]),
+    "momentum": ((), [("optimizer.momentum=0",), ("optimizer.momentum=0.9",)]),
+    "adam": (("optimizer=adam", "optimizer.lr=0.01"), [("seed=3",), ("optimizer.lr=0.02",)]),
+    "a loss that changes with the epoch": ((LOSING,), [("loss.threshold_epoch=0.5",), ("loss.beta=3", "seed=4")]),
+    "in slices": (("runtime.physical_batch=7",), [("seed=0",), ("seed=1",)]),
+    "not private, in slices": (
+        ("runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
+        [("seed=0",), ("seed=1",)],
+    ),
+    "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
+    "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_together_is_as_alone(smoke, case: str) -> None:
+    common, variants = CASES[case]
+    runs = runs_of(smoke, variants, "batch_size=20", *SMALL, *common, examples=100, side=20)
+    alone, together, difference = alone_and_together(runs, data_of(100, 20))
+    assert difference < 1e-10
+    for one, other in zip(alone, together, strict=True):
+        assert (one.status, one.examples) == (other.status, other.examples)
+        for name, values in one.history.items():
+            assert other.history[name] == pytest.approx(values, rel=1e-9), name
+    assert {trained.lockstep for trained in together} == {len(runs)}
+    assert len({tuple(trained.history["test_loss"]) for trained in together}) == len(runs), "they do differ"
+
+
+def test_the_network_of_the_papers_together(smoke) -> None:
+    """26,010 parameters, three steps an epoch."""
+    common, variants = CASES["seed, learning rate, activation"]
+    runs = runs_of(smoke, variants, "batch_size=16", "scale.epochs=1", *common, examples=48, side=28)
+    assert runs[0].parameters == 26_010
+    _, _, difference = alone_and_together(runs, data_of(48, 28))
+    assert difference < 1e-10
+
+
+def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
+    variants = [("seed=0",), ("activation=relu", "optimizer.lr=1e30", "noise_multiplier=0"), ("epochs=1",)]
+    runs = runs_of(smoke, variants, "batch_size=20", *SMALL, "activation=relu", examples=100, side=20)
+    alone, together, _ = alone_and_together(runs, data_of(100, 20))
+    assert [trained.status for trained in together] == [trained.status for trained in alone]
+    assert [len(trained.history["epoch"]) for trained in together] == [len(t.history["epoch"]) for t in alone]
+    assert together[0].history["test_loss"] == pytest.approx(alone[0].history["test_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ([(), ("activation=relu",)], "type"),
+        ([(), ("batch_size=25",)], "batches"),
+        ([(), ("architecture.units=6",)], "shapes"),
+        ([(), ("optimizer=adam",)], "optimizers"),
+        ([(), ("clipping=automatic",)], "clip"),
+        ([("loss=focal",), ("loss=focal", "loss.gamma=3")], "vmap"),
+    ],
+)
+def test_runs_that_differ_in_more_than_numbers_are_refused(smoke, variants, said: str) -> None:
+    runs = runs_of(smoke, variants, *SMALL, examples=100, side=20)
+    with pytest.raises(NotStackableError, match=said):
+        training(runs, data_of(100, 20, torch.float32))

@@ -1,0 +1,184 @@
+"""Every diagnostic against numbers taken another way, on runs whose weights stay where they are (learning rate 0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.gradients import Objective
+from runner.mechanism.seeds import generator
+from runner.networks.losses import LosingLess, SquaredError
+from runner.training.hessian import TopEigenvalue
+from runner.training.loop import Trained, load, train
+from runner.training.prepare import Run, prepare
+
+OURS = "experiment=losing_less/mnist_ours"
+
+
+def trained(smoke, *overrides: str) -> tuple[Run, Trained]:
+    run = prepare(smoke(*overrides))
+    return run, train(run, load(run), lambda row: None)
+
+
+def per_example_gradients(objective: Objective, inputs: Tensor, targets: Tensor) -> Tensor:
+    """[batch, numbers], one autograd call an example, in float64."""
+    rows = []
+    for x, y in zip(inputs, targets, strict=True):
+        gradients = torch.autograd.grad(objective(x[None], y[None]).sum(), list(objective.parameters()))
+        rows.append(torch.cat([g.flatten() for g in gradients]))
+    return torch.stack(rows)
+
+
+def first_epoch(run: Run) -> tuple[Objective, list[Tensor]]:
+    """The objective in float64 as it was, and every batch's per-example gradients."""
+    training, _ = load(run)
+    objective = run.objective.double()
+    objective.start_epoch(0)
+    batches = run.mechanism.batches(generator(run.config.seed, "sampling", run.device))
+    return objective, [
+        per_example_gradients(objective, training.images[i].double(), training.targets[i]) for i in batches
+    ]
+
+
+def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> None:
+    asked = "diagnostics=[gradient_histogram,gradient_cosine]"
+    run, done = trained(smoke, OURS, asked, "optimizer.lr=0", "epochs=1", "clipping.norm=2", "diagnostics_every=1000")
+    _, batches = first_epoch(run)
+    norms = torch.cat([rows.norm(dim=1) for rows in batches])
+    found = done.diagnostics["gradient_histogram"]
+    assert found["epoch"] == [1]
+    assert sum(found["counts"][0]) == len(norms) == done.examples
+    edges = torch.cat([torch.arange(0, 100.5, 0.5), torch.tensor([float("inf")])]).double()
+    expected = torch.histogram(norms.cpu(), edges).hist.long().tolist()
+    moved = sum(abs(a - b) for a, b in zip(found["counts"][0], expected, strict=True))
+    assert moved <= 2  # one norm may lie on the other side of an edge in float32
+    assert found["mean"][0] == pytest.approx(norms.mean().item(), rel=1e-5)
+    assert found["median"][0] == pytest.approx(norms.median().item(), rel=1e-3)
+    assert found["p90"][0] == pytest.approx(norms.quantile(0.9).item(), rel=1e-2)
+    cosines = []
+    for rows in batches:
+        clipped = (rows * (2 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
+        cosines.append(torch.nn.functional.cosine_similarity(clipped, rows.sum(0), dim=0).item())
+    assert done.diagnostics["gradient_cosine"]["step"] == list(range(len(batches)))
+    assert done.diagnostics["gradient_cosine"]["cosine"] == pytest.approx(cosines, abs=1e-5)
+    assert min(cosines) < 0.9999, "clipping turned nothing: the test could not tell clipped from raw"
+
+
+def test_cosines_after_the_first_epoch_are_taken_every_so_many_steps(smoke) -> None:
+    run, done = trained(smoke, OURS, "diagnostics=[gradient_cosine]", "epochs=2", "diagnostics_every=20")
+    steps = run.mechanism.steps_per_epoch
+    assert done.diagnostics["gradient_cosine"]["step"] == [s for s in range(2 * steps) if s < steps or s % 20 == 0]
+
+
+def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
+    run, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
+    found = done.diagnostics["layer_norms"]
+    x = load(run)[0].images[:2048]
+    weights, outputs = [], []
+    for layer in run.objective.network:
+        x = layer(x)
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            weights.append(layer.weight.detach().square().sum().sqrt().item())
+            outputs.append(x.detach().flatten(1).square().sum(1).sqrt().mean().item())
+    assert found["epoch"] == [0, 1, 2]
+    assert len(weights) == len(found["weights"]) == len(found["pre_activations"]) == 4
+    for kind, expected in (("weights", weights), ("pre_activations", outputs)):
+        for values, value in zip(found[kind].values(), expected, strict=True):
+            assert values == pytest.approx([value] * 3, rel=1e-4)
+
+
+def test_layer_norms_follow_training(smoke) -> None:
+    _, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "epochs=1")
+    assert all(before != after for before, after in done.diagnostics["layer_norms"]["weights"].values())
+
+
+def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
+    run, done = trained(smoke, OURS, "diagnostics=[confusion]", "optimizer.lr=0", "confusion_epochs=[1]", "epochs=3")
+    found = done.diagnostics["confusion"]
+    training, _ = load(run)
+    predicted = run.objective.network(training.images).argmax(1)
+    expected = [[0] * 10 for _ in range(10)]
+    for true, guess in zip(training.targets.tolist(), predicted.tolist(), strict=True):
+        expected[true][guess] += 1
+    assert found["epoch"] == [1, 3]
+    assert found["counts"] == [expected, expected]
+    assert expected != [list(column) for column in zip(*expected, strict=True)]
+
+
+def test_diagnostics_do_not_change_training(smoke) -> None:
+    every = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
+    every += "gradient_cosine,confusion,hessian]"
+    histories = [trained(smoke, OURS, asked, "epochs=1")[1].history for asked in (every, "diagnostics=[]")]
+    assert histories[0] == histories[1]
+
+
+def linear_objective(loss: nn.Module) -> tuple[Objective, Tensor, Tensor]:
+    torch.manual_seed(0)
+    network = nn.Linear(6, 3, bias=False, dtype=torch.float64)
+    return (
+        Objective(network, loss),
+        torch.randn(500, 6, dtype=torch.float64) * torch.arange(1, 7),
+        torch.arange(500) % 3,
+    )
+
+
+def test_the_top_eigenvalue_of_a_quadratic_is_that_of_its_matrix() -> None:
+    """SSE of a linear layer: the Hessian of the mean loss is X^T X / n, once for every output."""
+    objective, x, y = linear_objective(SquaredError())
+    value, residual = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
+    expected = torch.linalg.eigvalsh(x.T @ x / 500)[-1].item()
+    assert value == pytest.approx(expected, rel=1e-3)
+    assert residual < 0.01 * value
+
+
+def test_the_sign_of_a_negative_eigenvalue_is_kept() -> None:
+    class NegatedSquaredError(SquaredError):
+        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return -super().forward(logits, targets)
+
+    objective, x, y = linear_objective(NegatedSquaredError())
+    value, _ = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
+    assert value == pytest.approx(-torch.linalg.eigvalsh(x.T @ x / 500)[-1].item(), rel=1e-3)
+
+
+def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    objective: Any = Objective(network, LosingLess(1, 2, 3)).double()
+    objective.start_epoch(2)
+    x, y = torch.randn(600, 4, dtype=torch.float64), torch.randint(3, (600,))  # more than a slice
+    names = [name for name, _ in objective.named_parameters()]
+    shapes = [p.shape for p in objective.parameters()]
+
+    def mean_loss(flat: Tensor) -> Tensor:
+        parts = flat.split([s.numel() for s in shapes])
+        given = {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return torch.func.functional_call(objective, given, (x, y)).mean()
+
+    flat = torch.cat([p.detach().flatten() for p in objective.parameters()])
+    eigenvalues = torch.linalg.eigvalsh(torch.autograd.functional.hessian(mean_loss, flat))
+    expected = max(eigenvalues.tolist(), key=abs)
+    value, _ = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
+    assert value == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_eigenvector_that_is_overtaken_is_left() -> None:
+    """f(w) = (20 w0^2 + c w1^2) / 2: the top eigenvalue is 20, then c."""
+
+    class Quadratic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.second = nn.Parameter(torch.ones(2)), 10.0
+
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            value = (20 * self.w[0] ** 2 + self.second * self.w[1] ** 2) / 2
+            return value.expand(len(targets))
+
+    quadratic = Quadratic()
+    top = TopEigenvalue(quadratic, torch.zeros(3, 1), torch.zeros(3), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    assert top()[0] == pytest.approx(20, rel=0.01)
+    quadratic.second = 28.0
+    assert top()[0] == pytest.approx(28, rel=0.01)

@@ -1,0 +1,259 @@
+"""The training loop as a whole: what it adds to the weights, what it charges, what it writes down."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent
+
+from runner.accounting import sound_epsilon
+from runner.data.datasets import Split
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.seeds import generator
+from runner.runs.life import final_metrics
+from runner.training.evaluate import evaluate
+from runner.training.loop import Trained, load, train
+from runner.training.prepare import Run, prepare
+
+NOISE, NORM = 1.3, 0.2
+
+
+def audit(smoke, examples: int, batch_size: int, *overrides: str):
+    """One epoch of SGD with learning rate 1 on made-up data. Returns the run, the training and both sets of weights."""
+    config = smoke(
+        "epochs=1",
+        f"batch_size={batch_size}",
+        f"scale.batch_size={batch_size}",
+        f"noise_multiplier={NOISE}",
+        f"clipping.norm={NORM}",
+        "optimizer.lr=1",
+        *overrides,
+    )
+    config.dataset.train_examples = examples
+    run = prepare(config)
+    torch.manual_seed(0)
+    split = Split(torch.randn(examples, 1, 28, 28), torch.arange(examples) % 10)
+    objective = run.objective
+    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
+    with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that its weights can be read afterwards
+        patch.setattr(Run, "objective", property(lambda self: objective))
+        trained = train(run, (split, split), lambda row: None)
+    after = {name: p.detach() for name, p in objective.named_parameters()}
+    return run, trained, before, after, split
+
+
+def clipped_sum_float64(run, before, split: Split) -> torch.Tensor:
+    """The flat clipped sum over all of `split` at the first weights, one example at a time in float64."""
+    objective = run.objective.double()
+    objective.load_state_dict(before)
+    total = None
+    for x, y in zip(split.images.double(), split.targets, strict=True):
+        grads = torch.autograd.grad(objective(x[None], y[None]).sum(), list(objective.parameters()))
+        flat = torch.cat([g.flatten() for g in grads])
+        flat = flat * min(1.0, NORM / flat.norm().item())
+        total = flat if total is None else total + flat
+    assert total is not None
+    return total
+
+
+def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([w.flatten() for w in weights.values()]).double()
+
+
+def test_one_step_moves_the_weights_by_the_clipped_sum_plus_charged_noise(smoke) -> None:
+    """q = 1, one step: (before - after) * B is the sum of clipped gradients plus noise of std multiplier * norm.
+
+    The test knows the sum in float64, so what is left is the noise itself: 26,010 draws. It fails if the noise is
+    scaled, the clip dropped, the learning rate or the divisor changed, or if the ledger charges anything else.
+    """
+    run, trained, before, after, split = audit(smoke, 40, 40)
+    noise = (flat(before) - flat(after)) * 40 - clipped_sum_float64(run, before, split)
+    assert noise.std().item() == pytest.approx(NOISE * NORM, rel=0.015)
+    assert abs(noise.mean().item()) < 4 * NOISE * NORM / math.sqrt(26_010)
+    mu = 1 / NOISE  # the Gaussian mechanism, closed form (Balle and Wang, 2018)
+    epsilon = trained.history["epsilon_sound"][0]
+    cdf = torch.distributions.Normal(0, 1).cdf
+    delta = (
+        cdf(torch.tensor(mu / 2 - epsilon / mu, dtype=torch.float64))
+        - math.exp(epsilon) * cdf(torch.tensor(-mu / 2 - epsilon / mu, dtype=torch.float64))
+    ).item()
+    assert delta == pytest.approx(1e-5, rel=0.02)
+
+
+def test_divides_by_the_expected_batch_size_not_by_the_drawn_one(smoke) -> None:
+    """q = 1/2, one step: the drawn batch is rebuilt from its generator, then everything but B is known."""
+    run, _, before, after, split = audit(smoke, 100, 60)
+    (drawn,) = run.mechanism.batches(generator(run.config.seed, "sampling", run.device))
+    assert len(drawn) != 60
+    batch = Split(split.images[drawn], split.targets[drawn])
+    noise = (flat(before) - flat(after)) * 60 - clipped_sum_float64(run, before, batch)
+    assert noise.std().item() == pytest.approx(NOISE * NORM, rel=0.015)
+    signal = clipped_sum_float64(run, before, batch)
+    assert abs(float(noise @ signal) / float(signal.norm())) < 4 * NOISE * NORM, "no share of the signal is left over"
+
+
+def test_epochs_charge_every_step(smoke) -> None:
+    config = smoke("epochs=2", "noise_multiplier=1.0")
+    run = prepare(config)
+    trained = train(run, load(run), lambda row: None)
+    history = trained.history
+    assert history["steps"] == [44, 88]
+    assert {len(values) for values in history.values()} == {2}
+    for epoch, claimed, sound in zip(history["epoch"], history["epsilon"], history["epsilon_sound"], strict=True):
+        releases = run.mechanism.charges_of_epochs(int(epoch)).claimed
+        assert claimed == pytest.approx(run.accountant.epsilon(releases, 1e-5))
+        assert sound == pytest.approx(sound_epsilon(releases, 1e-5))
+        assert sound < claimed
+
+
+def test_same_config_same_record_other_seed_other_record(smoke) -> None:
+    def history(*overrides: str) -> dict:
+        run = prepare(smoke("epochs=1", *overrides))
+        return train(run, load(run), lambda row: None).history
+
+    first = history()
+    torch.rand(3)  # what the global generator does is no part of a run
+    assert history() == first
+    assert history("seed=1") != first
+    assert history("runtime.physical_batch=7")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
+    for engine in ("opacus", "vmap", "one_pass"):
+        assert history(f"runtime.engine={engine}")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
+
+
+def test_learns_without_noise(smoke) -> None:
+    config = smoke("epochs=8", "scale.epochs=8", "clipping=none", "noise_multiplier=0", "sampling=shuffled")
+    run = prepare(config)
+    trained = train(run, load(run), lambda row: None)
+    assert trained.history["test_accuracy"][-1] > 90
+    assert trained.history["epsilon"] == trained.history["epsilon_sound"] == [math.inf] * 8
+
+
+def test_a_run_that_blows_up_is_called_diverged(smoke) -> None:
+    run = prepare(smoke("epochs=3", "clipping=none", "noise_multiplier=0", "activation=relu", "optimizer.lr=1e20"))
+    trained = train(run, load(run), lambda row: None)
+    assert trained.status == "diverged"
+    assert {len(values) for values in trained.history.values()} == {1}
+
+
+def test_diagnostics_are_measured_when_asked_for(smoke) -> None:
+    asked = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy]"
+    run = prepare(smoke("epochs=1", asked, "clipping=none", "noise_multiplier=0", "sampling=shuffled"))
+    found = train(run, load(run), lambda row: None).diagnostics
+    assert found["gradient_norms"]["step"] == found["activation_norms"]["step"] == [0, 10, 20, 30, 40]
+    assert set(found["activation_norms"]) == {"step", "1", "4", "8"}  # the activations' places in the network
+    assert all(0 < n <= math.sqrt(32) for n in found["activation_norms"]["8"])  # tanh of 32 units
+    assert len(found["per_class_accuracy"]) == 1
+    assert len(found["per_class_accuracy"][0]) == 10
+    private = prepare(smoke("epochs=1", asked, "noise_multiplier=0"))
+    again = train(private, load(private), lambda row: None).diagnostics
+    assert again["gradient_norms"]["mean"][0] > 0
+    quiet = prepare(smoke("epochs=1"))
+    assert train(quiet, load(quiet), lambda row: None).diagnostics == {}
+
+
+def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
+    run = prepare(smoke("evaluation=holdout"))
+    training, held_out = load(run)
+    everything, _ = load(prepare(smoke()))
+    assert (len(training), len(held_out)) == (1438 - 119, 119)
+    assert torch.equal(torch.cat([training.images, held_out.images]), everything.images)
+    assert run.mechanism.examples == len(training)
+
+
+def _releases(smoke, *overrides: str):
+    """Train for two epochs; the noise of every step, the drawn batches, and the generators that drew them."""
+    run = prepare(smoke("epochs=2", "noise_multiplier=0.8", "batch_size=600", "scale.batch_size=600", *overrides))
+    noises, batches, generators = [], [], {}
+    release, draw = Mechanism.release, Mechanism.batches
+
+    def watched_release(self, sums, noise):
+        noisy = release(self, sums, noise)
+        noises.append(torch.cat([(noisy[name] * self.batch_size - sums[name]).flatten() for name in sums]))
+        generators["noise"] = noise.initial_seed()
+        return noisy
+
+    def watched_batches(self, sampling):
+        generators["sampling"] = sampling.initial_seed()
+        for indices in draw(self, sampling):
+            batches.append(indices)
+            yield indices
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Mechanism, "release", watched_release)
+        patch.setattr(Mechanism, "batches", watched_batches)
+        trained = train(run, load(run), lambda row: None)
+    return run, trained, noises, batches, generators
+
+
+def test_every_step_and_seed_has_noise_and_a_batch_of_its_own(smoke) -> None:
+    """Noise that repeats cancels in a difference of two weights, and the guarantee with it."""
+    _, _, noises, batches, generators = _releases(smoke)
+    _, _, other_noises, other_batches, other_generators = _releases(smoke, "seed=1")
+    assert len(noises) == len(batches) == 4
+    every = torch.stack([*noises, *other_noises])
+    correlations = torch.corrcoef(every) - torch.eye(8)
+    assert correlations.abs().max() < 5 / math.sqrt(every.shape[1])
+    sets = [tuple(b.tolist()) for b in (*batches, *other_batches)]
+    assert len(set(sets)) == 8
+    seeds = [*generators.values(), *other_generators.values()]
+    assert len(set(seeds)) == 4, "streams and seeds share no generator"
+
+
+def test_shuffled_private_training_charges_each_epoch_without_amplification(smoke) -> None:
+    run, trained, _, batches, _ = _releases(smoke, "sampling=shuffled")
+    for epoch in (1, 2):
+        claimed = trained.history["epsilon"][epoch - 1]
+        assert claimed == pytest.approx(run.accountant.epsilon(run.mechanism.charges_of_epochs(epoch).claimed, 1e-5))
+        unamplified = ((GaussianDpEvent(0.8), epoch),)
+        assert trained.history["epsilon_sound"][epoch - 1] == pytest.approx(sound_epsilon(unamplified, 1e-5))
+    assert len(torch.cat(batches[:2]).unique()) == 1200
+    assert final_metrics(run, trained)["neighbouring_relation"] == "zero-out"
+
+
+def test_evaluates_on_the_evaluation_split_only(smoke) -> None:
+    run = prepare(smoke("epochs=1"))
+    training, test = load(run)
+    assert len(test) == run.dataset.test_examples
+    wrong = Split(test.images, (test.targets + 1) % 10)  # the same images: only their labels tell the splits apart
+    right_history = train(run, (training, test), lambda row: None).history
+    wrong_history = train(run, (training, wrong), lambda row: None).history
+    assert right_history["train_loss"] == wrong_history["train_loss"]
+    assert right_history["test_accuracy"][0] + wrong_history["test_accuracy"][0] < 100
+    assert right_history["test_loss"] != wrong_history["test_loss"]
+
+
+def test_layers_that_draw_are_seeded_and_evaluated_without_drawing(smoke) -> None:
+    def history() -> dict:
+        run = prepare(smoke("epochs=1", "activation._target_=torch.nn.RReLU", "clipping=none", "noise_multiplier=0"))
+        data = load(run)
+        objective = run.objective
+        assert evaluate(objective, data[1], 10) == evaluate(objective, data[1], 10)
+        return train(run, data, lambda row: None).history
+
+    first = history()
+    torch.rand(5)
+    assert history() == first
+
+
+def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
+    run = prepare(smoke())
+    trained = Trained()
+    for name in trained.history:
+        trained.history[name] = [1.0, 2.0, 3.0]
+    trained.history["test_accuracy"] = [70.0, 90.0, 80.0]
+    final = final_metrics(run, trained)
+    assert (final["test_accuracy"], final["epoch"]) == (80.0, 3.0)
+    assert (final["best_test_accuracy"], final["best_epoch"]) == (90.0, 2.0)
+
+
+@pytest.mark.parametrize("clipping", ["none", "flat"])
+def test_gradient_norms_with_opacus(smoke, clipping: str) -> None:
+    asked = ("diagnostics=[gradient_norms]", f"clipping={clipping}", "noise_multiplier=0", "epochs=1")
+    found = {}
+    for name in ("vmap", "opacus", "one_pass"):
+        run = prepare(smoke(*asked, f"runtime.engine={name}"))
+        found[name] = train(run, load(run), lambda row: None).diagnostics["gradient_norms"]
+    for name in ("opacus", "one_pass"):
+        assert found[name]["mean"] == pytest.approx(found["vmap"]["mean"], rel=1e-3)

@@ -1,0 +1,391 @@
+"""Screening: the rule of algorithm 2, its fast evaluation, what a rejection takes back, and what is charged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from runner.accounting import RdpClassic, sound_epsilon
+from runner.config import ConfigError
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.runs.estimate import estimated_seconds
+from runner.runs.life import final_metrics, live
+from runner.runs.records import read_record, record_path, results_folder
+from runner.training.loop import load, train
+from runner.training.prepare import prepare
+from runner.training.updates.screened import Annealing, Screening, slack
+from runner.training.updates.screening_loss import ScreeningLoss
+
+CLASSES, FEATURES = 4, 6
+
+
+def images(count: int = 1700, seed: int = 0) -> Split:
+    """More than one batch of them, as [count, 1, 2, 3]."""
+    torch.manual_seed(seed)
+    return Split(torch.randn(count, 1, 2, 3), torch.arange(count) % CLASSES)
+
+
+def small_objective(seed: int = 0) -> Objective:
+    torch.manual_seed(seed)
+    return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
+
+
+def make(rule: Annealing, *, momentum: float = 0.0, lr: float = 0.3, max_accepted: int | None = None, seed: int = 0):
+    objective = small_objective(seed)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=lr, momentum=momentum)
+    draws = torch.Generator().manual_seed(seed)
+    return objective, optimizer, Screening(rule, objective, optimizer, images(), draws, max_accepted)
+
+
+def random_gradients(objective: Objective, generator: torch.Generator) -> None:
+    for parameter in objective.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def flat(objective: Objective) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in objective.parameters()]).clone()
+
+
+def mean_loss(objective: Objective, split: Split) -> float:
+    """J as algorithm 2 has it: all images, in the order of their files."""
+    with torch.no_grad():
+        return cross_entropy(objective.network(split.images), split.targets, reduction="none").double().mean().item()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("q0", "mu0"), [(0.05, 10), (1.0, 3), (10.0, 10), (1e6, 0), (1e6, 2)])
+def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
+    """150 tries against the listing, written out: same decisions, weights and momentum buffers at every try."""
+    objective, optimizer, screening = make(Annealing(q0, mu0), momentum=momentum)
+    split = images()
+    gradients, draws = torch.Generator().manual_seed(1), torch.Generator().manual_seed(0)
+    w, buffer = flat(objective), None
+    tau = mu = forced = 0
+    kept_by_rule = 0
+    for t in range(150):
+        if t % 50 == 0:
+            screening.start_epoch()
+        random_gradients(objective, gradients)
+        g = torch.cat([p.grad.flatten() for p in objective.parameters()])
+        kept = screening.step()
+
+        new_buffer = g if buffer is None or not momentum else momentum * buffer + g
+        w_new = w - 0.3 * new_buffer
+        reference = small_objective()
+        nn.utils.vector_to_parameters(w, reference.parameters())
+        before = mean_loss(reference, split)
+        nn.utils.vector_to_parameters(w_new, reference.parameters())
+        rise = mean_loss(reference, split) - before
+        probability = 1.0 if rise <= 0 else math.exp(-rise * q0 * tau)
+        uniform = torch.rand((), dtype=torch.float64, generator=draws).item()
+        by_rule = uniform <= probability
+        if by_rule or mu >= mu0:
+            w, buffer, tau, mu = w_new, new_buffer, tau + 1, 0
+            forced += not by_rule
+            kept_by_rule += by_rule
+            assert kept
+        else:
+            mu += 1
+            assert not kept
+        assert torch.allclose(flat(objective), w, atol=1e-5)
+        buffers = [optimizer.state[p].get("momentum_buffer") for p in objective.parameters()]
+        if momentum:
+            assert torch.allclose(torch.cat([b.flatten() for b in buffers]), buffer, atol=1e-5)
+        w = flat(objective)  # rounding must not add up over the tries
+    assert (screening.tries, screening.accepted, screening.forced) == (150, tau, forced)
+    assert kept_by_rule > 0
+    assert (tau < 150) == (mu0 > 0)
+
+
+def test_a_rejection_leaves_no_trace() -> None:
+    """Bit for bit: weights, and a momentum buffer that was not there before the try."""
+    objective, optimizer, screening = make(Annealing(1e9, 1000), momentum=0.9)
+    screening.start_epoch()
+    random_gradients(objective, torch.Generator().manual_seed(3))
+    screening.accepted = 1  # so that Q is not 0
+    before = flat(objective)
+    for parameter in objective.parameters():
+        parameter.grad *= 100
+    assert not screening.step()
+    assert torch.equal(flat(objective), before)
+    assert not optimizer.state
+    screening.accepted = 0
+    assert screening.step(), "the first update is always kept"
+    after, buffers = flat(objective), [optimizer.state[p]["momentum_buffer"].clone() for p in objective.parameters()]
+    random_gradients(objective, torch.Generator().manual_seed(4))
+    for parameter in objective.parameters():
+        parameter.grad *= 100
+    assert not screening.step()
+    assert torch.equal(flat(objective), after)
+    for parameter, buffer in zip(objective.parameters(), buffers, strict=True):
+        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], buffer)
+
+
+def test_adam_is_taken_back_too() -> None:
+    objective = small_objective()
+    optimizer = torch.optim.Adam(objective.parameters(), lr=1.0)
+    screening = Screening(Annealing(1e9, 1000), objective, optimizer, images(), torch.Generator().manual_seed(0))
+    screening.start_epoch()
+    random_gradients(objective, torch.Generator().manual_seed(3))
+    assert screening.step()
+    state = {p: {n: v.clone() for n, v in s.items()} for p, s in optimizer.state.items()}
+    random_gradients(objective, torch.Generator().manual_seed(5))
+    assert not screening.step()
+    for parameter, values in state.items():
+        assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in values.items())
+
+
+class Fixed(nn.Module):
+    """A network whose cross-entropies are given: the input holds a loss L, the logits are (-L + ln(1 - e^-L), 0)."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        wanted = inputs.flatten(1)[:, :1]
+        return torch.cat([-wanted - torch.log(-torch.expm1(-wanted)), torch.zeros_like(wanted)], dim=1)
+
+
+def with_losses(losses: torch.Tensor) -> ScreeningLoss:
+    return ScreeningLoss(Fixed(), Split(losses.view(-1, 1, 1, 1), torch.zeros(len(losses), dtype=torch.long)))
+
+
+def test_stopping_early_gives_the_answer_of_the_whole_sum() -> None:
+    """Random losses over eight decades and every kind of bound, those next to the sum and to partial sums above all."""
+    generator = torch.Generator().manual_seed(0)
+    stopped = 0
+    for _ in range(60):
+        count = int(torch.randint(1, 4000, (), generator=generator))
+        loss = with_losses(10 ** (torch.rand(count, generator=generator) * 8 - 6))
+        if count % 2:
+            loss.sort()
+        whole = loss.total()
+        partial = loss.at_most(whole / 2)[1]
+        close = [math.nextafter(b, to) for b in (whole, partial) for to in (0.0, math.inf)]
+        for bound in (whole, partial, *close, 0.0, whole / 3, 2 * whole, math.inf, -1.0, math.nan):
+            seen = loss.images_seen
+            within, total = loss.at_most(bound)
+            assert within == (whole <= bound), (whole, bound)
+            assert total == whole if within else total <= whole
+            stopped += loss.images_seen - seen < len(loss)
+    assert stopped > 100
+
+
+def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
+    for bad in (math.nan, math.inf):
+        losses = torch.full((1200,), 0.5)
+        losses[1100] = bad
+        network = nn.Identity()
+        logits = torch.zeros(1200, 2, 1, 1)
+        logits[1100] = bad
+        loss = ScreeningLoss(nn.Sequential(network, nn.Flatten()), Split(logits, torch.zeros(1200, dtype=torch.long)))
+        assert loss.at_most(math.inf)[0] is False
+        assert math.isnan(loss.total())
+
+
+def test_cross_entropy_is_never_negative() -> None:
+    """What stopping early rests on, at the logits where rounding could break it."""
+    for scale in (1e-8, 1e-3, 1.0, 30.0, 1e4, 1e30):
+        logits = torch.randn(20_000, 10, generator=torch.Generator().manual_seed(0)) * scale
+        assert cross_entropy(logits, logits.argmax(1), reduction="none").min() >= 0
+
+
+def test_sorting_keeps_the_images_and_puts_large_losses_first() -> None:
+    objective, split = small_objective(), images()
+    loss = ScreeningLoss(objective.network, split)
+    whole = loss.total()
+    seen = loss.images_seen
+    assert not loss.at_most(whole * 0.7)[0]
+    unsorted = loss.images_seen - seen
+    loss.sort()
+    assert loss.total() == pytest.approx(whole, rel=1e-6)
+    assert whole / len(split) == pytest.approx(mean_loss(objective, split), rel=1e-6)
+    seen = loss.images_seen
+    assert not loss.at_most(whole * 0.7)[0]
+    assert loss.images_seen - seen < unsorted
+
+
+def test_slack_inverts_the_acceptance_probability() -> None:
+    for uniform in (1e-12, 0.1, 0.5, 1 - 2**-53):
+        for temperature in (1e-3, 1.0, 4e4):
+            assert math.exp(-slack(uniform, temperature) * temperature) == pytest.approx(uniform)
+    assert slack(0.0, 1.0) == slack(0.5, 0.0) == math.inf
+
+
+def test_the_halves_of_the_public_split_share_no_image() -> None:
+    split = Split(torch.arange(7.0).view(7, 1, 1, 1), torch.arange(7))
+    screening, reporting = Annealing(10, 10, "public_split").split(split)
+    assert screening.targets.tolist() == [0, 2, 4, 6]
+    assert reporting.targets.tolist() == [1, 3, 5]
+    assert reporting.images.flatten().tolist() == [1, 3, 5]
+    assert Annealing(10, 10, "test").split(split) == (split, split)
+
+
+def trained_run(smoke, *overrides: str):
+    run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *overrides))
+    rows: list[dict[str, float]] = []
+    return run, train(run, load(run), rows.append), rows
+
+
+def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
+    run, trained, rows = trained_run(smoke, "epochs=3", "optimizer.lr=2")
+    history = trained.history
+    assert {len(values) for values in history.values()} == {3}
+    assert history["tries"] == history["steps"] == [44, 88, 132]
+    accepted = history["accepted"]
+    assert accepted[-1] < 132, "some are rejected"
+    event = PoissonSampledDpEvent(run.mechanism.sampling_rate, GaussianDpEvent(2.0))
+    before = 0
+    for epoch in range(3):
+        assert history["epsilon"][epoch] == pytest.approx(run.accountant.epsilon(((event, accepted[epoch]),), 1e-5))
+        tries = ((event, history["tries"][epoch]),)
+        assert history["epsilon_sound"][epoch] == pytest.approx(sound_epsilon(tries, 1e-5))
+        assert history["acceptance_rate"][epoch] == pytest.approx((accepted[epoch] - before) / 44)
+        before = accepted[epoch]
+    assert history["unscreened_accuracy"] == history["test_accuracy"]
+    assert 0 <= history["forced"][-1] <= accepted[-1]
+    assert rows[-1]["tries"] == 132
+    final = final_metrics(run, trained)
+    assert final["max_tries"] == 132
+    assert final["epsilon_sound_at_max_tries"] == pytest.approx(history["epsilon_sound"][-1])
+    assert 0 < trained.seconds_screening < trained.seconds_training
+
+
+def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
+    """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made."""
+    config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2")
+    event = PoissonSampledDpEvent(32 / 1438, GaussianDpEvent(2.0))
+    config.max_epsilon = RdpClassic().epsilon(((event, 20),), 1e-5) + 1e-9
+    run = prepare(config)
+    limit = run.max_accepted
+    assert (run.epochs, limit) == (3, 20)
+    trained = train(run, load(run), lambda row: None)
+    history = trained.history
+    assert history["accepted"][-1] == limit
+    assert limit < history["tries"][-1] < 132
+    assert history["epsilon"][-1] <= config.max_epsilon
+    final = final_metrics(run, trained)
+    assert final["max_tries"] == 132
+    assert final["epsilon_sound_at_max_tries"] == pytest.approx(sound_epsilon(((event, 132),), 1e-5))
+    assert final["epsilon_sound_at_max_tries"] > final["epsilon_sound"]
+    # Of three tries in a row one is kept, whatever the data: a budget of 20 cannot take more than 60.
+    config.screening.rejection_threshold = 2
+    run = prepare(config)
+    trained = train(run, load(run), lambda row: None)
+    assert trained.history["tries"][-1] <= final_metrics(run, trained)["max_tries"] == 60
+    found = final_metrics(run, trained)["epsilon_sound_at_max_tries"]
+    assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
+
+
+def test_noise_is_calibrated_for_every_try(smoke) -> None:
+    """target_epsilon buys `epochs` of tries, however many are kept."""
+    run = prepare(
+        smoke("screening=annealing", "epochs=3", "noise_multiplier=null", "target_epsilon=2", "accountant=pld")
+    )
+    trained = train(run, load(run), lambda row: None)
+    assert trained.history["tries"][-1] == 132
+    assert 1.99 < trained.history["epsilon_sound"][-1] <= 2
+    assert run.max_accepted is None
+
+
+def test_a_temperature_of_zero_is_plain_dp_sgd(smoke) -> None:
+    _, screened, _ = trained_run(smoke, "epochs=1", "screening.initial_temperature=0", "screening.images=test")
+    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0"))
+    history = train(plain, load(plain), lambda row: None).history
+    for name, values in history.items():
+        assert screened.history[name] == values
+    assert screened.history["accepted"] == [44]
+
+
+def test_a_threshold_of_zero_keeps_every_update_too(smoke) -> None:
+    _, screened, _ = trained_run(smoke, "epochs=1", "screening.rejection_threshold=0", "screening.images=test")
+    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0"))
+    history = train(plain, load(plain), lambda row: None).history
+    assert screened.history["test_loss"] == pytest.approx(history["test_loss"])
+    assert screened.history["accepted"] == [44]
+    assert screened.history["forced"][0] > 0
+
+
+def test_images_that_screen_and_images_reported_on(smoke) -> None:
+    def splits(*overrides: str):
+        return load(prepare(smoke("screening=annealing", *overrides)))
+
+    _, test = load(prepare(smoke()))
+    _, reported, screens = splits("screening.images=test")
+    assert torch.equal(reported.images, test.images)
+    assert torch.equal(screens.images, test.images)
+    _, reported, screens = splits()
+    assert torch.equal(screens.images, test.images[0::2])
+    assert torch.equal(reported.images, test.images[1::2])
+    training, reported, screens = splits("evaluation=holdout", "screening.images=test")
+    assert torch.equal(screens.images, test.images)
+    assert (len(training), len(reported)) == (1438 - 119, 119)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "apart"),
+    [
+        (("screening.images=test",), False),
+        (("screening.images=test", "evaluation=holdout"), True),
+        (("screening.images=public_split",), True),
+    ],
+)
+def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...], apart: bool) -> None:
+    _, trained, _ = trained_run(smoke, "epochs=1", *overrides)
+    value = trained.history["unscreened_accuracy"][0]
+    assert value == trained.history["test_accuracy"][0] if apart else math.isnan(value)
+    if not apart:
+        assert trained.history["screening_accuracy"] == trained.history["test_accuracy"]
+
+
+def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
+    config = smoke("screening=annealing", "screening.images=test", "epochs=1", "noise_multiplier=2.0")
+    assert live(config, lambda row, run: None) == "finished"
+    (path,) = (results_folder(config) / "runs").glob("*.json")
+    record = read_record(path)
+    assert path == record_path(results_folder(config), record["run_id"])
+    assert 0 < record["provenance"]["screening_share"] < 1
+    assert record["final"]["accepted"] <= record["final"]["tries"] == 44
+    assert record["final"]["unscreened_accuracy"] == "nan"
+    assert record["config"]["screening"]["rejection_threshold"] == 10
+
+
+def test_the_draws_are_a_stream_of_their_own(smoke) -> None:
+    first, again, other = (trained_run(smoke, "epochs=1", f"seed={s}")[1].history for s in (0, 0, 1))
+    assert first == again
+    assert first["test_loss"] != other["test_loss"]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "screening.initial_temperature=-1",
+        "screening.initial_temperature=.inf",
+        "screening.rejection_threshold=-1",
+        "screening.rejection_threshold=1.5",
+        "screening.images=train",
+        "+screening.typo=1",
+    ],
+)
+def test_bad_values_are_refused_in_one_sentence(smoke, override: str) -> None:
+    with pytest.raises(ConfigError, match="screening"):
+        prepare(smoke("screening=annealing", override))
+
+
+def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
+    config = smoke("screening=annealing", "noise_multiplier=1.0")
+    config.max_epsilon = 1e-3
+    with pytest.raises(ConfigError, match="single step"):
+        prepare(config)
+    config.noise_multiplier = 0
+    with pytest.raises(ConfigError, match="private"):
+        prepare(config)
+
+
+def test_screening_is_part_of_the_estimate(smoke) -> None:
+    configs = [smoke(f"screening={name}", "epochs=3") for name in ("none", "annealing")]
+    plain, screened = (estimated_seconds(config, prepare(config)) for config in configs)
+    assert screened > plain
