@@ -36,7 +36,8 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """The whole resolved config as JSON values."""
-    return _json_value(OmegaConf.to_container(config))
+    values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
+    return values
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
@@ -68,7 +69,8 @@ def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    return _without_absent({name: value for name, value in config.items() if name not in _NOT_HASHED})
+    present: dict[str, Any] = _without_absent({n: value for n, value in config.items() if n not in _NOT_HASHED})
+    return present
 
 
 def _digest(content: dict[str, Any]) -> str:

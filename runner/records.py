@@ -66,7 +66,7 @@ def read_record(path: Path) -> dict[str, Any]:
             of a run that ended, or its final metrics are not the last of its history.
     """
     try:
-        record = json.loads(path.read_text())
+        record: dict[str, Any] = json.loads(path.read_text())
         history, final = record["history"], record["final"]
         checks = {
             "its run_id is not its file's name": record["run_id"] == path.stem,
