@@ -136,7 +136,7 @@ class Mechanism:
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write one step's release to the ledger, whether or not its update was `kept` (see
-        `runner.training.updates.screened`).
+        `runner.training.updates`).
 
         `claimed` is how the papers count: every step kept a Poisson-sampled Gaussian. With shuffled batches that is not
         what happened: each example is in at most one of an epoch's batches, so a whole epoch is one Gaussian

@@ -48,7 +48,7 @@ class _DisjointBatches(Mechanism):
     """
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Write an epoch's release to the ledger, at its first step. (There is no screening here: all are kept.)"""
+        """Write an epoch's release to the ledger, at its first step. (No step is taken back here.)"""
         if step_in_epoch == 0:
             ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
 

@@ -36,10 +36,10 @@ from runner.training.checks import (
     check_one_example,
 )
 from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
-from runner.training.parts import device_of, instantiated, normalization_of, objective_of
+from runner.training.parts import device_of, instantiated, normalization_of, objective_of, update_rule_of
 from runner.training.stacked import NotStackableError
 from runner.training.stacked import Step as StackedStep
-from runner.training.updates.screened import Annealing
+from runner.training.updates import UpdateRule
 
 ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
@@ -48,8 +48,7 @@ ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 class Run:
     """The parts of one run that need no data.
 
-    With `screening`, the steps of the `epochs` are tries, and `max_accepted` is the number of kept ones, if any, at
-    which the run ends.
+    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`.
     """
 
     config: DictConfig
@@ -62,8 +61,8 @@ class Run:
     epochs: int
     device: torch.device
     parameters: int
-    screening: Annealing | None = None
-    max_accepted: int | None = None
+    rule: UpdateRule
+    paid_for: int | None
 
     @property
     def objective(self) -> Objective:
@@ -91,15 +90,14 @@ class Run:
         return examples_with_gradients(self.parameters, self.device.type)
 
     @property
-    def max_tries(self) -> int:
-        """The most steps that the run can take, those thrown away by screening included."""
-        tries = self.epochs * self.mechanism.steps_per_epoch
-        return tries if self.screening is None else self.screening.most_tries(tries, self.max_accepted)
+    def most_steps(self) -> int:
+        """The most steps that the run can take, whether or not they are kept."""
+        return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
 
     @cached_property
-    def epsilon_at_max_tries(self) -> float:
+    def epsilon_at_most_steps(self) -> float:
         """The sound epsilon of so many: what the run guarantees before it starts."""
-        return sound_epsilon(self.mechanism.charges(self.max_tries).actual, self.config.delta)
+        return sound_epsilon(self.mechanism.charges(self.most_steps).actual, self.config.delta)
 
     @property
     def step(self) -> Step:
@@ -129,9 +127,7 @@ def prepare(config: DictConfig) -> Run:
     dataset, features = instantiated(config, "dataset"), instantiated(config, "features")
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
     normalization = normalization_of(config)
-    screening = instantiated(config, "screening") if config.screening else None
-    if screening is not None and config.mechanism is not None:
-        raise ConfigError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
+    rule = update_rule_of(config)
     device = device_of(config.runtime.device)
     groups: list[tuple[Any, str, type]] = [(clipping, "clipping", Clipping), (accountant, "accountant", Accountant)]
     if normalization is not None:
@@ -164,8 +160,8 @@ def prepare(config: DictConfig) -> Run:
         )
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
-        epochs = _epochs(config, accountant, chosen) if screening is None else config.epochs
-        max_accepted = None if screening is None else _max_accepted(config, accountant, chosen)
+        rule.check(chosen)
+        epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
     if isinstance(chosen, OfMeanLoss):
@@ -173,8 +169,8 @@ def prepare(config: DictConfig) -> Run:
             check_mean_loss(clipping, objective, features.shape(dataset.shape))
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
-        config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, screening,
-        max_accepted,
+        config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
+        paid_for,
     )  # fmt: skip
     if config.runtime.step is Step.graph:
         _check_graph(run, objective)
@@ -219,20 +215,28 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
     )
 
 
-def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
+def _within_budget(
+    config: DictConfig, accountant: Accountant, mechanism: Mechanism, rule: UpdateRule
+) -> tuple[int, int | None]:
+    """The epochs that max_epsilon pays for; or all, and how many kept steps it pays for, where a rule takes some back.
+
+    None: nothing but the epochs ends the run.
+    """
     if config.max_epsilon is None:
-        return config.epochs
-    _check_private(mechanism)
-    epochs = last_within(
+        return config.epochs, None
+    if not mechanism.private:
+        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
+    unit, steps = ("step", 1) if rule.takes_back else ("epoch", mechanism.steps_per_epoch)
+    paid_for = last_within(
         accountant,
-        lambda n: mechanism.charges_of_epochs(n).claimed,
+        lambda n: mechanism.charges(n * steps).claimed,
         config.max_epsilon,
         config.delta,
-        config.epochs,
+        config.epochs * mechanism.steps_per_epoch // steps,
     )
-    if epochs == 0:
-        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
-    return epochs
+    if paid_for == 0:
+        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
+    return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)
 
 
 def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
@@ -242,8 +246,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         NotStackableError: where it cannot be one fixed sequence of calls.
     """
     for run in runs:
-        if run.screening is not None:
-            raise NotStackableError("screening may take an update back")
+        if run.rule.unstackable is not None:
+            raise NotStackableError(run.rule.unstackable)
         if run.config.runtime.guard_every is not None:
             raise NotStackableError("runtime.guard_every takes some steps twice")
         for name in run.config.diagnostics:
@@ -257,23 +261,6 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         data,
         runs[0].config.runtime.physical_batch,
     )
-
-
-def _max_accepted(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int | None:
-    """How many kept updates a screened run's max_epsilon pays for; None: it has none."""
-    if config.max_epsilon is None:
-        return None
-    _check_private(mechanism)
-    limit = config.epochs * mechanism.steps_per_epoch
-    accepted = last_within(accountant, lambda n: mechanism.charges(n).claimed, config.max_epsilon, config.delta, limit)
-    if accepted == 0:
-        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single step of this setting.")
-    return accepted
-
-
-def _check_private(mechanism: Mechanism) -> None:
-    if not mechanism.private:
-        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:
