@@ -32,6 +32,7 @@ from torch import Generator, Tensor
 from runner.accounting import Ledger, Releases
 from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
+from runner.gradients import Objective
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
 
 
@@ -87,6 +88,13 @@ class Mechanism:
         if self.sampling is Sampling.poisson:
             return poisson_batches(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
         return shuffled_batches(self.examples, self.batch_size, self.steps_per_epoch, generator)
+
+    def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
+        """Raise ValueError where what is charged does not hold for this clipping of this objective.
+
+        inputs [2, ...] and targets [2] are made up, on the device of the objective. What is charged here holds for any
+        clipping that has the sensitivities of `noise_groups`.
+        """
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         """The clipping for a logical batch of so many examples: here it is the same for all."""

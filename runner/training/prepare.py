@@ -16,21 +16,19 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
+from runner.clipping import Clipping
 from runner.config import FIELDS, ConfigError, Engine, Evaluation, Step
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
 from runner.gradients import ENGINES, Objective, VmapEngine
 from runner.gradients import Engine as EngineProtocol
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.layerwise import OfMeanLoss
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache, examples_with_gradients
 from runner.training.checks import (
     check_arguments,
     check_fields,
-    check_mean_loss,
     check_momentum,
     check_objective,
     check_one_example,
@@ -40,8 +38,6 @@ from runner.training.parts import device_of, instantiated, normalization_of, obj
 from runner.training.stacked import NotStackableError
 from runner.training.stacked import Step as StackedStep
 from runner.training.updates import UpdateRule
-
-ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class Run:
         """
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
-        if isinstance(self.clipping, ORDINARY_PASS):
+        if not self.clipping.needs_engine:
             return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
         if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
@@ -140,7 +136,7 @@ def prepare(config: DictConfig) -> Run:
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = objective_of(config, dataset, features)
         check_objective(objective, features.shape(dataset.shape))
-        one_by_one = not isinstance(clipping, ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
+        one_by_one = clipping.needs_engine or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             check_one_example(objective, features.shape(dataset.shape))
     check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
@@ -149,24 +145,25 @@ def prepare(config: DictConfig) -> Run:
     if config.evaluation == Evaluation.holdout:
         examples -= holdout_examples(examples)
     kind = Mechanism if config.mechanism is None else instantiated(config, "mechanism")
+    made_up = torch.empty(2, *features.shape(dataset.shape), device="meta"), torch.zeros(2, device="meta").long()
     try:
         mechanism = partial(
             kind,
             config.sampling,
             examples,
             config.batch_size,
-            noise_groups=_noise_groups(clipping, objective, features.shape(dataset.shape)),
+            noise_groups=clipping.noise_groups(objective),
             before=() if normalization is None else normalization.releases,
         )
+        if not clipping.needs_engine:  # what it bounds may hang on the pass itself
+            clipping.sum_contributions(VmapEngine(objective), *made_up)
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
+        chosen.check(clipping, objective, *made_up)
         rule.check(chosen)
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    if isinstance(chosen, OfMeanLoss):
-        with torch.device("meta"):
-            check_mean_loss(clipping, objective, features.shape(dataset.shape))
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
@@ -188,15 +185,6 @@ def _check_graph(run: Run, objective: Objective) -> None:
             stacked_step([run], [objective], examples)
         except NotStackableError as reason:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
-
-
-def _noise_groups(clipping: Clipping, objective: Objective, shape: list[int]) -> tuple[NoiseGroup, ...]:
-    """What the clipping bounds; where that hangs on the pass itself, one of two examples on the meta device."""
-    groups = clipping.noise_groups(objective)
-    if isinstance(clipping, Backprop):
-        inputs, targets = torch.empty(2, *shape, device="meta"), torch.zeros(2, dtype=torch.long, device="meta")
-        clipping.sum_contributions(VmapEngine(objective), inputs, targets)
-    return groups
 
 
 def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any) -> float:
