@@ -13,11 +13,6 @@ from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
 
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"Expected {name} > 0 and finite, got {value}.")
-
-
 def clip_factors(norms: Tensor, bound: float | Tensor) -> Tensor:
     """min(1, bound / norm), elementwise; 1 where the norm is 0."""
     return (bound / norms).clamp(max=1.0)  # bound / 0 = inf, clamped to 1
@@ -36,7 +31,8 @@ class _PerExample:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            _positive(f"clipping.{name}", value)
+            if not 0 < value < math.inf:
+                raise ValueError(f"Expected clipping.{name} > 0 and finite, got {value}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         groups = self._groups(_names(model))

@@ -63,15 +63,8 @@ def by_run(numbers: Tensor, factors: Tensor) -> Tensor:
 
 def group_norms(terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], zero: Tensor) -> Tensor:
     """L2 norms [batch, groups]; `zero` [batch] is the square of a gradient that no layer has a part in."""
-    columns = []
-    for group in groups:
-        square = zero
-        for parameter in group:
-            layer, _, kind = parameter.rpartition(".")
-            if layer in terms:
-                square = square + terms[layer].squared(kind)
-        columns.append(square)
-    return torch.stack(columns, dim=1).sqrt()
+    squares = [sum((part.squared(kind) for _, part, kind in _parts(terms, group)), zero) for group in groups]
+    return torch.stack(squares, dim=1).sqrt()
 
 
 def factors_of(norms: Tensor, silent: Tensor, factors: Factors) -> Tensor:
@@ -84,10 +77,16 @@ def weighted_sums(
 ) -> Iterator[tuple[str, Tensor]]:
     """Every parameter's name and sum, by the weights [..., groups] of its group, where its layer has a part."""
     for column, group in enumerate(groups):
-        for parameter in group:
-            layer, _, kind = parameter.rpartition(".")
-            if layer in terms:
-                yield parameter, terms[layer].weighted_sum(kind, weights[..., column])
+        for parameter, part, kind in _parts(terms, group):
+            yield parameter, part.weighted_sum(kind, weights[..., column])
+
+
+def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[str, Terms, str]]:
+    """Every parameter of a group whose layer has terms, these, and "weight" or "bias"."""
+    for parameter in group:
+        layer, _, kind = parameter.rpartition(".")
+        if layer in terms:
+            yield parameter, terms[layer], kind
 
 
 def squared_norms(rows: Tensor) -> Tensor:

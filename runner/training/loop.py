@@ -179,7 +179,7 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
     config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
     objective = run.objective
     gradient_engine = engine(config, objective)
-    updates = run.rule.updates(config, objective, run.optimizer(objective), aside, run.paid_for)
+    updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
     for epoch in range(1, run.epochs + 1):

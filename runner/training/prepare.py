@@ -131,7 +131,7 @@ def prepare(config: DictConfig) -> Run:
     for part, group, methods in groups:
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
-            raise ConfigError(f"{group}: {config[group]._target_} has no method {missing[0]}.")
+            raise ConfigError(f"{group}: {config[group]._target_} has no {missing[0]}.")
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = objective_of(config, dataset, features)
@@ -162,7 +162,7 @@ def prepare(config: DictConfig) -> Run:
         chosen.check(clipping, objective, *made_up)
         rule.check(chosen)
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
-    except (TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
@@ -170,17 +170,15 @@ def prepare(config: DictConfig) -> Run:
         paid_for,
     )  # fmt: skip
     if config.runtime.step is Step.graph:
-        _check_graph(run, objective)
+        _check_graph(run, objective, Split(*made_up))
     return run
 
 
-def _check_graph(run: Run, objective: Objective) -> None:
+def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
     """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
     if run.config.runtime.engine is not Engine.one_pass:
         raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
-    shape = run.features.shape(run.dataset.shape)
     with torch.device("meta"):
-        examples = Split(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
         try:
             stacked_step([run], [objective], examples)
         except NotStackableError as reason:

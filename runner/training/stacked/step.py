@@ -93,36 +93,30 @@ class Step:
 
     def _try_several(self, count: int) -> None:
         """Norms of several examples together and one by one: a layer may see them in another dimension."""
-        runs = len(self.losses)
-        images, targets = self._data.images[:count], self._data.targets[:count]
-        groups = [list(self.stacked.parts)]
-
-        def norms(some: slice) -> Tensor:
-            repeated = images[some].repeat(runs, *[1] * (images.dim() - 1)), targets[some].repeat(runs)
-            mask = torch.ones(runs, len(targets[some]), dtype=torch.bool, device=self.losses.device)
-            found = StackedEngine(self.stacked, mask).clipped_sum(*repeated, groups, torch.ones_like).norms
-            assert found is not None
-            return found
-
-        together, alone = norms(slice(None)), torch.cat([norms(slice(i, i + 1)) for i in range(count)], dim=1)
+        together = self._unclipped(slice(count))[1]
+        alone = torch.cat([self._unclipped(slice(i, i + 1))[1] for i in range(count)], dim=1)
         if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
             raise NotStackableError("its examples hang on one another")
 
     def _try_one(self, example: int) -> None:
-        runs = len(self.losses)
-        image, target = self._data.images[example : example + 1], self._data.targets[example : example + 1]
-        images, targets = image.repeat(runs, *[1] * (image.dim() - 1)), target.repeat(runs)
-        mask = torch.ones(runs, 1, dtype=torch.bool, device=self.losses.device)
-        engine, groups = StackedEngine(self.stacked, mask), [list(self.stacked.parts)]
+        one = slice(example, example + 1)
         before = _random_state(self.losses.device)
-        found = engine.clipped_sum(images, targets, groups, torch.ones_like)
+        sums, norms = self._unclipped(one)
         if not torch.equal(before, _random_state(self.losses.device)):
             raise NotStackableError("a layer draws random numbers")
-        assert found.norms is not None
         for run, objective in enumerate(self.stacked.objectives):
-            gradients = {name: g[run] for name, g in found.gradients.items()}
-            if not is_gradient(objective, image, target, gradients, found.norms[run, 0]):
+            found = {name: g[run] for name, g in sums.items()}
+            if not is_gradient(objective, self._data.images[one], self._data.targets[one], found, norms[run, 0]):
                 raise NotStackableError("its gradients are not those of its layers")
+
+    def _unclipped(self, some: slice) -> tuple[dict[str, Tensor], Tensor]:
+        """Sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
+        runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
+        inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
+        mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
+        found = StackedEngine(self.stacked, mask).clipped_sum(*inputs, [list(self.stacked.parts)], torch.ones_like)
+        assert found.norms is not None
+        return found.gradients, found.norms
 
     @property
     def length(self) -> int:

@@ -8,66 +8,56 @@ back then wraps that one, and takes the projection back with the step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
-from omegaconf import DictConfig
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
 
+if TYPE_CHECKING:
+    from runner.training.prepare import Run
 
-class UpdateRule(Protocol):
-    """What a config's class states of its steps before training.
+
+class UpdateRule:
+    """What a config's class states of its steps before training; unless it says otherwise, that every step is kept.
 
     Attributes:
         takes_back: whether a step may be taken back, so that a budget is spent on kept steps, and what is guaranteed
             is the cost of the most steps.
         unstackable: why steps cannot be one fixed sequence of calls; None: they can.
-        evaluations_per_step: times that a step evaluates as many images as the test split has.
         share_name: what a record calls the share of the training time that decisions take; None: there are none.
     """
 
-    @property
-    def takes_back(self) -> bool: ...
+    takes_back: ClassVar[bool] = False
+    unstackable: ClassVar[str | None] = None
+    share_name: ClassVar[str | None] = None
 
     @property
-    def unstackable(self) -> str | None: ...
-
-    @property
-    def evaluations_per_step(self) -> float: ...
-
-    @property
-    def share_name(self) -> str | None: ...
+    def evaluations_per_step(self) -> float:
+        """How often a step evaluates as many images as the test split has."""
+        return 0.0
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise ValueError where the mechanism does not charge what this rule does."""
-        ...
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
         """The most steps that can be taken, of those planned, where a run ends at so many kept ones, if any."""
-        ...
+        return planned
 
     def usual_steps(self, planned: int, paid_for: int | None) -> float:
         """How many are to be expected, for an estimate of the time."""
-        ...
+        return planned
 
     def split(self, test: Split) -> tuple[Split, ...]:
         """The images of the test split to report on, then what this rule sets aside for itself, if anything."""
-        ...
+        return (test,)
 
-    def updates(
-        self,
-        config: DictConfig,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        aside: Sequence[Split],
-        paid_for: int | None,
-    ) -> Updates:
+    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Updates:
         """What is done at every step of one run; `aside` is what `split` set aside."""
-        ...
+        raise NotImplementedError
 
 
 class Updates(Protocol):
@@ -90,7 +80,6 @@ class Updates(Protocol):
 
     def start_epoch(self) -> None:
         """Prepare for an epoch's steps."""
-        ...
 
     def step(self) -> bool:
         """Make the update that the gradients ask for. Returns whether it is kept."""

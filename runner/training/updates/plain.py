@@ -4,42 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from omegaconf import DictConfig
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
+from runner.training.updates.interface import UpdateRule
+
+if TYPE_CHECKING:
+    from runner.training.prepare import Run
 
 
-class Plain:
-    """The rule of a run whose config names none; see `UpdateRule`."""
+class Plain(UpdateRule):
+    """The rule of a run whose config names none."""
 
-    takes_back, unstackable, evaluations_per_step, share_name = False, None, 0.0, None
-
-    def check(self, mechanism: Mechanism) -> None:
-        """Accept any mechanism."""
-
-    def most_steps(self, planned: int, paid_for: int | None) -> int:
-        return planned
-
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        return planned
-
-    def split(self, test: Split) -> tuple[Split, ...]:
-        return (test,)
-
-    def updates(
-        self,
-        config: DictConfig,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        aside: Sequence[Split],
-        paid_for: int | None,
-    ) -> PlainUpdates:
-        return PlainUpdates(optimizer)
+    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
+        return PlainUpdates(run.optimizer(objective))
 
 
 @dataclass(frozen=True)

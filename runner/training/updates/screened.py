@@ -32,9 +32,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from omegaconf import DictConfig
 from torch import Generator, Tensor
 
 from runner.config import Evaluation as EvaluationSplit
@@ -43,16 +43,19 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.updates.interface import Updates
-from runner.training.updates.plain import PlainUpdates
+from runner.training.updates.interface import UpdateRule, Updates
+from runner.training.updates.plain import Plain
 from runner.training.updates.screening_loss import ScreeningLoss
+
+if TYPE_CHECKING:
+    from runner.training.prepare import Run
 
 IMAGES = ("test", "public_split")
 _TRIES_PER_KEPT = 2.0  # 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, where many runs end early
 
 
 @dataclass(frozen=True)
-class Annealing:
+class Annealing(UpdateRule):
     """The rule's parameters, and which images screen.
 
     initial_temperature: Q0 >= 0; at 0 every update is kept and nothing is evaluated.
@@ -67,6 +70,10 @@ class Annealing:
     rejection_threshold: int
     images: str = "public_split"
 
+    takes_back = True
+    unstackable = "screening may take an update back"
+    share_name = "screening_share"
+
     def __post_init__(self) -> None:
         if not 0 <= self.initial_temperature < math.inf:
             raise ValueError(f"Expected screening.initial_temperature >= 0 and finite, got {self.initial_temperature}.")
@@ -74,10 +81,6 @@ class Annealing:
             raise ValueError(f"Expected screening.rejection_threshold >= 0, got {self.rejection_threshold}.")
         if self.images not in IMAGES:
             raise ValueError(f"screening.images has no {self.images}: choose from {', '.join(IMAGES)}.")
-
-    takes_back = True
-    unstackable = "screening may take an update back"
-    share_name = "screening_share"
 
     @property
     def evaluations_per_step(self) -> float:
@@ -111,17 +114,11 @@ class Annealing:
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
-    def updates(
-        self,
-        config: DictConfig,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        aside: Sequence[Split],
-        paid_for: int | None,
-    ) -> Screening:
-        draws = generator(config.seed, "screening", torch.device("cpu"))
-        apart = self.images == "public_split" or config.evaluation == EvaluationSplit.holdout
-        return Screening(self, objective, PlainUpdates(optimizer), aside[0], draws, paid_for, apart=apart)
+    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Screening:
+        draws = generator(run.config.seed, "screening", torch.device("cpu"))
+        apart = self.images == "public_split" or run.config.evaluation == EvaluationSplit.holdout
+        candidates = Plain().updates(run, objective, ())
+        return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=apart)
 
 
 class Screening:

@@ -143,6 +143,34 @@ def test_adam_is_taken_back_too() -> None:
         assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in values.items())
 
 
+class Projected(PlainUpdates):
+    """Steps after which every weight is within 0.1."""
+
+    def step(self) -> bool:
+        super().step()
+        with torch.no_grad():
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.clamp_(-0.1, 0.1)
+        return True
+
+
+def test_what_a_wrapped_rule_did_is_kept_or_taken_back_with_the_step() -> None:
+    objective = small_objective()
+    updates = Projected(torch.optim.SGD(objective.parameters(), lr=0.3, momentum=0.9))
+    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), torch.Generator().manual_seed(0))
+    screening.start_epoch()
+    random_gradients(objective, torch.Generator().manual_seed(3))
+    assert flat(objective).abs().max() > 0.1
+    assert screening.step()
+    after = flat(objective)
+    assert after.abs().max() <= 0.1
+    for parameter in objective.parameters():
+        parameter.grad = parameter.detach() * 0 + torch.randn(parameter.shape) * 100
+    assert not screening.step()
+    assert torch.equal(flat(objective), after)
+
+
 class Fixed(nn.Module):
     """A network whose cross-entropies are given: the input holds a loss L, the logits are (-L + ln(1 - e^-L), 0)."""
 
