@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runner.accounting import sound_epsilon
 from runner.report.evidence import PlannedRun
+from runner.training.parts import update_rule_of
 from runner.training.prepare import Run, prepare
 
 _AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # in the final metrics of such a run, and of no other
@@ -11,12 +12,12 @@ _planned: dict[str, Run] = {}  # by setting
 
 
 def decides(run: PlannedRun) -> bool:
-    """Whether the recorded run decided itself how much it released."""
-    return run.record is not None and _AT_MOST_STEPS in run.record["final"]
+    """Whether the run, recorded or not, decides itself how much it releases."""
+    return update_rule_of(run.job.config).takes_back
 
 
 def guaranteed(run: PlannedRun) -> float:
-    """The sound epsilon of all that the recorded run could have released."""
+    """The sound epsilon of all that the recorded run could have released, from its final metrics."""
     return run.final(_AT_MOST_STEPS if decides(run) else "epsilon_sound")
 
 
