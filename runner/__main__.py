@@ -61,15 +61,15 @@ def _run(composed: DictConfig) -> None:
             line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
-        left = (time.monotonic() - started) * (1 / part_done(row, run.epochs, run.max_accepted) - 1)
-        line.show(f"{epoch_text(row, run.epochs, run.max_accepted)} · {duration(left)} left")
+        left = (time.monotonic() - started) * (1 / part_done(row, run.epochs, run.paid_for) - 1)
+        line.show(f"{epoch_text(row, run.epochs, run.paid_for)} · {duration(left)} left")
 
     def on_step(epoch: int, step: int, run: Run) -> None:
         if line.silent > _SILENCE:
             line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
 
     def on_start(run: Run) -> None:
-        until = f", or until {run.max_accepted} updates are kept," if run.max_accepted else ""
+        until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
 

@@ -56,18 +56,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
-def part_done(row: dict[str, float], epochs: int, most_accepted: int | None) -> float:
+def part_done(row: dict[str, float], epochs: int, most_kept: int | None) -> float:
     """How much of a run is behind it after this epoch, in (0, 1].
 
-    A screened run ends with its `epochs` of tries or its last kept update, whichever comes first.
+    It ends with its last epoch, or with the last of `most_kept` updates, whichever comes first.
     """
-    return max(row["epoch"] / epochs, row["accepted"] / most_accepted if most_accepted else 0.0)
+    return max(row["epoch"] / epochs, row["accepted"] / most_kept if most_kept else 0.0)
 
 
-def epoch_text(row: dict[str, float], epochs: int, most_accepted: int | None = None) -> str:
+def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None) -> str:
     """An epoch's row of the history in a few words."""
     privacy = "not private"
     if row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
         privacy = f"ε {row['epsilon']:.2f} (sound {row['epsilon_sound']:.2f})"
-    of = f", {row['accepted']} of {most_accepted} updates" if most_accepted else f"/{epochs}"
+    of = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
     return f"epoch {row['epoch']}{of} · accuracy {row['test_accuracy']:.2f}% · {privacy}"

@@ -172,7 +172,7 @@ def test_every_experiment_can_be_run(composed, experiment: str) -> None:
     run = prepare(composed(f"experiment={experiment}"))
     assert run.config.scale.name == "paper"
     if run.mechanism.private:
-        kept, mechanism = run.max_accepted, run.mechanism
+        kept, mechanism = run.paid_for, run.mechanism
         releases = mechanism.charges_of_epochs(run.epochs).claimed if kept is None else mechanism.charges(kept).claimed
         cost = run.accountant.epsilon(releases, run.config.delta)
         paper = experiment.partition("/")[0]

@@ -14,10 +14,10 @@ def test_a_run_is_measured_by_its_epochs():
     assert epoch_text(ROW, 8) == "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 0.88)"
 
 
-@pytest.mark.parametrize(("most_accepted", "done"), [(40, 0.75), (1000, 0.25)])
-def test_a_screened_run_by_what_ends_it_first(most_accepted, done):
-    assert part_done(ROW, 8, most_accepted) == done
-    assert f"epoch 2, 30 of {most_accepted} updates · " in epoch_text(ROW, 8, most_accepted)
+@pytest.mark.parametrize(("most_kept", "done"), [(40, 0.75), (1000, 0.25)])
+def test_a_screened_run_by_what_ends_it_first(most_kept, done):
+    assert part_done(ROW, 8, most_kept) == done
+    assert f"epoch 2, 30 of {most_kept} updates · " in epoch_text(ROW, 8, most_kept)
 
 
 def test_a_run_without_noise_is_called_not_private():

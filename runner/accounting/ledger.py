@@ -14,7 +14,7 @@ Releases: TypeAlias = tuple[tuple[dp_accounting.DpEvent, int], ...]
 class Ledger:
     """Every noisy release that touched private data, and what the paper's own accounting charges for it.
 
-    The two differ where a paper's accounting does not hold: a step that is screened and thrown away still
+    The two differ where a paper's accounting does not hold: a step that is taken back still
     used the data (actual), while the paper charges nothing for it (claimed).
     """
 

@@ -1,7 +1,7 @@
 """Clipping strategies: each bounds what one example can add to the sum, and states that bound."""
 
 from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
-from runner.clipping.interface import Clipping, NoiseGroup, gradient_sum
+from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms
 from runner.clipping.none import NoClipping
 from runner.clipping.per_example import Automatic, Flat, PerLayer
 
@@ -13,6 +13,9 @@ __all__ = [
     "Flat",
     "NoClipping",
     "NoiseGroup",
+    "Numbers",
+    "OfNorms",
     "PerLayer",
     "gradient_sum",
+    "is_of_norms",
 ]

@@ -66,6 +66,7 @@ class Backprop:
     input_bound: float
     upstream_bound: float
     convolution_norm: str = "l1_l2"
+    needs_engine = False
 
     def __post_init__(self) -> None:
         for name in ("input_bound", "upstream_bound"):
@@ -190,6 +191,7 @@ class BackpropOfMeanLoss:
 
     rows: Backprop
     batch: int
+    needs_engine = False
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """The largest norms of one example's contribution; not the sensitivity, which is below twice as much."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeGuard
 
 from torch import Tensor, nn
 
 from runner.gradients import Engine, GradientSum
+
+Numbers: TypeAlias = Mapping[str, float | Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class NoiseGroup:
 class Clipping(Protocol):
     """Turns a batch into the sum of its examples' contributions, each bounded as `noise_groups` states."""
 
+    @property
+    def needs_engine(self) -> bool:
+        """Whether it asks the engine for per-example norms; else it takes one ordinary pass."""
+        ...
+
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """A partition of the trainable parameters of `model`, with the sensitivity of each part."""
         ...
@@ -33,6 +41,26 @@ class Clipping(Protocol):
     def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
         """The sum over one physical batch of at least one example: inputs [batch, ...], targets [batch]."""
         ...
+
+
+class OfNorms(Protocol):
+    """A clipping that rescales by functions of single norms and of its own numbers, by name, or not at all.
+
+    Numbers are arguments so that R runs can be clipped at once: norms are [R, P, groups] then, and a number in which
+    the runs differ is [R, 1, 1].
+    """
+
+    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
+        """What `Clipping.sum_contributions` is with the clipping's own numbers."""
+        ...
+
+
+def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
+    """Whether a clipping is such a one: the class that says how it sums says `sum_with`, too, and no subclass since."""
+    for kind in type(clipping).__mro__:
+        if "sum_contributions" in vars(kind):
+            return "sum_with" in vars(kind)
+    return False
 
 
 def gradient_sum(

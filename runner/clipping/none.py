@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup
+from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
 
@@ -14,11 +13,13 @@ from runner.gradients import Engine, GradientSum
 class NoClipping:
     """The plain sum of gradients, by one ordinary backward pass. Its sensitivity is infinite."""
 
+    needs_engine = False
+
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return (NoiseGroup(tuple(name for name, _ in model.named_parameters()), math.inf),)
 
     def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-        names, parameters = zip(*engine.objective.named_parameters(), strict=True)
-        losses = engine.objective(inputs, targets)
-        gradients = torch.autograd.grad(losses.sum(), parameters)
-        return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
+        return self.sum_with(engine, inputs, targets, {})
+
+    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
+        return engine.plain_sum(inputs, targets)

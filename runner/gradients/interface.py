@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from runner.gradients.terms import Factors, norms_by_rows, silenced
 from runner.networks.objective import Objective
 
 
 class RowsError(NotImplementedError):
     """A layer sees several rows an example, and the engine would take each of them for one."""
-
-
-Factors = Callable[[Tensor], Tensor]  # norms [batch, groups] -> factors [batch, groups]
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,12 @@ class GradientSum:
 
 
 class Engine(Protocol):
-    """Computes sums of rescaled per-example gradients of one objective."""
+    """Computes sums of per-example gradients of one objective, rescaled or as they are."""
 
-    objective: Objective
+    @property
+    def objective(self) -> Objective:
+        """What is differentiated."""
+        ...
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
@@ -56,16 +57,23 @@ class Engine(Protocol):
         """
         ...
 
+    def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """The sum of the gradients as they are, without norms: one that is not finite makes the sum so."""
+        ...
 
-def _norms(gradient: Tensor) -> Tensor:
-    """L2 norms [batch] of [batch, *shape], row by row and then over the rows.
 
-    One long float32 sum can lose its small terms (a part in 4,000 of a norm over 300,000 entries); sums of a row each
-    keep the relative error below 1e-5.
-    """
-    rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else gradient.flatten(1)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms
+class OrdinaryPass:
+    """What all engines of one objective have in common: the plain sum is an ordinary backward pass."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+
+    def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """See `Engine.plain_sum`."""
+        names, parameters = zip(*self.objective.named_parameters(), strict=True)
+        losses = self.objective(inputs, targets)
+        gradients = torch.autograd.grad(losses.sum(), parameters)
+        return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
 
 def weigh_and_sum(
@@ -81,14 +89,11 @@ def weigh_and_sum(
     for name, gradient in per_example.items():
         if len(gradient) != len(losses):
             raise RowsError(f"{name} has {len(gradient)} gradients for {len(losses)} examples")
-    squares = {name: _norms(gradient).square() for name, gradient in per_example.items()}
+    squares = {name: norms_by_rows(gradient).square() for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()
     broken = ~torch.isfinite(norms).all(dim=1)
     if broken.any():
-        per_example = {
-            name: gradient.masked_fill(broken.view(-1, *[1] * (gradient.dim() - 1)), 0)
-            for name, gradient in per_example.items()
-        }
+        per_example = {name: silenced(gradient, broken) for name, gradient in per_example.items()}
     weights = factors(norms.masked_fill(broken[:, None], 0))
     gradients = {
         name: (weights[:, g] @ per_example[name].flatten(1)).view(per_example[name].shape[1:])

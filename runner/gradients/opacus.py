@@ -13,11 +13,12 @@ import torch
 from opacus import GradSampleModule
 from torch import Tensor
 
-from runner.gradients.interface import Factors, GradientSum, weigh_and_sum
+from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
+from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
 
 
-class OpacusEngine:
+class OpacusEngine(OrdinaryPass):
     """Forms every per-example gradient with Opacus, then weighs and sums as `VmapEngine` does.
 
     Raises:
@@ -33,7 +34,7 @@ class OpacusEngine:
                 f"Opacus' hooks miss what {type(objective.loss).__name__} adds to the layers' output gradients: "
                 f"choose one_pass or vmap."
             )
-        self.objective = objective
+        super().__init__(objective)
         for parameter in objective.parameters():
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self._hooked = GradSampleModule(objective, loss_reduction="sum")

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from runner.gradients.interface import Factors, GradientSum, weigh_and_sum
+from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
+from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
 
 
-class VmapEngine:
+class VmapEngine(OrdinaryPass):
     """Forms every per-example gradient, then weighs and sums. The reference for faster engines."""
 
     def __init__(self, objective: Objective) -> None:
-        self.objective = objective
+        super().__init__(objective)
 
         def loss_of_one(parameters: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
             losses: Tensor = functional_call(objective, parameters, (example.unsqueeze(0), target.unsqueeze(0)))

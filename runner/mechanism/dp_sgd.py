@@ -32,6 +32,7 @@ from torch import Generator, Tensor
 from runner.accounting import Ledger, Releases
 from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
+from runner.gradients import Objective
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
 
 
@@ -88,6 +89,13 @@ class Mechanism:
             return poisson_batches(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
         return shuffled_batches(self.examples, self.batch_size, self.steps_per_epoch, generator)
 
+    def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
+        """Raise ValueError where what is charged does not hold for this clipping of this objective.
+
+        inputs [2, ...] and targets [2] are made up, on the device of the objective. What is charged here holds for any
+        clipping that has the sensitivities of `noise_groups`.
+        """
+
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         """The clipping for a logical batch of so many examples: here it is the same for all."""
         return clipping
@@ -136,7 +144,7 @@ class Mechanism:
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write one step's release to the ledger, whether or not its update was `kept` (see
-        `runner.training.updates.screened`).
+        `runner.training.updates`).
 
         `claimed` is how the papers count: every step kept a Poisson-sampled Gaussian. With shuffled batches that is not
         what happened: each example is in at most one of an epoch's batches, so a whole epoch is one Gaussian

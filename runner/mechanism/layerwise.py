@@ -16,11 +16,14 @@ import math
 from dataclasses import dataclass
 
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+from torch import Tensor
 
 from runner.accounting import Ledger
 from runner.clipping import Backprop, Clipping, NoiseGroup
 from runner.config import Sampling
+from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.objective import is_chain
 
 NEIGHBOURS = ("zero_out", "replace_one")
 ASKED_FOR = "original_bug"
@@ -48,7 +51,7 @@ class _DisjointBatches(Mechanism):
     """
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Write an epoch's release to the ledger, at its first step. (There is no screening here: all are kept.)"""
+        """Write an epoch's release to the ledger, at its first step. (No step is taken back here.)"""
         if step_in_epoch == 0:
             ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
 
@@ -91,6 +94,17 @@ class Printed(_DisjointBatches):
 @dataclass(frozen=True)
 class OfMeanLoss(Mechanism):
     """Bounds rows of the mean loss, so that what is released is its gradient itself, divided by nothing more."""
+
+    def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
+        """Accept what the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        if not isinstance(clipping, Backprop):
+            raise ValueError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
+        if not is_chain(objective, inputs, targets):
+            raise ValueError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         assert isinstance(clipping, Backprop)

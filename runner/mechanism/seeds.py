@@ -6,8 +6,7 @@ import torch
 
 
 def derived_seed(seed: int, stream: str) -> int:
-    """A 63-bit seed for a named stream: init, normalization, sampling, noise, screening, layers, independence,
-    hessian.
+    """A 63-bit seed for a stream that is named by what draws from it: init, sampling, noise, and so on.
 
     Streams do not shift when one is used more.
     """

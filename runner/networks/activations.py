@@ -1,7 +1,17 @@
-"""Activations that torch.nn does not have."""
+"""Activations that torch.nn does not have, and what is known of those that it has."""
 
 import torch
 from torch import Tensor, nn
+
+_MONOTONE = (nn.ReLU, nn.Tanh, nn.Sigmoid)
+
+
+def is_monotone(module: nn.Module | None) -> bool:
+    """Whether a module is elementwise and nowhere decreasing: torch's own, or a class that says `monotone = True`.
+
+    A subclass may compute anything else, so it has to say it again.
+    """
+    return type(module) in _MONOTONE or vars(type(module)).get("monotone", False)
 
 
 class TemperedSigmoid(nn.Module):
@@ -13,6 +23,8 @@ class TemperedSigmoid(nn.Module):
     Raises:
         ValueError: if `scale` or `inverse_temperature` is not positive.
     """
+
+    monotone = True
 
     def __init__(self, scale: float, inverse_temperature: float, offset: float) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -66,3 +67,34 @@ def layer_outputs(network: nn.Module) -> Iterator[dict[str, Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
+    """Whether what comes before a layer reaches the loss through that layer alone.
+
+    What is asked is autograd, in one pass over inputs [batch, ...] on any device: every layer with parameters returns a
+    fresh leaf in place of its output, and each layer's input, and at last the losses, may depend on the leaf of the
+    layer before and on no other. No matter how a branch is written, a gradient that passes it shows.
+    """
+    leaves: list[Tensor] = []
+    reads: list[tuple[Tensor, int]] = []  # what is read, and how many layers were called before
+
+    def cut(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+        reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handles = [layer.register_forward_hook(cut) for layer in layers_with_parameters(objective).values()]
+    try:
+        with torch.enable_grad():
+            reads.append((objective(inputs, targets), len(leaves)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    for read, before in reads:
+        if not (read.requires_grad and leaves):
+            continue
+        slopes = torch.autograd.grad(read, leaves, torch.ones_like(read), allow_unused=True, retain_graph=True)
+        if any(slope is not None and place != before - 1 for place, slope in enumerate(slopes)):
+            return False
+    return True

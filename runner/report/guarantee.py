@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from runner.accounting import sound_epsilon
 from runner.report.evidence import PlannedRun
+from runner.training.parts import update_rule_of
 from runner.training.prepare import Run, prepare
 
+_AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # in the final metrics of such a run, and of no other
 _planned: dict[str, Run] = {}  # by setting
 
 
-def screened(run: PlannedRun) -> bool:
-    """Whether the run's updates were screened."""
-    return bool(run.job.config.get("screening"))
+def decides(run: PlannedRun) -> bool:
+    """Whether the run, recorded or not, decides itself how much it releases."""
+    return update_rule_of(run.job.config).takes_back
 
 
 def guaranteed(run: PlannedRun) -> float:
-    """The sound epsilon of all that the recorded run could have released.
-
-    Of a screened run that of the most tries its config allows (see `runner.training.updates.screened`).
-    """
-    return run.final("epsilon_sound_at_max_tries" if screened(run) else "epsilon_sound")
+    """The sound epsilon of all that the recorded run could have released, from its final metrics."""
+    return run.final(_AT_MOST_STEPS if decides(run) else "epsilon_sound")
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:
-    """The sound epsilon of all that a screened run could have released that was to end at so many kept updates."""
+    """The sound epsilon of all that a run could have released that was to end at so many kept steps."""
     setting = run.job.setting_id
     if setting not in _planned:
         _planned[setting] = prepare(run.job.config)
     planned = _planned[setting]
-    assert planned.screening is not None
-    tries = planned.screening.most_tries(planned.max_tries, kept)
-    return sound_epsilon(planned.mechanism.charges(tries).actual, run.delta)
+    steps = planned.rule.most_steps(planned.most_steps, kept)
+    return sound_epsilon(planned.mechanism.charges(steps).actual, run.delta)

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from runner.report.evidence import PlannedRun
-from runner.report.guarantee import guaranteed, screened
+from runner.report.guarantee import decides, guaranteed
 from runner.report.summary import summarise
 
 _GUARANTEED = "epsilon_sound_guaranteed"
@@ -45,7 +45,7 @@ def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[
     columns += [
         "epsilon",
         "epsilon_sound",
-        *([_GUARANTEED] if any(screened(run) for run in runs) else ()),
+        *([_GUARANTEED] if any(decides(run) for run in runs) else ()),
         "delta",
         "accuracy_last",
         "accuracy_best",
@@ -78,7 +78,7 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
         **{n: record["final"].get(n) for n in ("noise_multiplier", "sampling_rate", "parameters")},
-        _GUARANTEED: guaranteed(run) if screened(run) else None,
+        _GUARANTEED: guaranteed(run) if decides(run) else None,
         **{n: record["provenance"].get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
     }
 
@@ -106,7 +106,7 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         }
         for name in ("epsilon", "epsilon_sound"):
             row[name] = max((run.final(name) for run in recorded), default=None)
-        row[_GUARANTEED] = max((guaranteed(run) for run in recorded if screened(run)), default=None)
+        row[_GUARANTEED] = max((guaranteed(run) for run in recorded if decides(run)), default=None)
         rows.append(row)
     columns = [
         "setting_id",
@@ -119,7 +119,7 @@ def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tu
         "n_diverged",
     ]
     columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
-    columns += ["epsilon", "epsilon_sound", *([_GUARANTEED] if any(screened(run) for run in runs) else ())]
+    columns += ["epsilon", "epsilon_sound", *([_GUARANTEED] if any(decides(run) for run in runs) else ())]
     return [*columns, "delta", "scale"], rows
 
 

@@ -27,7 +27,6 @@ from runner.training.stacked import NotStackableError, whole
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
 _TIMED = 256  # examples
-_TRIES_PER_KEPT = 2.0  # of screened runs: 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, of which many end early
 
 
 def estimated_seconds(config: DictConfig, run: Run) -> float:
@@ -41,12 +40,9 @@ def estimated_seconds(config: DictConfig, run: Run) -> float:
     if key not in _measured:
         _measured[key] = _seconds_per_example(prepare(config))  # whose weights may change
     training, evaluation = _measured[key]
-    epochs, evaluations = float(run.epochs), 1.0
-    if run.screening is not None:
-        steps = run.mechanism.steps_per_epoch
-        if run.max_accepted is not None:
-            epochs = min(epochs, _TRIES_PER_KEPT * run.max_accepted / steps)
-        evaluations += (steps if run.screening.initial_temperature > 0 else 0) * run.screening.share
+    steps = run.mechanism.steps_per_epoch
+    epochs = run.rule.usual_steps(run.epochs * steps, run.paid_for) / steps
+    evaluations = 1 + steps * run.rule.evaluations_per_step
     examples = run.mechanism.examples + (GRADIENTS * FIXED if "hessian" in config.diagnostics else 0)
     per_epoch = examples * training + evaluations * run.dataset.test_examples * evaluation
     return _START_SECONDS + epochs * per_epoch

@@ -143,7 +143,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {
         **{name: values[-1] for name, values in history.items()},
-        **_at_max_tries(run),
+        **_at_most_steps(run),
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
@@ -153,11 +153,11 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     }
 
 
-def _at_max_tries(run: Run) -> dict[str, Any]:
-    """What a screened run guarantees, however many tries it took: see `runner.training.updates.screened`."""
-    if run.screening is None:
+def _at_most_steps(run: Run) -> dict[str, Any]:
+    """What a run guarantees that decides itself how many steps it takes."""
+    if not run.rule.takes_back:
         return {}
-    return {"max_tries": run.max_tries, "epsilon_sound_at_max_tries": run.epsilon_at_max_tries}
+    return {"max_tries": run.most_steps, "epsilon_sound_at_max_tries": run.epsilon_at_most_steps}
 
 
 def _write_failure(

@@ -172,7 +172,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection) ->
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         identity, _ = identify(run.config)
-        last[identity] = epoch_text(row, run.epochs, run.max_accepted)
+        last[identity] = epoch_text(row, run.epochs, run.paid_for)
         say("epoch", last[identity])
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:

@@ -20,10 +20,11 @@ _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "n
 def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:
     """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
 
-    `screening_share` is the share of the training time in which screened updates were evaluated.
+    Where the update rule decides what to keep, it names the share of the training time that this took.
     """
+    named = run.rule.share_name
     return {
-        **({} if run.screening is None else {"screening_share": trained.seconds_screening / trained.seconds_training}),
+        **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},

@@ -19,10 +19,8 @@ import copy
 
 from torch import nn
 
-from runner.networks.activations import TemperedSigmoid
+from runner.networks.activations import is_monotone
 from runner.networks.objective import Objective
-
-_NON_DECREASING = (nn.ReLU, nn.Tanh, nn.Sigmoid, TemperedSigmoid)
 
 
 def pool_first(module: nn.Module, *, chain: bool = True) -> nn.Module:
@@ -54,6 +52,6 @@ def with_parts(module: nn.Module, parts: dict[str, nn.Module | None]) -> nn.Modu
 def _exchanged(parts: dict[str, nn.Module | None]) -> dict[str, nn.Module | None]:
     order = list(parts.items())
     for i in range(len(order) - 1):
-        if type(order[i][1]) in _NON_DECREASING and type(order[i + 1][1]) is nn.MaxPool2d:
+        if is_monotone(order[i][1]) and type(order[i + 1][1]) is nn.MaxPool2d:
             order[i], order[i + 1] = order[i + 1], order[i]
     return dict(order)

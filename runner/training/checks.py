@@ -11,13 +11,11 @@ import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from torch import Tensor, nn
+from torch import nn
 
-from runner.clipping import Backprop, Clipping
 from runner.config import FIELDS, Config, ConfigError
 from runner.fields import ranges_of
 from runner.gradients import Objective, VmapEngine
-from runner.networks.objective import layers_with_parameters
 from runner.training.diagnostics import DIAGNOSTICS
 
 
@@ -119,42 +117,3 @@ def check_one_example(objective: Objective, shape: list[int]) -> None:
         raise ConfigError(
             f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
         ) from error
-
-
-def check_mean_loss(clipping: Clipping, objective: Objective, shape: list[int]) -> None:
-    """What the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers."""
-    if not isinstance(clipping, Backprop):
-        raise ConfigError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
-    if not is_chain(objective, torch.empty(2, *shape), torch.zeros(2, dtype=torch.long)):
-        raise ConfigError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
-
-
-def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
-    """Whether what comes before a layer reaches the loss through that layer alone.
-
-    What is asked is autograd, in one pass over inputs [batch, ...] on any device: every layer with parameters returns a
-    fresh leaf in place of its output, and each layer's input, and at last the losses, may depend on the leaf of the
-    layer before and on no other. No matter how a branch is written, a gradient that passes it shows.
-    """
-    leaves: list[Tensor] = []
-    reads: list[tuple[Tensor, int]] = []  # what is read, and how many layers were called before
-
-    def cut(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)
-        leaves.append(output.detach().requires_grad_())
-        return leaves[-1]
-
-    handles = [layer.register_forward_hook(cut) for layer in layers_with_parameters(objective).values()]
-    try:
-        with torch.enable_grad():
-            reads.append((objective(inputs, targets), len(leaves)))
-    finally:
-        for handle in handles:
-            handle.remove()
-    for read, before in reads:
-        if not (read.requires_grad and leaves):
-            continue
-        slopes = torch.autograd.grad(read, leaves, torch.ones_like(read), allow_unused=True, retain_graph=True)
-        if any(slope is not None and place != before - 1 for place, slope in enumerate(slopes)):
-            return False
-    return True

@@ -5,6 +5,7 @@ Every number here is computed from private data without noise: it belongs in a r
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ class Diagnostics:
         if "activation_norms" in self._names and due:
             self._append("activation_norms", {"step": step, **self._activation_norms(inputs)})
         if "gradient_cosine" in self._names and (due or epoch == 1):
-            self._append("gradient_cosine", {"step": step, "cosine": self._cosine(inputs, targets, of)})
+            self._append("gradient_cosine", {"step": step, "cosine": _cosine(engine, inputs, targets, of)})
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Measure after an epoch, counted from 1."""
@@ -134,15 +135,12 @@ class Diagnostics:
             handle.remove()
         return norms
 
-    def _cosine(self, inputs: Tensor, targets: Tensor, clipped: GradientSum) -> float:
-        parameters = dict(self._objective.named_parameters())
-        raw = {name: torch.zeros_like(p) for name, p in parameters.items()}
-        for some, their in zip(inputs.split(_SLICE), targets.split(_SLICE), strict=True):
-            gradients = torch.autograd.grad(self._objective(some, their).sum(), list(parameters.values()))
-            for total, gradient in zip(raw.values(), gradients, strict=True):
-                total += gradient
-        a, b = (torch.cat([part[name].flatten() for name in parameters]).double() for part in (raw, clipped.gradients))
-        return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
+
+def _cosine(engine: Engine, inputs: Tensor, targets: Tensor, clipped: GradientSum) -> float:
+    pieces = zip(inputs.split(_SLICE), targets.split(_SLICE), strict=True)
+    raw = reduce(GradientSum.__add__, (engine.plain_sum(*piece) for piece in pieces)).gradients
+    a, b = (torch.cat([part[name].flatten() for name in raw]).double() for part in (raw, clipped.gradients))
+    return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
 
 
 def _gradient_norms(engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> Tensor:

@@ -24,7 +24,7 @@ from runner.training.prepare import Run, engine, stacked_step
 from runner.training.removal import check_one_removed
 from runner.training.stacked import NotStackableError, draw_epoch
 from runner.training.stacked import Step as StackedStep
-from runner.training.updates.screened import NoScreening, Screening, screening_of
+from runner.training.updates import Updates
 
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
 
@@ -33,8 +33,8 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 class Trained:
     """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
 
-    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps. `seconds_screening` is
-    part of `seconds_training`.
+    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps. `seconds_deciding`,
+    in which it was decided what to keep, is part of `seconds_training`.
     """
 
     status: str = "finished"
@@ -44,23 +44,25 @@ class Trained:
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
     seconds_training: float = 0.0
-    seconds_screening: float = 0.0
+    seconds_deciding: float = 0.0
 
 
 def load(run: Run) -> tuple[Split, ...]:
-    """The training and the evaluation split, and the one that screens where there is screening, as features on the
-    device. Raises DataError.
+    """The training and the evaluation split, and what the update rule sets aside, as features on the device.
 
-    What screens is of the test split, and with evaluation=holdout the images reported on are not.
+    What is set aside is of the test split, and with evaluation=holdout the images reported on are not.
+
+    Raises:
+        DataError: where the data set cannot be read.
     """
     train, test = (
         Split(run.features(split.images.to(run.device)), split.targets.to(run.device))
         for split in run.dataset.load(run.config.runtime.data_root)
     )
-    screening, test = (None, test) if run.screening is None else run.screening.split(test)
+    test, *aside = run.rule.split(test)
     if run.config.evaluation == Evaluation.holdout:
         train, test = hold_out(train)
-    return (train, test) if screening is None else (train, test, screening)
+    return train, test, *aside
 
 
 OnEpoch = Callable[[dict[str, float]], None]
@@ -136,7 +138,7 @@ class Progress:
         losses: float,
         seen: int,
         seconds: float,
-        screening: Screening | NoScreening | None = None,
+        updates: Updates | None = None,
     ) -> bool:
         """Evaluate after an epoch that saw so many examples of these losses in all. Returns whether the run goes on."""
         run, objective, trained = self._run, self._objective, self.trained
@@ -153,9 +155,9 @@ class Progress:
             "test_loss": measured.loss,
             "test_accuracy": measured.accuracy,
         }
-        if screening is not None:
-            row |= screening.columns(measured)
-            trained.seconds_screening = screening.seconds
+        if updates is not None:
+            row |= updates.columns(measured)
+            trained.seconds_deciding = updates.seconds
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
         trained.diagnostics = self.diagnostics.values
@@ -173,18 +175,17 @@ def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step
 
 
 def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
-    training, _, *others = data
+    training, _, *aside = data
     config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
     objective = run.objective
     gradient_engine = engine(config, objective)
-    optimizer = run.optimizer(objective)
+    updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
-    screening = screening_of(run.screening, config, objective, optimizer, others, run.max_accepted)
     for epoch in range(1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
-        screening.start_epoch()
+        updates.start_epoch()
         losses = 0.0
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
@@ -197,14 +198,14 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
             gradients = mechanism.release(computed.gradients, noise)
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
-            progress.charge_step(step_in_epoch, screening.step())
+            progress.charge_step(step_in_epoch, updates.step())
             losses += computed.losses.double().sum().item()
             seen += len(targets)
             on_step(epoch, step_in_epoch + 1)
-            if screening.finished:
+            if updates.finished:
                 break
-        goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, screening)
-        if screening.finished or not goes_on:
+        goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, updates)
+        if updates.finished or not goes_on:
             break
     return progress.trained
 

@@ -17,6 +17,7 @@ from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
+from runner.training.updates import Plain, UpdateRule
 
 _DEVICES = ("cpu", "cuda")
 
@@ -54,6 +55,12 @@ def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) 
 def normalization_of(config: DictConfig) -> Normalization | None:
     """The config's normalisation, if it has one."""
     return None if config.normalization is None else instantiated(config, "normalization")
+
+
+def update_rule_of(config: DictConfig) -> UpdateRule:
+    """The rule that the config's updates follow: the plain one where it names none."""
+    rule: UpdateRule = instantiated(config, "screening") if config.screening else Plain()
+    return rule
 
 
 def device_of(name: str) -> torch.device:

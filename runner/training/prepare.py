@@ -16,40 +16,35 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
+from runner.clipping import Clipping
 from runner.config import FIELDS, ConfigError, Engine, Evaluation, Step
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
 from runner.gradients import ENGINES, Objective, VmapEngine
 from runner.gradients import Engine as EngineProtocol
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.layerwise import OfMeanLoss
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache, examples_with_gradients
 from runner.training.checks import (
     check_arguments,
     check_fields,
-    check_mean_loss,
     check_momentum,
     check_objective,
     check_one_example,
 )
 from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
-from runner.training.parts import device_of, instantiated, normalization_of, objective_of
+from runner.training.parts import device_of, instantiated, normalization_of, objective_of, update_rule_of
 from runner.training.stacked import NotStackableError
 from runner.training.stacked import Step as StackedStep
-from runner.training.updates.screened import Annealing
-
-ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
+from runner.training.updates import UpdateRule
 
 
 @dataclass(frozen=True)
 class Run:
     """The parts of one run that need no data.
 
-    With `screening`, the steps of the `epochs` are tries, and `max_accepted` is the number of kept ones, if any, at
-    which the run ends.
+    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`.
     """
 
     config: DictConfig
@@ -62,8 +57,8 @@ class Run:
     epochs: int
     device: torch.device
     parameters: int
-    screening: Annealing | None = None
-    max_accepted: int | None = None
+    rule: UpdateRule
+    paid_for: int | None
 
     @property
     def objective(self) -> Objective:
@@ -85,22 +80,21 @@ class Run:
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
             return configured
-        if isinstance(self.clipping, ORDINARY_PASS):
+        if not self.clipping.needs_engine:
             return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
         if self.config.runtime.engine is Engine.one_pass:
             return self.mechanism.examples
         return examples_with_gradients(self.parameters, self.device.type)
 
     @property
-    def max_tries(self) -> int:
-        """The most steps that the run can take, those thrown away by screening included."""
-        tries = self.epochs * self.mechanism.steps_per_epoch
-        return tries if self.screening is None else self.screening.most_tries(tries, self.max_accepted)
+    def most_steps(self) -> int:
+        """The most steps that the run can take, whether or not they are kept."""
+        return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
 
     @cached_property
-    def epsilon_at_max_tries(self) -> float:
+    def epsilon_at_most_steps(self) -> float:
         """The sound epsilon of so many: what the run guarantees before it starts."""
-        return sound_epsilon(self.mechanism.charges(self.max_tries).actual, self.config.delta)
+        return sound_epsilon(self.mechanism.charges(self.most_steps).actual, self.config.delta)
 
     @property
     def step(self) -> Step:
@@ -132,9 +126,7 @@ def prepare(config: DictConfig) -> Run:
     dataset, features = instantiated(config, "dataset"), instantiated(config, "features")
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
     normalization = normalization_of(config)
-    screening = instantiated(config, "screening") if config.screening else None
-    if screening is not None and config.mechanism is not None:
-        raise ConfigError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
+    rule = update_rule_of(config)
     device = device_of(config.runtime.device)
     groups: list[tuple[Any, str, type]] = [(clipping, "clipping", Clipping), (accountant, "accountant", Accountant)]
     if normalization is not None:
@@ -142,12 +134,12 @@ def prepare(config: DictConfig) -> Run:
     for part, group, methods in groups:
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
-            raise ConfigError(f"{group}: {config[group]._target_} has no method {missing[0]}.")
+            raise ConfigError(f"{group}: {config[group]._target_} has no {missing[0]}.")
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = objective_of(config, dataset, features)
         check_objective(objective, features.shape(dataset.shape))
-        one_by_one = not isinstance(clipping, ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
+        one_by_one = clipping.needs_engine or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == Engine.vmap:
             check_one_example(objective, features.shape(dataset.shape))
     check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
@@ -156,54 +148,44 @@ def prepare(config: DictConfig) -> Run:
     if config.evaluation == Evaluation.holdout:
         examples -= holdout_examples(examples)
     kind = Mechanism if config.mechanism is None else instantiated(config, "mechanism")
+    made_up = torch.empty(2, *features.shape(dataset.shape), device="meta"), torch.zeros(2, device="meta").long()
     try:
         mechanism = partial(
             kind,
             config.sampling,
             examples,
             config.batch_size,
-            noise_groups=_noise_groups(clipping, objective, features.shape(dataset.shape)),
+            noise_groups=clipping.noise_groups(objective),
             before=() if normalization is None else normalization.releases,
         )
+        if not clipping.needs_engine:  # what it bounds may hang on the pass itself
+            clipping.sum_contributions(VmapEngine(objective), *made_up)
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
-        epochs = _epochs(config, accountant, chosen) if screening is None else config.epochs
-        max_accepted = None if screening is None else _max_accepted(config, accountant, chosen)
-    except (TypeError, ValueError) as error:
+        chosen.check(clipping, objective, *made_up)
+        rule.check(chosen)
+        epochs, paid_for = _within_budget(config, accountant, chosen, rule)
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    if isinstance(chosen, OfMeanLoss):
-        with torch.device("meta"):
-            check_mean_loss(clipping, objective, features.shape(dataset.shape))
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
-        config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, screening,
-        max_accepted,
+        config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
+        paid_for,
     )  # fmt: skip
     if config.runtime.step is Step.graph:
-        _check_graph(run, objective)
+        _check_graph(run, objective, Split(*made_up))
     return run
 
 
-def _check_graph(run: Run, objective: Objective) -> None:
+def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
     """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
     if run.config.runtime.engine is not Engine.one_pass:
         raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
-    shape = run.features.shape(run.dataset.shape)
     with torch.device("meta"):
-        examples = Split(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
         try:
             stacked_step([run], [objective], examples)
         except NotStackableError as reason:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
-
-
-def _noise_groups(clipping: Clipping, objective: Objective, shape: list[int]) -> tuple[NoiseGroup, ...]:
-    """What the clipping bounds; where that hangs on the pass itself, one of two examples on the meta device."""
-    groups = clipping.noise_groups(objective)
-    if isinstance(clipping, Backprop):
-        inputs, targets = torch.empty(2, *shape, device="meta"), torch.zeros(2, dtype=torch.long, device="meta")
-        clipping.sum_contributions(VmapEngine(objective), inputs, targets)
-    return groups
 
 
 def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any) -> float:
@@ -223,21 +205,28 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
     )
 
 
-def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
-    planned: int = config.epochs
+def _within_budget(
+    config: DictConfig, accountant: Accountant, mechanism: Mechanism, rule: UpdateRule
+) -> tuple[int, int | None]:
+    """The epochs that max_epsilon pays for; or all, and how many kept steps it pays for, where a rule takes some back.
+
+    None: nothing but the epochs ends the run.
+    """
     if config.max_epsilon is None:
-        return planned
-    _check_private(mechanism)
-    epochs = last_within(
+        return config.epochs, None
+    if not mechanism.private:
+        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
+    unit, steps = ("step", 1) if rule.takes_back else ("epoch", mechanism.steps_per_epoch)
+    paid_for = last_within(
         accountant,
-        lambda n: mechanism.charges_of_epochs(n).claimed,
+        lambda n: mechanism.charges(n * steps).claimed,
         config.max_epsilon,
         config.delta,
-        planned,
+        config.epochs * mechanism.steps_per_epoch // steps,
     )
-    if epochs == 0:
-        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")
-    return epochs
+    if paid_for == 0:
+        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
+    return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)
 
 
 def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
@@ -247,8 +236,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         NotStackableError: where it cannot be one fixed sequence of calls.
     """
     for run in runs:
-        if run.screening is not None:
-            raise NotStackableError("screening may take an update back")
+        if run.rule.unstackable is not None:
+            raise NotStackableError(run.rule.unstackable)
         if run.config.runtime.guard_every is not None:
             raise NotStackableError("runtime.guard_every takes some steps twice")
         for name in run.config.diagnostics:
@@ -262,23 +251,6 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         data,
         runs[0].config.runtime.physical_batch,
     )
-
-
-def _max_accepted(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int | None:
-    """How many kept updates a screened run's max_epsilon pays for; None: it has none."""
-    if config.max_epsilon is None:
-        return None
-    _check_private(mechanism)
-    limit = config.epochs * mechanism.steps_per_epoch
-    accepted = last_within(accountant, lambda n: mechanism.charges(n).claimed, config.max_epsilon, config.delta, limit)
-    if accepted == 0:
-        raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single step of this setting.")
-    return accepted
-
-
-def _check_private(mechanism: Mechanism) -> None:
-    if not mechanism.private:
-        raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
 
 
 def engine(config: DictConfig, objective: Objective) -> EngineProtocol:

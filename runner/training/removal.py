@@ -19,7 +19,7 @@ from runner.clipping import gradient_sum
 from runner.clipping.per_example import clip_factors
 from runner.config import ConfigError
 from runner.gradients import Engine, GradientSum, Objective
-from runner.training.prepare import ORDINARY_PASS, Run, engine
+from runner.training.prepare import Run, engine
 
 _SLACK = 0.05  # of a bound: units at a kink may fall to either side when a batch is cut elsewhere
 _ROUNDING = 1e-6  # of a bound, for each example: float32 sums
@@ -41,7 +41,7 @@ def check_removal(run: Run, objective: Objective, batches: Sequence[tuple[Tensor
         for inputs, targets in batches:
             try:
                 check_one_removed(run, gradient_engine, inputs, targets, int(torch.randint(len(targets), ())))
-                if not isinstance(run.clipping, ORDINARY_PASS) and len(targets) <= _SMALL_BATCH:
+                if run.clipping.needs_engine and len(targets) <= _SMALL_BATCH:
                     _check_small_bound(gradient_engine, inputs, targets)
             except ValueError as error:
                 raise ConfigError(f"architecture: {error}") from error

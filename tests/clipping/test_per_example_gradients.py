@@ -11,9 +11,9 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
-from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
+from runner.clipping import Automatic, Backprop, Flat, NoClipping, PerLayer, gradient_sum, is_of_norms
 from runner.clipping.per_example import clip_factors
-from runner.gradients import ENGINES, Objective
+from runner.gradients import ENGINES, Engine, GradientSum, Objective
 from runner.gradients.interface import weigh_and_sum
 from runner.networks.architectures import all_convolutional, small_cnn, vgg_cnn
 
@@ -174,3 +174,33 @@ def test_norms_of_many_small_entries_are_not_lost() -> None:
     assert found.norms is not None
     assert found.norms.item() == pytest.approx(exact, rel=1e-5)
     assert found.gradients["w"].double().norm().item() <= 0.5 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_factors_of_several_bounds_are_each_bounds_own(strategy: Flat | PerLayer | Automatic) -> None:
+    """Norms [R, P, groups] of three runs, each with a bound of its own, in one call and in three."""
+    norms = torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(0)) * 3
+    bounds = torch.tensor([0.1, 1.0, 10.0])
+    together = strategy.factors(norms, {**vars(strategy), "norm": bounds.view(-1, 1, 1)})
+    for run, bound in enumerate(bounds.tolist()):
+        alone = strategy.factors(norms[run], {**vars(strategy), "norm": bound})
+        torch.testing.assert_close(together[run], alone, rtol=1e-6, atol=0)
+
+
+def test_a_clipping_says_itself_whether_norms_are_all_it_looks_at() -> None:
+    class Other(Flat):
+        """Sums in another way, of which the inherited `sum_with` knows nothing."""
+
+        def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+            return super().sum_contributions(engine, inputs.clamp(0, 1), targets)
+
+    class Wider(Flat):
+        """Another rule for the factors, which both ways to sum follow."""
+
+        def factors(self, norms: Tensor, numbers: object) -> Tensor:
+            return torch.ones_like(norms)
+
+    assert all(is_of_norms(strategy) for strategy in (*STRATEGIES, NoClipping(), Wider(1.0)))
+    assert not any(
+        is_of_norms(strategy) for strategy in (Other(1.0), Backprop(1.0, 1.0), Backprop(1.0, 1.0).of_mean_loss(2))
+    )

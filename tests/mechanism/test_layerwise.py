@@ -18,7 +18,7 @@ from runner.config import ConfigError, Sampling
 from runner.gradients import ENGINES, Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Corrected, Joint, OriginalBug, Printed
-from runner.training.checks import is_chain
+from runner.networks.objective import is_chain
 from runner.training.prepare import prepare
 
 DELTA = 1e-5

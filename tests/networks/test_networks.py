@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runner.networks.activations import TemperedSigmoid
+from runner.networks.activations import TemperedSigmoid, is_monotone
 from runner.networks.architectures import all_convolutional, scatternet_cnn, scatternet_small_cnn, small_cnn, vgg_cnn
 from runner.training.prepare import prepare
 
@@ -130,3 +130,17 @@ def test_weights_depend_on_the_seed_only(composed) -> None:
     first = weights("seed=3")
     assert torch.equal(weights("seed=3", "noise_multiplier=2"), first)
     assert not torch.equal(weights("seed=4"), first)
+
+
+def test_a_class_says_itself_that_it_is_monotone() -> None:
+    """A subclass may compute anything else: what it inherits says nothing of it."""
+
+    class Bump(TemperedSigmoid):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(-x.square())
+
+    class Leaky(nn.LeakyReLU):
+        monotone = True
+
+    assert all(is_monotone(each) for each in (nn.ReLU(), nn.Tanh(), nn.Sigmoid(), TemperedSigmoid(2, 2, 1), Leaky()))
+    assert not any(is_monotone(each) for each in (Bump(2, 2, 1), nn.LeakyReLU(), nn.GELU(), None))

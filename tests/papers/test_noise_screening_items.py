@@ -109,9 +109,9 @@ def test_the_limit_on_tries_cannot_come_first() -> None:
         if job.config.seed == 0 and job.config.screening:
             run = prepare(job.config)
             tries = run.epochs * run.mechanism.steps_per_epoch
-            least = (run.screening.rejection_threshold + 1) * run.max_accepted
+            least = (run.rule.rejection_threshold + 1) * run.paid_for
             assert least <= tries < least + run.mechanism.steps_per_epoch
-            kept[job.experiment.rpartition("/")[2]] = run.max_accepted
+            kept[job.experiment.rpartition("/")[2]] = run.paid_for
     assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
 
 

@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from runner.gradients.interface import Engine, Factors, GradientSum, RowsError
+from runner.gradients.interface import Engine, GradientSum, OrdinaryPass, RowsError
 from runner.gradients.one_pass.choice import Choice, choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
@@ -23,8 +23,8 @@ from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
-from runner.gradients.one_pass.terms import Terms, squared_norms
 from runner.gradients.opacus import OpacusEngine
+from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
 from runner.gradients.vmap import VmapEngine
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, layers_with_parameters
@@ -51,7 +51,7 @@ _METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | 
 Plan = dict[str, Planned]  # by layer name
 
 
-class OnePassEngine:
+class OnePassEngine(OrdinaryPass):
     """See the module's text. A layer that it does not cover gives the objective to Opacus, with a line on stderr; to
     vmap, which is exact for any, goes what Opacus gets wrong: a loss that reads pre-activations, a weight used outside
     its layer or by two, a layer that sees several rows an example.
@@ -64,7 +64,7 @@ class OnePassEngine:
     """
 
     def __init__(self, objective: Objective) -> None:
-        self.objective = objective
+        super().__init__(objective)
         self._ordered = faster(objective)
         self._layers = layers_with_parameters(objective)
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
@@ -139,11 +139,13 @@ class OnePassEngine:
                 plan[name] = Planned(shape, choose(shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
-            found = self._clipped_sum(plan, inputs[i : i + 1], targets[i : i + 1], [names], torch.ones_like)
-            losses = self.objective(inputs[i : i + 1], targets[i : i + 1])
-            parameters = list(self.objective.parameters())
-            expected = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
-            _compare(found, dict(zip(names, expected, strict=True)))
+            one = inputs[i : i + 1], targets[i : i + 1]
+            found = self._clipped_sum(plan, *one, [names], torch.ones_like)
+            assert found.norms is not None
+            if not is_gradient(self.objective, *one, found.gradients, found.norms[0]):
+                raise NotRecordableError(
+                    "its gradients are not those of its layers (a weight is used outside its layer?)"
+                )
         return plan
 
     def _clipped_sum(
@@ -177,22 +179,17 @@ class OnePassEngine:
             if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
                 raise NotRecordableError(f"{name} is not called on one row an example")
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
-        norms = _norms(terms, groups, losses.new_zeros(examples))
+        norms = group_norms(terms, groups, losses.new_zeros(examples))
         broken = ~torch.isfinite(norms).all(dim=1)
         if broken.any():  # rare: the slice once more, with these examples' inputs and gradients set to zero
             terms = {
-                name: _terms(self._layers[name], plan[name], _silenced(tape.inputs[name], broken), _silenced(g, broken))
+                name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], broken), silenced(g, broken))
                 for name, g in gradients.items()
             }
-        weights = factors(norms.masked_fill(broken[:, None], 0)).masked_fill(broken[:, None], 0)
-        for column, group in enumerate(groups):
-            for parameter in group:
-                layer, _, kind = parameter.rpartition(".")
-                if layer in terms:
-                    added = _sum(terms[layer], kind, weights[:, column])
-                    total[parameter] += added.reshape(total[parameter].shape)
-        of_all: Tensor = torch.linalg.vector_norm(norms, dim=1)
-        return of_all
+        for name, added in weighted_sums(terms, groups, factors_of(norms, broken, factors)):
+            total[name] += added.reshape(total[name].shape)
+        whole: Tensor = torch.linalg.vector_norm(norms, dim=1)
+        return whole
 
 
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
@@ -206,47 +203,3 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
     terms = _METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
     return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms
-
-
-def _norms(terms: dict[str, Terms], groups: Sequence[Sequence[str]], none: Tensor) -> Tensor:
-    """L2 norms [batch, groups]; `none` [batch] is the square of a gradient that is zero."""
-    columns = []
-    for group in groups:
-        square = none
-        for parameter in group:
-            layer, _, kind = parameter.rpartition(".")
-            if layer in terms:
-                square = square + _squares(terms[layer], kind)
-        columns.append(square)
-    return torch.stack(columns, dim=1).sqrt()
-
-
-def _squares(terms: Terms, kind: str) -> Tensor:
-    """Squared norms [batch] of the gradients of a layer's "weight" or "bias"."""
-    if kind == "weight":
-        return terms.squares
-    assert terms.biases is not None
-    return squared_norms(terms.biases)
-
-
-def _sum(terms: Terms, kind: str, factors: Tensor) -> Tensor:
-    """The sum of the gradients of a layer's "weight" or "bias", each times its factor."""
-    if kind == "weight":
-        return terms.weight_sum(factors)
-    assert terms.biases is not None
-    return factors @ terms.biases
-
-
-def _silenced(rows: Tensor, broken: Tensor) -> Tensor:
-    return rows.masked_fill(broken.view(-1, *[1] * (rows.dim() - 1)), 0)
-
-
-def _compare(found: GradientSum, expected: dict[str, Tensor | None]) -> None:
-    """Raise NotRecordableError unless one example's gradient and its norm are what autograd says."""
-    given = {name: g for name, g in expected.items() if g is not None}
-    if not given or found.norms is None:
-        return
-    norm = torch.cat([g.flatten() for g in given.values()]).norm()
-    difference = torch.cat([(found.gradients[name] - g).flatten() for name, g in given.items()]).norm()
-    if torch.isfinite(norm) and norm > 1e-12 and max(difference, abs(found.norms[0] - norm)) > 1e-3 * norm:
-        raise NotRecordableError("its gradients are not those of its layers (a weight is used outside its layer?)")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from runner.gradients.one_pass.instantiate import padded
 from runner.gradients.one_pass.scratch import Scratch
-from runner.gradients.one_pass.terms import Terms
+from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 
 _CANCELLED = 1e-3

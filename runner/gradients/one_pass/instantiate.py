@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from runner.gradients.one_pass.scratch import Scratch
-from runner.gradients.one_pass.terms import Terms, squared_norms
+from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 
 _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast: one product over the whole window

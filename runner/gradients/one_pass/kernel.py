@@ -16,7 +16,7 @@ from torch import Tensor
 
 from runner.gradients.one_pass.instantiate import formed_terms
 from runner.gradients.one_pass.scratch import Scratch
-from runner.gradients.one_pass.terms import Terms
+from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 from runner.speed.kernels import fits, integers, library, pointers
 

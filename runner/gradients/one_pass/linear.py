@@ -8,7 +8,7 @@ Nothing cancels: the norm is as exact as its two factors.
 
 from torch import Tensor
 
-from runner.gradients.one_pass.terms import Terms, squared_norms
+from runner.gradients.terms import Terms, squared_norms
 
 
 def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from runner.gradients.one_pass.gram import weight_gradient
 from runner.gradients.one_pass.scratch import Scratch
-from runner.gradients.one_pass.terms import Terms, squared_norms
+from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 
 

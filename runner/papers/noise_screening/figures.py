@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import OmegaConf
 
-from runner.papers.noise_screening.measures import within
+from runner.papers.noise_screening.measures import screened, within
 from runner.papers.noise_screening.tables import DATASETS, SWEEP
 from runner.report.evidence import Evidence, PlannedRun
 from runner.report.files import bound_text
-from runner.report.guarantee import guaranteed, screened
+from runner.report.guarantee import guaranteed
 from runner.report.plots import figure, mark_not_run, runs_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence, PlannedRun
 from runner.report.files import bound_text
-from runner.report.guarantee import guaranteed, guaranteed_for, screened
+from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.measures import Measure, Measured, measured, unmeasured
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
@@ -28,6 +28,11 @@ _LONGER = {  # experiment of table 1: the same run, carried on
     for dataset in ("mnist", "fashion_mnist", "cifar10")
     for short, method in (("losing_less/{}_ce", "tanh"), ("noise_screening/{}_auto", "auto"))
 }
+
+
+def screened(run: PlannedRun) -> bool:
+    """Whether the run's updates are screened, recorded or not."""
+    return bool(run.job.config.get("screening"))
 
 
 def tries_text(runs: Sequence[PlannedRun]) -> str:

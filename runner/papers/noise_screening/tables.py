@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from scipy.stats import ttest_ind
 
-from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, until, within
+from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, screened, until, within
 from runner.report.evidence import Evidence, PlannedRun
 from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
-from runner.report.guarantee import guaranteed, screened
+from runner.report.guarantee import guaranteed
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
 

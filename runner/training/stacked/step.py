@@ -7,25 +7,24 @@ drawn into its buffer outside of it, number for number as `Mechanism.release` dr
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
 
-from runner.clipping import Automatic, Clipping, Flat, NoClipping, PerLayer
+from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
 from runner.data.datasets import Split
 from runner.gradients import Objective
+from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.stacked.batches import EpochBatches
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
-from runner.training.stacked.sums import StackedEngine, contributions
+from runner.training.stacked.sums import StackedEngine
 from runner.training.stacked.updates import update
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
-_KNOWN = (Flat, PerLayer, Automatic, NoClipping)  # whose factors are functions of single norms, or that have none
 _AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
 _SEVERAL = 3  # examples
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
@@ -60,7 +59,8 @@ class Step:
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
         values = self.stacked.values
-        self._clipping, self._update = stacked_clipping(clippings, values), update(optimizers, values)
+        self._clipping, self._numbers = _clipping_of(clippings, values)
+        self._update = update(optimizers, values)
         self._sums, self._noise, self._std = (torch.zeros_like(values) for _ in range(3))
         for mechanism, std in zip(mechanisms, self._std, strict=True):
             mechanism.check_partition(self.stacked.parts)
@@ -93,46 +93,30 @@ class Step:
 
     def _try_several(self, count: int) -> None:
         """Norms of several examples together and one by one: a layer may see them in another dimension."""
-        runs = len(self.losses)
-        images, targets = self._data.images[:count], self._data.targets[:count]
-        groups = [list(self.stacked.parts)]
-
-        def norms(some: slice) -> Tensor:
-            repeated = images[some].repeat(runs, *[1] * (images.dim() - 1)), targets[some].repeat(runs)
-            mask = torch.ones(runs, len(targets[some]), dtype=torch.bool, device=self.losses.device)
-            found = StackedEngine(self.stacked, mask).clipped_sum(*repeated, groups, torch.ones_like).norms
-            assert found is not None
-            return found
-
-        together, alone = norms(slice(None)), torch.cat([norms(slice(i, i + 1)) for i in range(count)], dim=1)
+        together = self._unclipped(slice(count))[1]
+        alone = torch.cat([self._unclipped(slice(i, i + 1))[1] for i in range(count)], dim=1)
         if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
             raise NotStackableError("its examples hang on one another")
 
     def _try_one(self, example: int) -> None:
-        runs = len(self.losses)
-        image, target = self._data.images[example : example + 1], self._data.targets[example : example + 1]
-        images, targets = image.repeat(runs, *[1] * (image.dim() - 1)), target.repeat(runs)
-        mask = torch.ones(runs, 1, dtype=torch.bool, device=self.losses.device)
-        engine, groups = StackedEngine(self.stacked, mask), [list(self.stacked.parts)]
+        one = slice(example, example + 1)
         before = _random_state(self.losses.device)
-        found = engine.clipped_sum(images, targets, groups, torch.ones_like)
+        sums, norms = self._unclipped(one)
         if not torch.equal(before, _random_state(self.losses.device)):
             raise NotStackableError("a layer draws random numbers")
         for run, objective in enumerate(self.stacked.objectives):
-            parameters = dict(objective.named_parameters())
-            losses = objective(image, target)
-            expected = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-            if losses.device.type == "meta":
-                continue
-            pairs = [
-                (g, found.gradients[name][run].view_as(g) if name in found.gradients else torch.zeros_like(g))
-                for name, g in zip(parameters, expected, strict=True)
-                if g is not None
-            ]
-            norm = torch.cat([g.flatten() for g, _ in pairs]).norm()
-            difference = torch.cat([(g - ours).flatten() for g, ours in pairs]).norm()
-            if torch.isfinite(norm) and norm > 1e-12 and difference > 1e-3 * norm:
+            found = {name: g[run] for name, g in sums.items()}
+            if not is_gradient(objective, self._data.images[one], self._data.targets[one], found, norms[run, 0]):
                 raise NotStackableError("its gradients are not those of its layers")
+
+    def _unclipped(self, some: slice) -> tuple[dict[str, Tensor], Tensor]:
+        """Sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
+        runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
+        inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
+        mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
+        found = StackedEngine(self.stacked, mask).clipped_sum(*inputs, [list(self.stacked.parts)], torch.ones_like)
+        assert found.norms is not None
+        return found.gradients, found.norms
 
     @property
     def length(self) -> int:
@@ -165,7 +149,7 @@ class Step:
         self._sums.zero_()
         for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
             inputs, targets = self._gathered(indices, mask)
-            found = contributions(self._clipping, StackedEngine(self.stacked, mask), inputs, targets)
+            found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
             for name, total in found.gradients.items():
                 self._sums[:, self.stacked.parts[name][0]] += total.flatten(1)
             losses = found.losses.view(mask.shape).double()
@@ -221,20 +205,19 @@ class Step:
             tensor.copy_(kept)
 
 
-def stacked_clipping(strategies: Sequence[Clipping], like: Tensor) -> Clipping:
-    """One strategy for R runs: numbers in which they differ become [R, 1, 1], to be used on norms [R, P, groups]."""
+def _clipping_of(strategies: Sequence[Clipping], like: Tensor) -> tuple[OfNorms, Numbers]:
+    """The strategy of R runs and its numbers: [R, 1, 1], for norms [R, P, groups], where the runs differ in one."""
     first = strategies[0]
     if any(type(strategy) is not type(first) for strategy in strategies):
         raise NotStackableError("they clip in different ways")
-    if type(first) not in _KNOWN:
-        raise NotStackableError(f"the clipping {type(first).__name__} is not one it knows")
-    one = copy.copy(first)
+    if not is_of_norms(first):
+        raise NotStackableError(f"the clipping {type(first).__name__} does more than rescale by norms")
+    numbers: dict[str, float | Tensor] = {}
     for name, value in vars(first).items():
         values = [getattr(strategy, name) for strategy in strategies]
-        if any(other != value for other in values):
-            numbers = torch.tensor(values, dtype=like.dtype, device=like.device)
-            vars(one)[name] = numbers.view(-1, 1, 1)
-    return one
+        same = all(other == value for other in values)
+        numbers[name] = value if same else torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)
+    return first, numbers
 
 
 def _random_state(device: torch.device) -> Tensor:

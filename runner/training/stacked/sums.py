@@ -16,9 +16,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.clipping import Clipping, NoClipping
-from runner.gradients.interface import Factors, GradientSum
-from runner.training.stacked.layers import NotStackableError
+from runner.gradients import GradientSum, Objective
+from runner.gradients.terms import (
+    Factors,
+    Terms,
+    by_run,
+    factors_of,
+    group_norms,
+    norms_by_rows,
+    silenced,
+    weighted_sum,
+    weighted_sums,
+)  # fmt: skip
+from runner.training.stacked.layers import Layer, NotStackableError
 from runner.training.stacked.network import StackedObjectives
 
 
@@ -34,7 +44,7 @@ class StackedEngine:
     mask: Tensor
 
     @property
-    def objective(self) -> torch.nn.Module:
+    def objective(self) -> Objective:
         """Any of the runs' objectives: for the names of its parameters."""
         return self.stacked.objectives[0]
 
@@ -44,16 +54,10 @@ class StackedEngine:
         """See `Engine.clipped_sum`; examples outside the mask contribute zero."""
         losses, gradients = _one_pass(self.stacked, inputs, targets)
         with torch.no_grad():
-            terms = {name: self._terms(name, g) for name, g in gradients.items()}
-            norms = self._norms(terms, groups, losses)
+            terms = {name: _terms(self.stacked.layers[name], g) for name, g in gradients.items()}
+            norms = group_norms(terms, groups, torch.zeros_like(losses)).view(*self.mask.shape, -1)
             silent = ~(torch.isfinite(norms).all(dim=2) & self.mask)
-            weights = factors(norms.masked_fill(silent[..., None], 0)).masked_fill(silent[..., None], 0)
-            found: dict[str, Tensor] = {}
-            for column, group in enumerate(groups):
-                for parameter in group:
-                    layer, _, kind = parameter.rpartition(".")
-                    if layer in terms:
-                        found[parameter] = terms[layer].weighted_sum(kind, weights[..., column], silent)
+            found = dict(weighted_sums(terms, groups, factors_of(norms, silent, factors)))
         return GradientSum(found, losses.detach(), torch.linalg.vector_norm(norms, dim=2))
 
     def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
@@ -65,70 +69,26 @@ class StackedEngine:
             for name, g in gradients.items():
                 layer, runs = self.stacked.layers[name], len(self.mask)
                 assert layer.rows is not None
-                g = g.masked_fill(outside.view(-1, 1, 1), 0).reshape(runs, -1, g.shape[-1])
+                g = silenced(g, outside).reshape(runs, -1, g.shape[-1])
                 found[f"{name}.weight"] = torch.bmm(g.transpose(1, 2), layer.rows.reshape(runs, g.shape[1], -1))
                 if layer.bias is not None:
                     found[f"{name}.bias"] = g.sum(1)
         return GradientSum(found, losses.detach(), None)
 
-    def _terms(self, name: str, g: Tensor) -> _Terms:
-        layer = self.stacked.layers[name]
-        assert layer.rows is not None
-        rows = layer.rows
-        biases = g.sum(1) if layer.bias is not None else None
-        if rows.shape[1] == 1:
-            return _Terms(_squares(g) * _squares(rows), rows[:, 0], g[:, 0], None, biases)
+
+def _terms(layer: Layer, g: Tensor) -> Terms:
+    """A layer's per-example gradients [R P, ...], formed or as the two factors of an outer product."""
+    assert layer.rows is not None
+    rows, outputs = layer.rows, g[:, 0]
+    biases = g.sum(1) if layer.bias is not None else None
+    if rows.shape[1] > 1:
         formed = torch.bmm(g.transpose(1, 2), rows)
-        return _Terms(_squares(formed), rows, g, formed, biases)
+        return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases)
 
-    def _norms(self, terms: dict[str, _Terms], groups: Sequence[Sequence[str]], losses: Tensor) -> Tensor:
-        """L2 norms [R, P, groups]."""
-        columns = []
-        for group in groups:
-            square = torch.zeros_like(losses)
-            for parameter in group:
-                layer, _, kind = parameter.rpartition(".")
-                if layer in terms:
-                    square = square + terms[layer].squared(kind)
-            columns.append(square)
-        return torch.stack(columns, dim=1).sqrt().view(*self.mask.shape, -1)
+    def weight_sum(factors: Tensor) -> Tensor:
+        return torch.bmm((by_run(outputs, factors) * factors[..., None]).transpose(1, 2), by_run(rows[:, 0], factors))
 
-
-@dataclass(frozen=True)
-class _Terms:
-    """One layer's per-example gradients: [R P, ...], the weight's formed or as the two factors of an outer product."""
-
-    squares: Tensor
-    rows: Tensor
-    outputs: Tensor
-    formed: Tensor | None
-    biases: Tensor | None
-
-    def squared(self, kind: str) -> Tensor:
-        """Squared norms [R P] of the gradients of the layer's "weight" or "bias"."""
-        if kind == "weight":
-            return self.squares
-        assert self.biases is not None
-        return _squares(self.biases)
-
-    def weighted_sum(self, kind: str, weights: Tensor, silent: Tensor) -> Tensor:
-        """[R, ...]: the sum over a run's examples of weights [R, P] times gradients, leaving out the silent [R, P]."""
-
-        def by_run(numbers: Tensor) -> Tensor:
-            return _silenced(numbers, silent).reshape(*silent.shape, -1)
-
-        if kind == "weight" and self.formed is None:
-            return torch.bmm((by_run(self.outputs) * weights[..., None]).transpose(1, 2), by_run(self.rows))
-        numbers = self.formed if kind == "weight" else self.biases
-        assert numbers is not None
-        return torch.bmm(weights.unsqueeze(1), by_run(numbers))
-
-
-def contributions(clipping: Clipping, engine: StackedEngine, inputs: Tensor, targets: Tensor) -> GradientSum:
-    """What `Clipping.sum_contributions` is for one run, for R; `clipping` may hold numbers [R, 1, 1]."""
-    if isinstance(clipping, NoClipping):
-        return engine.plain_sum(inputs, targets)
-    return clipping.sum_contributions(engine, inputs, targets)  # type: ignore[arg-type]
+    return Terms(norms_by_rows(g).square() * norms_by_rows(rows).square(), weight_sum, biases)
 
 
 def _one_pass(stacked: StackedObjectives, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -142,14 +102,3 @@ def _one_pass(stacked: StackedObjectives, inputs: Tensor, targets: Tensor) -> tu
             raise NotStackableError("the losses do not depend on any layer")
         gradients = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
     return losses, {name: g for name, g in zip(outputs, gradients, strict=True) if g is not None}
-
-
-def _squares(numbers: Tensor) -> Tensor:
-    """Squared L2 norms of numbers [R P, ...], row by row and then over the rows (see `engines.interface._norms`)."""
-    rows = torch.linalg.vector_norm(numbers, dim=2) if numbers.dim() > 2 else numbers
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms.square()
-
-
-def _silenced(numbers: Tensor, silent: Tensor) -> Tensor:
-    return numbers.masked_fill(silent.reshape(-1, *[1] * (numbers.dim() - 1)), 0)

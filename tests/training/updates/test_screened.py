@@ -19,6 +19,7 @@ from runner.runs.life import final_metrics, live
 from runner.runs.records import read_record, record_path, results_folder
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
+from runner.training.updates.plain import PlainUpdates
 from runner.training.updates.screened import Annealing, Screening, slack
 from runner.training.updates.screening_loss import ScreeningLoss
 
@@ -36,11 +37,11 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, lr: float = 0.3, max_accepted: int | None = None, seed: int = 0):
+def make(rule: Annealing, *, momentum: float = 0.0, lr: float = 0.3, paid_for: int | None = None, seed: int = 0):
     objective = small_objective(seed)
     optimizer = torch.optim.SGD(objective.parameters(), lr=lr, momentum=momentum)
     draws = torch.Generator().manual_seed(seed)
-    return objective, optimizer, Screening(rule, objective, optimizer, images(), draws, max_accepted)
+    return objective, optimizer, Screening(rule, objective, PlainUpdates(optimizer), images(), draws, paid_for)
 
 
 def random_gradients(objective: Objective, generator: torch.Generator) -> None:
@@ -130,7 +131,8 @@ def test_a_rejection_leaves_no_trace() -> None:
 def test_adam_is_taken_back_too() -> None:
     objective = small_objective()
     optimizer = torch.optim.Adam(objective.parameters(), lr=1.0)
-    screening = Screening(Annealing(1e9, 1000), objective, optimizer, images(), torch.Generator().manual_seed(0))
+    updates, draws = PlainUpdates(optimizer), torch.Generator().manual_seed(0)
+    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), draws)
     screening.start_epoch()
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert screening.step()
@@ -139,6 +141,34 @@ def test_adam_is_taken_back_too() -> None:
     assert not screening.step()
     for parameter, values in state.items():
         assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in values.items())
+
+
+class Projected(PlainUpdates):
+    """Steps after which every weight is within 0.1."""
+
+    def step(self) -> bool:
+        super().step()
+        with torch.no_grad():
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.clamp_(-0.1, 0.1)
+        return True
+
+
+def test_what_a_wrapped_rule_did_is_kept_or_taken_back_with_the_step() -> None:
+    objective = small_objective()
+    updates = Projected(torch.optim.SGD(objective.parameters(), lr=0.3, momentum=0.9))
+    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), torch.Generator().manual_seed(0))
+    screening.start_epoch()
+    random_gradients(objective, torch.Generator().manual_seed(3))
+    assert flat(objective).abs().max() > 0.1
+    assert screening.step()
+    after = flat(objective)
+    assert after.abs().max() <= 0.1
+    for parameter in objective.parameters():
+        parameter.grad = parameter.detach() * 0 + torch.randn(parameter.shape) * 100
+    assert not screening.step()
+    assert torch.equal(flat(objective), after)
 
 
 class Fixed(nn.Module):
@@ -217,7 +247,7 @@ def test_slack_inverts_the_acceptance_probability() -> None:
 
 def test_the_halves_of_the_public_split_share_no_image() -> None:
     split = Split(torch.arange(7.0).view(7, 1, 1, 1), torch.arange(7))
-    screening, reporting = Annealing(10, 10, "public_split").split(split)
+    reporting, screening = Annealing(10, 10, "public_split").split(split)
     assert screening.targets.tolist() == [0, 2, 4, 6]
     assert reporting.targets.tolist() == [1, 3, 5]
     assert reporting.images.flatten().tolist() == [1, 3, 5]
@@ -251,7 +281,7 @@ def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
     final = final_metrics(run, trained)
     assert final["max_tries"] == 132
     assert final["epsilon_sound_at_max_tries"] == pytest.approx(history["epsilon_sound"][-1])
-    assert 0 < trained.seconds_screening < trained.seconds_training
+    assert 0 < trained.seconds_deciding < trained.seconds_training
 
 
 def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
@@ -260,7 +290,7 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     event = PoissonSampledDpEvent(32 / 1438, GaussianDpEvent(2.0))
     config.max_epsilon = RdpClassic().epsilon(((event, 20),), 1e-5) + 1e-9
     run = prepare(config)
-    limit = run.max_accepted
+    limit = run.paid_for
     assert (run.epochs, limit) == (3, 20)
     trained = train(run, load(run), lambda row: None)
     history = trained.history
@@ -288,7 +318,7 @@ def test_noise_is_calibrated_for_every_try(smoke) -> None:
     trained = train(run, load(run), lambda row: None)
     assert trained.history["tries"][-1] == 132
     assert 1.99 < trained.history["epsilon_sound"][-1] <= 2
-    assert run.max_accepted is None
+    assert run.paid_for is None
 
 
 def test_a_temperature_of_zero_is_plain_dp_sgd(smoke) -> None:

@@ -1,0 +1,93 @@
+"""What becomes of a step's gradients before they count: what is known of it beforehand, and what it does meanwhile.
+
+A rule wraps another one by wrapping its `Updates`. One that projects the weights, say, projects in `Updates.step`,
+after the step that it wraps, and once when it is made, which is before anything is measured; a rule that takes steps
+back then wraps that one, and takes the projection back with the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import torch
+
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.training.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from runner.training.prepare import Run
+
+
+class UpdateRule:
+    """What a config's class states of its steps before training; unless it says otherwise, that every step is kept.
+
+    Attributes:
+        takes_back: whether a step may be taken back, so that a budget is spent on kept steps, and what is guaranteed
+            is the cost of the most steps.
+        unstackable: why steps cannot be one fixed sequence of calls; None: they can.
+        share_name: what a record calls the share of the training time that decisions take; None: there are none.
+    """
+
+    takes_back: ClassVar[bool] = False
+    unstackable: ClassVar[str | None] = None
+    share_name: ClassVar[str | None] = None
+
+    @property
+    def evaluations_per_step(self) -> float:
+        """How often a step evaluates as many images as the test split has."""
+        return 0.0
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raise ValueError where the mechanism does not charge what this rule does."""
+
+    def most_steps(self, planned: int, paid_for: int | None) -> int:
+        """The most steps that can be taken, of those planned, where a run ends at so many kept ones, if any."""
+        return planned
+
+    def usual_steps(self, planned: int, paid_for: int | None) -> float:
+        """How many are to be expected, for an estimate of the time."""
+        return planned
+
+    def split(self, test: Split) -> tuple[Split, ...]:
+        """The images of the test split to report on, then what this rule sets aside for itself, if anything."""
+        return (test,)
+
+    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Updates:
+        """What is done at every step of one run; `aside` is what `split` set aside."""
+        raise NotImplementedError
+
+
+class Updates(Protocol):
+    """One run's updates while it trains.
+
+    Attributes:
+        optimizer: its parameters and its state are all that a step changes, so whoever puts them back has undone it.
+        finished: whether as many steps are kept as are paid for.
+        seconds: spent on decisions.
+    """
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def start_epoch(self) -> None:
+        """Prepare for an epoch's steps."""
+
+    def step(self) -> bool:
+        """Make the update that the gradients ask for. Returns whether it is kept."""
+        ...
+
+    def columns(self, reported: Evaluation) -> dict[str, float]:
+        """Columns for the history, given what was measured on the images reported on.
+
+        Where steps may be taken back, `accepted` is the number of those kept so far.
+        """
+        ...
