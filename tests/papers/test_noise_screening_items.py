@@ -388,7 +388,7 @@ def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
 
 def test_theorem_1_is_refuted() -> None:
     for claim in (c for c in CLAIMS if c.measure == "theorem_1"):
-        measured = theorem_1.measure(claim, NOTHING)
+        measured = theorem_1.theorem_1(claim, NOTHING)
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
         assert (judged.verdict, judged.privacy) == ("not reproduced", "does not hold")
@@ -424,7 +424,7 @@ def test_the_toy_screens() -> None:
     plain, screened = toy.path(screened=False), toy.path(screened=True)
     assert plain.tries == toy.STEPS < screened.tries
     assert plain.weights.shape == screened.weights.shape == (toy.STEPS + 1, 2)
-    assert toy.measure(CLAIMS[0], NOTHING).value > 1
+    assert toy.toy(CLAIMS[0], NOTHING).value > 1
     assert len(toy.data().rows) == toy.STEPS + 1
 
 
