@@ -57,7 +57,7 @@ class Measured:
         return self.value is not None and (self.n < self.planned or self.reference_partial)
 
     def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
-        """The same with what these runs cost, in all or up to an epoch each; `sound`: the sound epsilon, if another."""
+        """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""
         most = runs.largest("epsilon_sound") if sound is None else sound
         return replace(self, epsilon=runs.largest("epsilon"), epsilon_sound=most, delta=runs.delta)
 

@@ -20,6 +20,7 @@ from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
+from runner.report.runs import Runs
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
@@ -260,7 +261,7 @@ def test_what_is_guaranteed_is_a_column_beside_what_was_released() -> None:
     one, other = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
     one.record["final"] |= {"max_tries": 11 * 4698, "epsilon_sound_at_max_tries": 9.3155}
     assert guaranteed(one) == 9.3155
-    columns, rows = runs_table([one, other])
+    columns, rows = runs_table(Runs([one, other]))
     assert columns.index("epsilon_sound_guaranteed") == columns.index("epsilon_sound") + 1
     assert [row["epsilon_sound_guaranteed"] for row in rows] == [9.3155, 9.0]
 

@@ -28,9 +28,8 @@ def figure_5(evidence: Evidence) -> Figure:
         for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):
             runs = evidence.planned(f"{PAPER}/table_1", f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
-                axes.axhline(
-                    fmean(runs.finals("test_accuracy")), color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}"
-                )
+                mean = fmean(runs.finals("test_accuracy"))
+                axes.axhline(mean, color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}")
         claim = next(c for c in claims if c.experiment == own)
         if evidence.scale == PAPER_SCALE and claim.epsilon is not None and claim.aim is not None:
             axes.plot(

@@ -137,7 +137,7 @@ def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, 
 
 
 def _share_span(row: Sequence[Axes]) -> None:
-    """Gives every panel that has runs one range of accuracies on the y axis, at least two points: a flat line looks flat."""
+    """Gives the panels that have runs one range of accuracies, of two points at least: a flat line looks flat."""
     drawn = [axes for axes in row if axes.lines]
     if drawn:
         low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)
