@@ -7,8 +7,9 @@ import pytest
 from runner.config import REPOSITORY
 from runner.papers.backprop_clipping import computed, story
 from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.papers import load
+from runner.report.runs import PlannedRun
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 

@@ -13,14 +13,14 @@ from runner.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.files import bound_text, plus_minus
 from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.report.runs import Runs
+from runner.report.runs import PlannedRun, Runs
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record

@@ -41,13 +41,13 @@ def accuracy_gain(claim: Claim, *experiments: Runs) -> Measured:
     if not one or not other:
         above = any(runs.recorded and not runs.last_below(bound) for runs in experiments)
         return Measured(explanation=never_below(bound) if above else "")
-    best, second = (max(at.values("test_accuracy")) for at in (one, other))
-    medians, means = ([of(at.values("test_accuracy")) for at in (one, other)] for of in (median, fmean))
+    own, others = one.sample(), other.sample()
     explanation = (
-        f"best of the runs, {best:.2f} after epoch {one.epochs} less {second:.2f} after epoch {other.epochs}, the "
-        f"last below {bound:g}; of the medians {medians[0] - medians[1]:.2f}, of the means {means[0] - means[1]:.2f}"
+        f"best of the runs, {max(own.values):.2f} after epoch {one.epochs} less {max(others.values):.2f} after epoch "
+        f"{other.epochs}, the last below {bound:g}; of the medians {median(own.values) - median(others.values):.2f}, "
+        f"of the means {fmean(own.values) - fmean(others.values):.2f}"
     )
-    gain = of_two("difference", "best", one.sample(), other.sample(), explanation)
+    gain = of_two("difference", "best", own, others, explanation)
     return replace(gain.charged(RunsAt([*one, *other])), n=len(one) + len(other))
 
 
