@@ -15,12 +15,13 @@ from pathlib import Path
 from runner.config import REPOSITORY
 from runner.report import pages, plots
 from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun, collect, folder_of
+from runner.report.evidence import PAPER_SCALE, Evidence, collect, folder_of
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.markdown import claims_table
 from runner.report.papers import KNOWN, Item, Paper, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
+from runner.report.runs import Runs
 from runner.report.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.terminal import Line
 
@@ -83,17 +84,18 @@ def shown(paths: Sequence[Path]) -> str:
 def _checked_claims(paper: Paper) -> list[Claim]:
     path = claims_path(paper.name)
     claims = read_claims(path)
-    names = {item.name for item in paper.items}
-    for claim in claims:
-        if claim.item not in names or claim.measure not in paper.measures:
-            raise ValueError(f"{path}: {claim.item} or {claim.measure} is no item or measure of {paper.name}.")
+    there_are = {"item": [item.name for item in paper.items], "measure": sorted(paper.measures)}
+    for line, claim in enumerate(claims, start=2):
+        for column, names in there_are.items():
+            if (name := getattr(claim, column)) not in names:
+                raise ValueError(f"{path}, line {line}: no {column} {name!r}: choose from {', '.join(names)}.")
     return claims
 
 
 def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[Judged]) -> list[Path]:
     scale, written = evidence.scale, []
     if item.sweeps:
-        runs: list[PlannedRun] = [run for sweep in item.sweeps for run in evidence.sweeps[sweep]]
+        runs = Runs(run for sweep in item.sweeps for run in evidence.sweeps[sweep])
         written.append(write_csv(folder / "runs.csv", *runs_table(runs, item.fields)))
         written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
     if judged:

@@ -19,7 +19,7 @@ class Claim:
     sweep, experiment: whose records count (several experiments separated by a space, the claim's own first);
     empty
         where a number is computed.
-    measure: the name of a measurement of the paper (`Paper.measures`).
+    measure: the name of the function that measures it (see `runner.report.measures`).
     target: the number to compare with where claimed_value is not one.
     tolerance: the largest difference that still counts as reproduced.
     direction: higher or lower (is better); match (neither is); above or below (the target, strictly);

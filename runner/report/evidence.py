@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY
+from runner.report.runs import PlannedRun, Runs
 from runner.runs.classes import check_same_classes
 from runner.runs.identity import plain
 from runner.runs.jobs import Job, sweep_jobs
@@ -20,60 +21,23 @@ _SECTIONS = ("setting_id", "status", "history", "final", "diagnostics", "provena
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """One run that a sweep plans, and its record where there is one."""
-
-    job: Job
-    record: dict[str, Any] | None
-
-    @property
-    def diverged(self) -> bool:
-        return self.record is not None and self.record["status"] == "diverged"
-
-    @property
-    def delta(self) -> float:
-        """The delta that the run's epsilons are at."""
-        return float(self.job.config.delta)
-
-    def final(self, name: str) -> float:
-        """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
-        return float(self._recorded["final"][name])
-
-    def history(self, name: str) -> list[float]:
-        """A number by epoch: [epochs]."""
-        return [float(value) for value in self._recorded["history"][name]]
-
-    def diagnostic(self, name: str) -> Any:
-        """A diagnostic as recorded (see runner.training.diagnostics); non-finite numbers in it are strings."""
-        if name not in self._recorded["diagnostics"]:
-            raise ValueError(f"Run {self.job.run_id} ({self.job.label}) recorded no {name}.")
-        return self._recorded["diagnostics"][name]
-
-    @property
-    def _recorded(self) -> dict[str, Any]:
-        if self.record is None:
-            raise ValueError(f"Run {self.job.run_id} ({self.job.label}) has no record.")
-        return self.record
-
-
-@dataclass(frozen=True)
 class Evidence:
     """The planned runs of some sweeps at one scale, by sweep."""
 
     scale: str
-    sweeps: dict[str, list[PlannedRun]]
+    sweeps: Mapping[str, Sequence[PlannedRun]]
 
-    def planned(self, sweep: str, experiment: str) -> list[PlannedRun]:
+    def planned(self, sweep: str, experiment: str) -> Runs:
         """The planned runs of one experiment in one sweep, recorded or not."""
-        return [run for run in self.sweeps.get(sweep, []) if run.job.experiment == experiment]
+        return Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment)
 
-    def recorded(self, sweep: str, experiment: str) -> list[PlannedRun]:
+    def recorded(self, sweep: str, experiment: str) -> Runs:
         """Those of `planned` that have a record."""
-        return [run for run in self.planned(sweep, experiment) if run.record is not None]
+        return self.planned(sweep, experiment).recorded
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:
         """Whether any run of these sweeps has a record."""
-        return any(run.record is not None for sweep in sweeps for run in self.sweeps.get(sweep, []))
+        return any(Runs(self.sweeps.get(sweep, ())).recorded for sweep in sweeps)
 
 
 def scales() -> list[str]:
@@ -104,7 +68,7 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
     extra = (f"scale={scale}",)  # as the driver of a reproduction lists them: composed once, then cached
     return Evidence(
         scale,
-        {s: [PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)] for s in dict.fromkeys(sweeps)},
+        {s: Runs(PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)) for s in dict.fromkeys(sweeps)},
     )
 
 

@@ -1,16 +1,18 @@
-"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its
-claims.
-"""
+"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, TypeAlias
 
+from runner.report import measures
 from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measures import Measure
+from runner.report.measures import Measure, measures_in
 from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
@@ -43,16 +45,21 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its
-    measurements; and what a reader of its numbers has to know, in sentences without numbers, {results} for the path of
-    the results folder.
+    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; and what a reader of its
+    numbers has to know, in sentences without numbers, {results} for the path of the results folder.
     """
 
     name: str
     title: str
     items: tuple[Item, ...]
-    measures: Mapping[str, Measure]
     remarks: tuple[str, ...] = ()
+
+    @cached_property
+    def measures(self) -> dict[str, Measure]:
+        """The measures that its claims may name: those in the modules of its package, and what every paper has."""
+        package = import_module(f"runner.papers.{self.name}")
+        own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
+        return {name: found for module in (measures, *own) for name, found in measures_in(module).items()}
 
     def item(self, name: str) -> Item:
         """The item of this name. Raises ValueError, listing those there are."""

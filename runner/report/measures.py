@@ -1,205 +1,193 @@
-"""Measurements that every paper needs. A measurement turns records into the one number a claim is about."""
+"""How claims are measured: from recorded runs to the one number that a claim is about.
+
+A measure is found by its name, that of the function, in the modules of the claim's paper or here. What a decorator
+makes a measure of says only what is its own: the decorator chooses the runs, says how many there are, and charges
+what they cost.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import update_wrapper, wraps
 from statistics import fmean, median
-from typing import TypeAlias
+from types import ModuleType
 
 from runner.report.claims import Claim
-from runner.report.evidence import Evidence, PlannedRun
-from runner.report.summary import summarise
+from runner.report.evidence import Evidence
+from runner.report.measured import Measured, of_sample
+from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What was measured for a claim.
+class Measure:
+    """A function of a claim and the evidence, marked as a measure."""
 
-    value: the number compared with the claim; None where it could not be measured.
-    values: the runs' own numbers that it summarises, empty where it does not summarise runs.
-    n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
-    epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
-        largest too.
-    best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
-    reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
-    at_least: whether no more is known than that the value is at least `value`, as runs ended before showing it.
+    def __init__(self, function: Callable[[Claim, Evidence], Measured]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def __call__(self, claim: Claim, evidence: Evidence) -> Measured:
+        return self.function(claim, evidence)
+
+
+def measures_in(module: ModuleType) -> Mapping[str, Measure]:
+    """The measures of a module by their names."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, Measure)}
+
+
+def computed(measure: Callable[[Claim], Measured]) -> Measure:
+    """A measure that needs no run."""
+
+    @wraps(measure)
+    def of_none(claim: Claim, _: Evidence) -> Measured:
+        return replace(measure(claim), computed=True)
+
+    return Measure(of_none)
+
+
+def of_runs(measure: Callable[[Claim, Runs], Measured]) -> Measure:
+    """A measure of the claim's experiment: what it says of the planned runs, of which some are recorded."""
+
+    @wraps(measure)
+    def of_one(claim: Claim, evidence: Evidence) -> Measured:
+        planned = evidence.planned(claim.sweep, claim.experiment)
+        return counted(planned, measure(claim, planned) if planned.recorded else Measured())
+
+    return Measure(of_one)
+
+
+def within_epsilon(measure: Callable[[Claim, Runs, RunsAt], Measured]) -> Measure:
+    """A measure of the claim's experiment at the last epoch whose epsilon is below the claimed one.
+
+    It is given the planned runs, and those that have such an epoch. They count, and what they cost until then.
     """
 
-    value: float | None = None
-    values: Sequence[float] = ()
-    n: int = 0
-    planned: int = 0
-    diverged: int = 0
-    epsilon: float | None = None
-    epsilon_sound: float | None = None
-    best: float | None = None
-    reference: float | None = None
-    computed: bool = False
-    explanation: str = ""
-    reference_partial: bool = False
-    at_least: bool = False
-    delta: float | None = None
+    @wraps(measure)
+    def of_one(claim: Claim, runs: Runs) -> Measured:
+        bound = bound_of(claim)
+        reached = runs.last_below(bound)
+        if not reached:  # above the claimed epsilon from the first epoch
+            return Measured(explanation=never_below(bound))
+        return replace(measure(claim, runs, reached).charged(reached), n=len(reached))
 
-    @property
-    def partial(self) -> bool:
-        """Whether there is a value and planned runs are missing from it, or from what it is compared with."""
-        return self.value is not None and (self.n < self.planned or self.reference_partial)
+    return of_runs(of_one)
 
 
-Measure: TypeAlias = Callable[[Claim, Evidence], Measured]
+def of_experiments(measure: Callable[..., Measured]) -> Measure:
+    """A measure of all experiments of the claim: of the claim, and the planned runs of each in turn.
 
-
-def unmeasured(planned: Sequence[PlannedRun], explanation: str = "") -> Measured:
-    """No value, but how many of the planned runs are recorded."""
-    n, diverged = _counts(planned)
-    return Measured(n=n, planned=len(planned), diverged=diverged, explanation=explanation)
-
-
-def measured(
-    planned: Sequence[PlannedRun],
-    value: float,
-    values: Sequence[float] = (),
-    *,
-    charged: Sequence[PlannedRun] | None = None,
-    best: float | None = None,
-    reference: float | None = None,
-    explanation: str = "",
-) -> Measured:
-    """A value, with the counts of the planned runs and the epsilons after the last epoch of the recorded
-    ones.
-
-    `charged`: the recorded runs whose epsilons count, where they are not all of `planned`.
+    It has to say itself which of them have to be recorded. All of them count.
     """
-    n, diverged = _counts(planned)
-    mean = summarise(values).mean
-    if mean is not None and math.isclose(value, mean, rel_tol=1e-12):  # however it was summed
-        value = mean
-    recorded = [run for run in (planned if charged is None else charged) if run.record is not None]
-    epsilon, sound = (max(run.final(name) for run in recorded) for name in ("epsilon", "epsilon_sound"))
-    return Measured(
-        value=value,
-        values=values,
-        n=n,
-        planned=len(planned),
-        diverged=diverged,
-        epsilon=epsilon,
-        epsilon_sound=sound,
-        delta=max(run.delta for run in recorded),
-        best=best,
-        reference=reference,
-        explanation=explanation,
+
+    @wraps(measure)
+    def of_all(claim: Claim, evidence: Evidence) -> Measured:
+        by_name = {name: evidence.planned(claim.sweep, name) for name in claim.experiments}
+        planned = Runs(run for runs in by_name.values() for run in runs)
+        return counted(planned, measure(claim, *(by_name[name] for name in claim.experiments)))
+
+    return Measure(of_all)
+
+
+def of_one_run_each(measure: Callable[..., Measured]) -> Measure:
+    """A measure of the first recorded run of each experiment of the claim, if all have one.
+
+    Where it does not say what is charged, that is the first of them, in all.
+    """
+
+    @wraps(measure)
+    def of_firsts(claim: Claim, *experiments: Runs) -> Measured:
+        firsts: list[PlannedRun] = [run for planned in experiments for run in planned.recorded[:1]]
+        if len(firsts) < len(experiments):
+            return Measured()
+        found: Measured = measure(claim, *firsts)
+        return found if found.delta is not None else found.charged(Runs(firsts[:1]))
+
+    return of_experiments(of_firsts)
+
+
+def against_others(measure: Callable[..., Measured]) -> Measure:
+    """A measure of the claim's first experiment beside the others, if all have a recorded run.
+
+    It is given the recorded runs of each. The first's count and are charged; where the others lack any, what it is
+    compared with is partial.
+    """
+
+    @wraps(measure)
+    def of_first(claim: Claim, evidence: Evidence) -> Measured:
+        own, *others = (evidence.planned(claim.sweep, name) for name in claim.experiments)
+        recorded = [runs.recorded for runs in (own, *others)]
+        if not all(recorded):
+            return counted(own, Measured())
+        found = counted(own, measure(claim, *recorded))
+        return replace(found, reference_partial=any(len(runs.recorded) < len(runs) for runs in others))
+
+    return Measure(of_first)
+
+
+def counted(planned: Runs, found: Measured) -> Measured:
+    """What was found, with how many runs are planned, recorded and diverged, and what those recorded cost in all.
+
+    What the measure says itself stays: how many count (n), and what they cost (with their delta).
+    """
+    counts = replace(found, n=found.n or len(planned.recorded), planned=len(planned), diverged=planned.diverged)
+    return counts if found.value is None or found.delta is not None else counts.charged(planned)
+
+
+@of_runs
+def test_accuracy(claim: Claim, runs: Runs) -> Measured:
+    """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
+    search = claim.aggregation.startswith("best of search")
+    return of_sample(
+        "mean",
+        runs.sample(),
+        best=fmean(runs.finals("best_test_accuracy")),
+        explanation="mean of the seeds at one setting" if search else "",
     )
 
 
-def _counts(planned: Sequence[PlannedRun]) -> tuple[int, int]:
-    """How many are recorded, and how many of those diverged."""
-    return sum(run.record is not None for run in planned), sum(run.diverged for run in planned)
-
-
-def test_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    recorded = evidence.recorded(claim.sweep, claim.experiment)
-    if not recorded:
-        return unmeasured(planned)
-    values = [run.final("test_accuracy") for run in recorded]
-    best = fmean(run.final("best_test_accuracy") for run in recorded)
-    search = claim.aggregation.startswith("best of search")
-    explanation = "mean of the seeds at one setting" if search else ""
-    return measured(planned, fmean(values), values, best=best, explanation=explanation)
-
-
-def accuracy_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
+@within_epsilon
+def accuracy_within_epsilon(claim: Claim, _: Runs, reached: RunsAt) -> Measured:
     """Accuracy in percent at the last epoch whose epsilon, by the accountant configured, is below the claimed one.
 
     Mean over the runs. A run set up for a larger budget may do worse there than one set up for this budget.
     """
-    planned, bound = evidence.planned(claim.sweep, claim.experiment), _bound(claim)
-    reached = last_below(planned, bound)
-    if not reached:
-        return never_below(planned, bound)
-    values = accuracies_at(reached)
-    whole = max(run.final("epsilon") for run, _ in reached)
-    explanation = f"after {epochs_text(reached)}, the last below {bound:g}; the whole run ends at {whole:.3g}"
-    return charged_at(reached, measured(planned, fmean(values), values, explanation=explanation))
+    whole = reached.runs.largest("epsilon")
+    explanation = f"after epoch {reached.epochs}, the last below {bound_of(claim):g}; the whole run ends at {whole:.3g}"
+    return of_sample("mean", reached.sample(), explanation=explanation)
 
 
-def best_within_epsilon(claim: Claim, evidence: Evidence) -> Measured:
-    """The same, of the best run there: a maximum over the seeds, chosen on test data.
+@within_epsilon
+def best_within_epsilon(claim: Claim, runs: Runs, reached: RunsAt) -> Measured:
+    """Accuracy in percent of the best run at the last epoch whose epsilon is below the claimed one: a maximum over the
+    seeds, chosen on test data.
 
     The explanation has their mean and median, and the same at the last epoch whose sound epsilon is below the claimed
     one. `best`: mean over the runs of the best epoch below the claimed epsilon.
     """
-    planned, bound = evidence.planned(claim.sweep, claim.experiment), _bound(claim)
-    reached = last_below(planned, bound)
-    if not reached:
-        return never_below(planned, bound)
-    values = accuracies_at(reached)
-    best = fmean(max(run.history("test_accuracy")[: epoch + 1]) for run, epoch in reached)
-    sound = last_below(planned, bound, "epsilon_sound")
-    parts = [f"the best of the runs after {epochs_text(reached)}, the last below {bound:g} ({_middle(values)})"]
+    bound, accuracies = bound_of(claim), reached.sample()
+    sound = runs.last_below(bound, "epsilon_sound")
+    parts = [f"the best of the runs after epoch {reached.epochs}, the last below {bound:g} ({_middle(accuracies)})"]
     if sound:
-        parts.append(f"by the sound ε after {epochs_text(sound)}: {_spread(accuracies_at(sound))}")
-    parts.append(f"after the last epoch: {_spread([run.final('test_accuracy') for run, _ in reached])}")
-    return charged_at(reached, measured(planned, max(values), values, best=best, explanation="; ".join(parts)))
+        parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
+    parts.append(f"after the last epoch: {_spread(reached.runs.sample())}")
+    best = fmean(reached.best_until("test_accuracy"))
+    return of_sample("best", accuracies, best=best, explanation="; ".join(parts))
 
 
-def _bound(claim: Claim) -> float:
+def bound_of(claim: Claim) -> float:
+    """The epsilon that a claim names."""
     assert claim.epsilon is not None
     return claim.epsilon[0]
 
 
-def _middle(values: Sequence[float]) -> str:
-    return f"mean {fmean(values):.2f}, median {median(values):.2f}"
+def never_below(bound: float) -> str:
+    """Why there is no accuracy within an epsilon."""
+    return f"no epoch of these runs stays below {bound:g}"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"best {max(values):.2f}, {_middle(values)}"
+def _middle(sample: Sample) -> str:
+    return f"mean {fmean(sample.values):.2f}, median {median(sample.values):.2f}"
 
 
-def last_below(runs: Sequence[PlannedRun], bound: float, epsilon: str = "epsilon") -> list[tuple[PlannedRun, int]]:
-    """The recorded runs with an epoch whose `epsilon` (or epsilon_sound) is below the bound; the last such, from 0."""
-    last = []
-    for run in (run for run in runs if run.record is not None):
-        below = [epoch for epoch, spent in enumerate(run.history(epsilon)) if spent < bound]
-        last += [(run, below[-1])] if below else []
-    return last
-
-
-def accuracies_at(reached: Sequence[tuple[PlannedRun, int]]) -> list[float]:
-    """Test accuracy in percent of each run after the epoch beside it."""
-    return [run.history("test_accuracy")[epoch] for run, epoch in reached]
-
-
-def epochs_text(reached: Sequence[tuple[PlannedRun, int]]) -> str:
-    """`epoch 29`, counted from 1."""
-    return "epoch " + ", ".join(map(str, sorted({epoch + 1 for _, epoch in reached})))
-
-
-def never_below(planned: Sequence[PlannedRun], bound: float, without: Sequence[PlannedRun] | None = None) -> Measured:
-    """No value: not run, or above the claimed epsilon from the first epoch. `without`: the runs that this is about."""
-    recorded = any(run.record is not None for run in (planned if without is None else without))
-    return unmeasured(planned, f"no epoch of these runs stays below {bound:g}" if recorded else "")
-
-
-def charged_at(reached: Sequence[tuple[PlannedRun, int]], value: Measured, n: int | None = None) -> Measured:
-    """A measurement of whole runs as one of their first epochs: the epsilons there, after the epoch beside each run.
-
-    `n`: how many count as run, where it is not those that reached it.
-    """
-    return replace(
-        value,
-        n=len(reached) if n is None else n,
-        epsilon=max(run.history("epsilon")[epoch] for run, epoch in reached),
-        epsilon_sound=max(run.history("epsilon_sound")[epoch] for run, epoch in reached),
-        delta=max(run.delta for run, _ in reached),
-    )
-
-
-def one_each(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The planned runs of the claim's experiments, and the first recorded of each; none if one has none."""
-    planned = [run for name in claim.experiments for run in evidence.planned(claim.sweep, name)]
-    recorded = [evidence.recorded(claim.sweep, name)[:1] for name in claim.experiments]
-    return planned, [runs[0] for runs in recorded] if all(recorded) else []
+def _spread(sample: Sample) -> str:
+    return f"best {max(sample.values):.2f}, {_middle(sample)}"

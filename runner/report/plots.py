@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
-from omegaconf import OmegaConf
-
-from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.evidence import PAPER_SCALE, Evidence
+from runner.report.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,13 +84,10 @@ class Curve:
     colour: str = ""
     only: tuple[str, float] | None = None
 
-    def planned(self, evidence: Evidence) -> list[PlannedRun]:
+    def planned(self, evidence: Evidence) -> Runs:
         """The runs of this line, recorded or not."""
         runs = evidence.planned(self.sweep, self.experiment)
-        if self.only is None:
-            return runs
-        field, value = self.only
-        return [run for run in runs if OmegaConf.select(run.job.config, field) == value]
+        return runs if self.only is None else runs.where(*self.only)
 
 
 @dataclass(frozen=True)
@@ -107,12 +103,11 @@ class Panel:
     extremes: bool = False
 
 
-def runs_text(planned: Sequence[PlannedRun]) -> str:
+def runs_text(planned: Runs) -> str:
     """`n = 3 of 10, 1 diverged`."""
-    recorded = [run for run in planned if run.record is not None]
-    diverged = sum(run.diverged for run in recorded)
-    of = "" if len(recorded) == len(planned) else f" of {len(planned)}"
-    return f"n = {len(recorded)}{of}" + (f", {diverged} diverged" if diverged else "")
+    n = len(planned.recorded)
+    of = "" if n == len(planned) else f" of {len(planned)}"
+    return f"n = {n}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
 def mark_not_run(axes: Axes) -> None:
@@ -147,7 +142,7 @@ def accuracy_against_epsilon(
         right = 1.03 * max(one.get_xlim()[1] for one in pair)
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
-        if any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
+        if any(curve.planned(evidence).recorded for curve in panel.curves):
             below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return drawn
 
@@ -157,7 +152,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     comparable = evidence.scale == PAPER_SCALE
     for curve in panel.curves:
         planned = curve.planned(evidence)
-        recorded = [run for run in planned if run.record is not None]
+        recorded = planned.recorded
         colour = curve.colour or COLOURS.get(curve.label, "C4")
         if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
@@ -189,13 +184,13 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
     else:
         axes.set(xticks=[], yticks=[])
-    if not any(run.record is not None for curve in panel.curves for run in curve.planned(evidence)):
+    if not any(curve.planned(evidence).recorded for curve in panel.curves):
         mark_not_run(axes)
     axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
 
 
 def band(
-    runs: Sequence[PlannedRun], x: str, y: str, middle: Callable[[list[float]], float] = fmean
+    runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fmean
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, and mean (or median), minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
 

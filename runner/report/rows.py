@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from runner.report.evidence import PlannedRun
 from runner.report.guarantee import decides, guaranteed
+from runner.report.runs import PlannedRun, Runs
 from runner.report.summary import summarise
 
 _GUARANTEED = "epsilon_sound_guaranteed"
 _APART = ("experiment", "seed")  # columns of their own
 
 
-def varied(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> list[str]:
+def varied(runs: Runs, fields: Sequence[str] = ()) -> list[str]:
     """Names of what the sweeps vary beside experiment and seed, then of the config fields asked for."""
     swept = [name for run in runs for name in run.job.overrides if name not in _APART]
     return list(dict.fromkeys([*swept, *fields]))
 
 
-def runs_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
+def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps.
 
     Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound charges all that was
     released; where runs decide themselves how much that is, epsilon_sound_guaranteed is what holds.
     """
     names = varied(runs, fields)
-    recorded = {run.job.run_id: run for run in reversed(runs) if run.record is not None}
+    recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
     ordered = list(reversed(recorded.values()))  # where two sweeps list a run, its first place is kept
     rows = [_run_row(run, names) for run in ordered]
     columns = [
@@ -83,29 +81,26 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def settings_table(runs: Sequence[PlannedRun], fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
+def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
     """Columns and rows of settings.csv: one row a setting of a sweep, those without a record included.
 
     accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The
     epsilons are the largest over the runs.
     """
     names = varied(runs, fields)
-    settings: dict[tuple[str, str], list[PlannedRun]] = {}
-    for run in runs:
-        settings.setdefault((run.job.sweep, run.job.setting_id), []).append(run)
     rows = []
-    for planned in settings.values():
-        recorded = [run for run in planned if run.record is not None]
+    for planned in runs.by(lambda run: (run.job.sweep, run.job.setting_id)).values():
+        recorded = planned.recorded
         row = {
             **_setting(planned[0], names),
             "n_planned": len(planned),
             "n_recorded": len(recorded),
-            "n_diverged": sum(run.diverged for run in recorded),
-            **summarise([run.final("test_accuracy") for run in recorded]).columns("accuracy"),
-            **summarise([run.final("best_test_accuracy") for run in recorded]).columns("best_epoch_accuracy"),
+            "n_diverged": planned.diverged,
+            **summarise(planned.finals("test_accuracy")).columns("accuracy"),
+            **summarise(planned.finals("best_test_accuracy")).columns("best_epoch_accuracy"),
         }
         for name in ("epsilon", "epsilon_sound"):
-            row[name] = max((run.final(name) for run in recorded), default=None)
+            row[name] = max(planned.finals(name), default=None)
         row[_GUARANTEED] = max((guaranteed(run) for run in recorded if decides(run)), default=None)
         rows.append(row)
     columns = [
@@ -129,7 +124,7 @@ def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "setting_id": run.job.setting_id,
         "sweep": run.job.sweep,
         "experiment": run.job.experiment,
-        **{name: OmegaConf.select(config, name) for name in names},
+        **{name: run.field(name) for name in names},
         "evaluation": config.evaluation.value,
         "delta": run.delta,
         "scale": config.scale.name,

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.report.claims import CLAIM_COLUMNS, Claim
 from runner.report.evidence import PAPER_SCALE
-from runner.report.measures import Measured
+from runner.report.measured import Measured
 from runner.report.summary import Summary, summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"

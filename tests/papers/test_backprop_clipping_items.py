@@ -7,8 +7,9 @@ import pytest
 from runner.config import REPOSITORY
 from runner.papers.backprop_clipping import computed, story
 from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.papers import load
+from runner.report.runs import PlannedRun
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 
@@ -61,7 +62,7 @@ def test_the_repositorys_epsilons_are_reproduced_and_do_not_hold() -> None:
 
 
 def test_theorem_1_and_the_bug() -> None:
-    rows = computed.theorem_1(NOTHING, ()).rows
+    rows = computed.table_1(NOTHING, ()).rows
     assert [row[5] for row in rows] == pytest.approx([686.5, 71.1, 44.8], rel=2e-3)
     assert [float(row[7]) for row in rows] == pytest.approx([0.14, 1.77, 7.78], rel=0.015)
     assert [row[8] for row in rows] == pytest.approx([0.168, 0.0174, 0.0109], rel=4e-3)

@@ -13,13 +13,14 @@ from runner.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.files import bound_text, plus_minus
 from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
+from runner.report.runs import PlannedRun, Runs
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
@@ -260,7 +261,7 @@ def test_what_is_guaranteed_is_a_column_beside_what_was_released() -> None:
     one, other = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
     one.record["final"] |= {"max_tries": 11 * 4698, "epsilon_sound_at_max_tries": 9.3155}
     assert guaranteed(one) == 9.3155
-    columns, rows = runs_table([one, other])
+    columns, rows = runs_table(Runs([one, other]))
     assert columns.index("epsilon_sound_guaranteed") == columns.index("epsilon_sound") + 1
     assert [row["epsilon_sound_guaranteed"] for row in rows] == [9.3155, 9.0]
 
@@ -388,7 +389,7 @@ def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
 
 def test_theorem_1_is_refuted() -> None:
     for claim in (c for c in CLAIMS if c.measure == "theorem_1"):
-        measured = theorem_1.measure(claim, NOTHING)
+        measured = theorem_1.theorem_1(claim, NOTHING)
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
         assert (judged.verdict, judged.privacy) == ("not reproduced", "does not hold")
@@ -424,7 +425,7 @@ def test_the_toy_screens() -> None:
     plain, screened = toy.path(screened=False), toy.path(screened=True)
     assert plain.tries == toy.STEPS < screened.tries
     assert plain.weights.shape == screened.weights.shape == (toy.STEPS + 1, 2)
-    assert toy.measure(CLAIMS[0], NOTHING).value > 1
+    assert toy.toy(CLAIMS[0], NOTHING).value > 1
     assert len(toy.data().rows) == toy.STEPS + 1
 
 

@@ -188,6 +188,21 @@ def test_a_damaged_record_is_one_clear_sentence(tmp_path, fabricate, jobs, damag
         aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
 
 
+@pytest.mark.parametrize(("column", "there_are"), [("measure", "best_of_sweep"), ("item", "table-3")])
+def test_a_claim_that_names_no_item_or_measure_is_refused_with_its_line(tmp_path, monkeypatch, column, there_are):
+    named = rows(claims_path(PAPER))
+    named[1][column] = "accuracy_of_all"
+    path = tmp_path / "claims.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, named[0])
+        writer.writeheader()
+        writer.writerows(named)
+    monkeypatch.setattr("runner.aggregate.claims_path", lambda _: path)
+    refused = f"claims.csv, line 3: no {column} 'accuracy_of_all': choose from .*{there_are}"
+    with pytest.raises(ValueError, match=refused):
+        aggregate(PAPER, results_root=tmp_path)
+
+
 def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     for experiment in ("mnist_tanh", "mnist_relu"):
         fabricate(jobs("fig_3", experiment, "smoke")[0], [80.0, 98.0])

@@ -9,7 +9,7 @@ import pytest
 
 from runner.report.claims import Claim, read_claims
 from runner.report.files import bound_text, epsilon_text
-from runner.report.measures import Measured
+from runner.report.measured import Measured
 from runner.report.summary import summarise
 from runner.report.verdicts import explanation, judge
 

@@ -16,7 +16,8 @@ from runner.papers.backprop_clipping.measures import ledger_of
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, epsilon_text
-from runner.report.measures import Measured
+from runner.report.measured import Measured
+from runner.report.measures import computed
 from runner.report.networks import layers, prepared
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
@@ -47,7 +48,7 @@ def figure_4(_: Evidence, __: Sequence[Judged]) -> Table:
     return layers(_TABLE_1, "backprop_clipping/cifar10_printed", note)
 
 
-def theorem_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
+def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
     """The claimed settings: noise by theorem 1, what it costs for both kinds of neighbours, and what was run."""
     header = (
         "dataset",
@@ -82,7 +83,8 @@ def theorem_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
     return Table(header, rows, notes)
 
 
-def measure_1(claim: Claim, _evidence: Evidence) -> Measured:
+@computed
+def theorem_1(claim: Claim) -> Measured:
     """Composed zCDP of what the run's ledger charges, over E times the sum of rho = (sensitivity / noise)^2 / 2 over
     the L layers, with the noise that is drawn in each."""
     run, claimed = ledger_of(claim.sweep, claim.experiment)[:2]
@@ -91,7 +93,7 @@ def measure_1(claim: Claim, _evidence: Evidence) -> Measured:
     stated = run.epochs * sum(layers_)
     composed = sum(times / (2 * event.noise_multiplier**2) for event, times in claimed)
     explanation = "holds for zero-out neighbours and fixed disjoint batches; replacing an example costs four times ρ"
-    return Measured(value=composed / stated, computed=True, explanation=explanation)
+    return Measured(value=composed / stated, explanation=explanation)
 
 
 class _Upstream(nn.Module):
@@ -148,12 +150,12 @@ def _ratio(layer: nn.Linear | nn.Conv2d, x: Tensor, u: Tensor) -> float:
     return float(norm / clipping.sensitivity(layer))
 
 
-def theorem_2(_: Evidence, __: Sequence[Judged]) -> Table:
+def table_2(_: Evidence, __: Sequence[Judged]) -> Table:
     """Fully connected layers."""
     return _theorem("linear", LINEAR)
 
 
-def theorem_3(_: Evidence, __: Sequence[Judged]) -> Table:
+def table_3(_: Evidence, __: Sequence[Judged]) -> Table:
     """Convolutions."""
     return _theorem("convolution", CONVOLUTIONS)
 
@@ -168,20 +170,22 @@ def _theorem(kind: str, names: Collection[str]) -> Table:
     return Table(("layer", "random", "constant", "one-hot", "matched"), rows, notes)
 
 
-def measure_2(_: Claim, __: Evidence) -> Measured:
+@computed
+def theorem_2(_: Claim) -> Measured:
     """The largest ratio of a contribution to its bound, fully connected layers."""
     return _largest("linear", LINEAR)
 
 
-def measure_3(_: Claim, __: Evidence) -> Measured:
-    """The same of convolutions."""
+@computed
+def theorem_3(_: Claim) -> Measured:
+    """The largest ratio of a contribution to its bound, convolutions."""
     return _largest("convolution", CONVOLUTIONS)
 
 
 def _largest(kind: str, names: Collection[str]) -> Measured:
     largest = max(max(ratios(kind, name).values()) for name in names)
     explanation = f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
-    return Measured(value=largest, computed=True, explanation=explanation)
+    return Measured(value=largest, explanation=explanation)
 
 
 def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.plots import DATASETS, figure, mark_not_run, runs_text
+from runner.report.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,13 @@ def figure_5(evidence: Evidence) -> Figure:
     drawn = figure(11, 4)
     for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
         own = f"{PAPER}/{dataset}_printed"
-        planned = [run for s in ("fig_5", "table_1") for run in evidence.planned(f"{PAPER}/{s}", own)]
+        planned = Runs(run for s in ("fig_5", "table_1") for run in evidence.planned(f"{PAPER}/{s}", own))
         points(axes, planned, "epsilon", "backprop clipping, as printed", "C0", "o")
         for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):
             runs = evidence.planned(f"{PAPER}/table_1", f"{PAPER}/{dataset}_{name}")
-            recorded = [run.final("test_accuracy") for run in runs if run.record is not None]
-            if recorded:
-                axes.axhline(fmean(recorded), color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}")
+            if runs.recorded:
+                mean = fmean(runs.finals("test_accuracy"))
+                axes.axhline(mean, color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}")
         claim = next(c for c in claims if c.experiment == own)
         if evidence.scale == PAPER_SCALE and claim.epsilon is not None and claim.aim is not None:
             axes.plot(
@@ -38,26 +38,22 @@ def figure_5(evidence: Evidence) -> Figure:
         axes.set_xscale("log")
         axes.set_title(title)
         axes.set_xlabel("ε of the runs (zCDP), zero-out neighbours")
-        if not any(run.record is not None for run in planned):
+        if not planned.recorded:
             mark_not_run(axes)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     drawn.axes[0].set_ylabel("test accuracy (%)")
     return drawn
 
 
-def points(axes: Axes, planned: Sequence[PlannedRun], name: str, label: str, colour: str, marker: str) -> None:
+def points(axes: Axes, planned: Runs, name: str, label: str, colour: str, marker: str) -> None:
     """Mean and range of last-epoch accuracy of each setting, against its epsilon."""
-    by_setting: dict[str, list[PlannedRun]] = {}
-    for run in (run for run in planned if run.record is not None):
-        by_setting.setdefault(run.job.setting_id, []).append(run)
-    text = f"{label}, {runs_text(planned)}"
-    if not by_setting:
+    if not planned.recorded:
         axes.plot([], [], marker, color=colour, label=f"{label}, not run")
         return
     points = []
-    for runs in by_setting.values():
-        values = [run.final("test_accuracy") for run in runs]
-        points.append((max(run.final(name) for run in runs), fmean(values), min(values), max(values)))
+    for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
+        values = runs.finals("test_accuracy")
+        points.append((runs.largest(name), fmean(values), min(values), max(values)))
     epsilon, middle, low, high = zip(*sorted(points), strict=True)
     axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
-    axes.plot(epsilon, middle, marker, color=colour, markersize=5, label=text)
+    axes.plot(epsilon, middle, marker, color=colour, markersize=5, label=f"{label}, {runs_text(planned)}")

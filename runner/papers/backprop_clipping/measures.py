@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
-
-from omegaconf import OmegaConf
 
 from runner.accounting import Releases, sound_epsilon
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
-from runner.report.measures import Measure, Measured, measured, unmeasured
+from runner.report.measured import Measured, of_sample
+from runner.report.measures import Measure, computed, counted, of_runs
 from runner.report.networks import prepared
+from runner.report.runs import PlannedRun, Runs, last_accuracy
 from runner.training.prepare import Run
 
-SEARCHED = {
-    "epochs": "epochs",
-    "batch_size": "batch_size",
-    "input_bound": "clipping.input_bound",
-    "upstream_bound": "clipping.upstream_bound",
-}
 _SMALL_EPSILON = 0.2
 
 
@@ -31,51 +26,58 @@ def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
     return run, ledger.claimed, ledger.actual
 
 
-def charged_epsilon(claim: Claim, _: Evidence) -> Measured:
-    """Epsilon of the claim's experiment by its own accountant, and the sound one: computed, no run needed."""
+@computed
+def charged_epsilon(claim: Claim) -> Measured:
+    """Epsilon of the claim's experiment by its own accountant, and the sound one."""
     run, claimed, actual = ledger_of(claim.sweep, claim.experiment)
     delta = run.config.delta
-    sound = sound_epsilon(actual, delta)
     epsilon = run.accountant.epsilon(claimed, delta)
     return Measured(
         value=epsilon,
         epsilon=epsilon,
-        epsilon_sound=sound,
+        epsilon_sound=sound_epsilon(actual, delta),
         delta=delta,
-        computed=True,
         explanation=f"{type(run.mechanism).__name__}, for {run.mechanism.neighbouring_relation} neighbours",
     )
 
 
-def layer_sensitivity(claim: Claim, _evidence: Evidence) -> Measured:
+@computed
+def layer_sensitivity(claim: Claim) -> Measured:
     """The largest norm of one example's contribution to a layer, of the claim's experiment."""
     run = ledger_of(claim.sweep, claim.experiment)[0]
-    return Measured(value=max(group.sensitivity for group in run.mechanism.noise_groups), computed=True)
+    return Measured(max(group.sensitivity for group in run.mechanism.noise_groups))
 
 
+@Measure
 def gap_to_no_noise(claim: Claim, evidence: Evidence) -> Measured:
     """Accuracy without noise (the claim's second experiment, table 1) less that at epsilon 0.2, percentage points."""
     private, clipping = claim.experiments
-    planned = [r for r in evidence.planned(claim.sweep, private) if r.job.config.target_epsilon == _SMALL_EPSILON]
-    recorded = [run for run in planned if run.record is not None]
-    without = [run.final("test_accuracy") for run in evidence.recorded("backprop_clipping/table_1", clipping)]
-    if not recorded or not without:
-        return unmeasured(planned)
-    values = [fmean(without) - run.final("test_accuracy") for run in recorded]
-    return measured(planned, fmean(values), values, explanation=f"{fmean(without):.2f}% without noise")
+    planned = evidence.planned(claim.sweep, private).where("target_epsilon", _SMALL_EPSILON)
+    without = evidence.recorded("backprop_clipping/table_1", clipping).sample()
+    if not planned.recorded or not without.values:
+        return counted(planned, Measured())
+    mean = fmean(without.values)
+    gaps = planned.sample(lambda run: mean - last_accuracy(run))
+    found = of_sample("mean", gaps, explanation=f"{mean:.2f}% without noise")
+    found = replace(found, sample=without, against=planned.sample(), comparison="difference")
+    return counted(planned, found)
 
 
-def best(field: str) -> Measure:
-    """A measurement of the grid's best setting: the value of a config field where held-out accuracy is highest."""
+def at_best_of_grid(field: str) -> Measure:
+    """A measure of the grid's best setting: the value of a config field where held-out accuracy is highest."""
 
-    def measure(claim: Claim, evidence: Evidence) -> Measured:
-        planned = evidence.planned(claim.sweep, claim.experiment)
-        recorded = evidence.recorded(claim.sweep, claim.experiment)
-        if not recorded:
-            return unmeasured(planned)
-        top = max(recorded, key=lambda run: run.final("test_accuracy"))
-        accuracy = top.final("test_accuracy")
-        explanation = f"{accuracy:.2f}% of held-out images, the best of {len(recorded)} of {len(planned)} settings"
-        return measured(planned, float(OmegaConf.select(top.job.config, field)), charged=[top], explanation=explanation)
+    @of_runs
+    def value(_: Claim, runs: Runs) -> Measured:
+        recorded = runs.recorded
+        best: PlannedRun = max(recorded, key=last_accuracy)
+        accuracy = f"{last_accuracy(best):.2f}% of held-out images"
+        explanation = f"{accuracy}, the best of {len(recorded)} of {len(runs)} settings"
+        return Measured(float(best.field(field)), explanation=explanation).charged(Runs([best]))
 
-    return measure
+    return value
+
+
+best_epochs = at_best_of_grid("epochs")
+best_batch_size = at_best_of_grid("batch_size")
+best_input_bound = at_best_of_grid("clipping.input_bound")
+best_upstream_bound = at_best_of_grid("clipping.upstream_bound")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from runner.accounting import sound_epsilon
 from runner.papers.backprop_clipping.figures import PAPER, points
 from runner.papers.backprop_clipping.measures import ledger_of
-from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import Table, bound_text, epsilon_text, plus_minus
 from runner.report.plots import band, figure, runs_text
+from runner.report.runs import Runs
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged
 
@@ -56,23 +57,16 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     rows: list[list[object]] = []
     at_claim: dict[str, tuple[float, str]] = {}
     for label in MECHANISMS:
-        for runs, planned in sorted(_settings(evidence, label), key=lambda pair: pair[0][0].final("epsilon")):
-            accuracy = summarise([run.final("test_accuracy") for run in runs])
+        for planned in _settings(evidence, label):
+            runs, first = planned.recorded, planned.recorded[0]
+            accuracy = summarise(runs.finals("test_accuracy"))
             text = plus_minus(accuracy.mean, accuracy.std, "%")
-            claimed, sound = (max(run.final(name) for run in runs) for name in ("epsilon", "epsilon_sound"))
-            config, noise = runs[0].job.config, runs[0].final("noise_multiplier")
-            n = f"{len(runs)} of {planned}"
-            cells = [
-                epsilon_text(claimed),
-                bound_text(sound),
-                text,
-                n,
-                config.batch_size,
-                int(runs[0].final("epoch")),
-            ]
-            rows.append([label, *cells, f"{noise:.4g}"])
-            if config.target_epsilon == _CLAIMED_EPSILON:
-                said = f"{label}: {text}% at a sound ε of {bound_text(sound)} (n = {len(runs)})"
+            sound = bound_text(runs.largest("epsilon_sound"))
+            cells: list[object] = [epsilon_text(runs.largest("epsilon")), sound, text, f"{len(runs)} of {len(planned)}"]
+            cells += [first.field("batch_size"), int(first.final("epoch")), f"{first.final('noise_multiplier'):.4g}"]
+            rows.append([label, *cells])
+            if first.field("target_epsilon") == _CLAIMED_EPSILON:
+                said = f"{label}: {text}% at a sound ε of {sound} (n = {len(runs)})"
                 at_claim[label] = accuracy.mean or 0.0, said
     notes = [
         "Noise multiplier: of the whole step, all layers together, for the sensitivity that each mechanism states."
@@ -90,22 +84,20 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     return Table(header, rows, notes)
 
 
-def _settings(evidence: Evidence, label: str) -> list[tuple[list[PlannedRun], int]]:
-    """The recorded runs of each setting, and how many are planned."""
-    by_setting: dict[str, list[PlannedRun]] = {}
-    for run in _planned(evidence, label):
-        by_setting.setdefault(run.job.setting_id, []).append(run)
-    found = [([run for run in runs if run.record is not None], len(runs)) for runs in by_setting.values()]
-    return [(runs, planned) for runs, planned in found if runs]
+def _settings(evidence: Evidence, label: str) -> list[Runs]:
+    """The planned runs of each setting that has a recorded one, the smallest epsilon first."""
+    by_setting = _planned(evidence, label).by(lambda run: run.job.setting_id)
+    settings = [planned for planned in by_setting.values() if planned.recorded]
+    return sorted(settings, key=lambda planned: planned.finals("epsilon")[0])
 
 
-def _planned(evidence: Evidence, label: str) -> list[PlannedRun]:
-    return [
+def _planned(evidence: Evidence, label: str) -> Runs:
+    return Runs(
         run
         for sweep, experiments in MECHANISMS[label][2]
         for experiment in experiments
         for run in evidence.planned(f"{PAPER}/{sweep}", experiment)
-    ]
+    )
 
 
 def draw(evidence: Evidence) -> Figure:
@@ -119,9 +111,8 @@ def draw(evidence: Evidence) -> Figure:
         for label, (colour, marker, _) in MECHANISMS.items():
             points(axes, _planned(evidence, label), name, label, colour, marker)
         tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
-        recorded = [run for run in tanh if run.record is not None]
-        if recorded:
-            epsilon, middle, low, high = band(recorded, name, "test_accuracy", fmean)
+        if tanh.recorded:
+            epsilon, middle, low, high = band(tanh.recorded, name, "test_accuracy", fmean)
             axes.plot(epsilon, middle, color="k", label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
             axes.fill_between(epsilon, low, high, color="k", alpha=0.15, linewidth=0)
         if evidence.scale == PAPER_SCALE:

@@ -2,9 +2,8 @@
 first.
 """
 
-from runner.papers.losing_less import dynamics, figures, measures, tables
+from runner.papers.losing_less import dynamics, figures, tables
 from runner.report.items import Item, Paper
-from runner.report.measures import best_within_epsilon, test_accuracy
 
 _FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
@@ -131,29 +130,4 @@ ITEMS = (
     Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
 )
 
-MEASURES = {
-    "best_within_epsilon": best_within_epsilon,
-    "test_accuracy": test_accuracy,
-    "accuracy_gain": measures.accuracy_gain,
-    "logit_norm_ratio": measures.logit_norm_ratio,
-    "last_weight_norm_ratio": measures.last_weight_norm_ratio,
-    "first_gradient_norm_ratio": measures.first_gradient_norm_ratio,
-    "first_gradient_spread_ratio": measures.first_gradient_spread_ratio,
-    "gradient_norm_ratio": measures.gradient_norm_ratio,
-    "layer_norm_ratio": measures.layer_norm_ratio,
-    "weight_norm_ratio": measures.weight_norm_ratio,
-    "pre_activation_norm_ratio": measures.pre_activation_norm_ratio,
-    "cosine_gain": measures.cosine_gain,
-    "first_cosine_gain": measures.first_cosine_gain,
-    "eigenvalue_ratio": measures.eigenvalue_ratio,
-    "early_eigenvalue_ratio": measures.early_eigenvalue_ratio,
-    "class_train_accuracy": measures.class_train_accuracy,
-    "class_accuracy_distance": measures.class_accuracy_distance,
-    "lead_at_the_end": measures.lead_at_the_end,
-    "lead_at_a_quarter": measures.lead_at_a_quarter,
-    "sensitivity": measures.sensitivity,
-    "rank_correlation": measures.rank_correlation,
-    "setting_epsilon": tables.setting_epsilon,
-}
-
-PAPER = Paper("losing_less", "Losing Less: A Loss for Differentially Private Deep Learning", ITEMS, MEASURES)
+PAPER = Paper("losing_less", "Losing Less: A Loss for Differentially Private Deep Learning", ITEMS)

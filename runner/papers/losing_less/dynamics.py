@@ -10,8 +10,9 @@ import numpy as np
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.figures import CE, OURS, PAPER
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.plots import DATASETS, figure, mark_not_run
+from runner.report.runs import PlannedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,11 @@ Draw = Callable[["Axes", PlannedRun, str, str], None]
 def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
     """The first recorded run of an experiment."""
     return next(iter(evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{name}")), None)
+
+
+def _runs(evidence: Evidence, sweep: str, dataset: str) -> list[PlannedRun]:
+    """Cross-entropy's run and ours, those that are recorded."""
+    return [run for loss in LOSSES if (run := _run(evidence, sweep, f"{dataset}_{loss}"))]
 
 
 def _both(axes: Axes, evidence: Evidence, sweep: str, dataset: str, draw: Draw) -> None:
@@ -101,8 +107,8 @@ def _histogram(epochs: int | None) -> Draw:
 def figure_1c(evidence: Evidence) -> Figure:
     """Histogram of per-example gradient norms in the first epoch, CIFAR-10; up to where all but 0.1% are."""
     drawn = _one_panel(evidence, "fig_1", "cifar10", _histogram(1), "norm of a per-example gradient", "examples")
-    runs = [run for loss in LOSSES if (run := _run(evidence, "fig_1", f"cifar10_{loss}"))]
-    shares = [np.cumsum(counts) / counts.sum() for counts in (recorded.gradient_counts(run, 1) for run in runs)]
+    counted = [recorded.gradient_counts(run, 1) for run in _runs(evidence, "fig_1", "cifar10")]
+    shares = [np.cumsum(counts) / counts.sum() for counts in counted]
     if shares:
         last = max(int(np.searchsorted(share, 0.999)) for share in shares)
         drawn.axes[0].set_xlim(0, min(LARGEST_NORM, (last + 1) * recorded.BIN))
@@ -119,8 +125,7 @@ def _cosines(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
 def figure_1d(evidence: Evidence) -> Figure:
     """Histogram of the cosine between clipped and unclipped mean gradients, steps at equal distances, CIFAR-10."""
     drawn = _one_panel(evidence, "fig_1", "cifar10", _cosines, "cosine of clipped and unclipped gradient", "steps")
-    runs = [run for loss in LOSSES if (run := _run(evidence, "fig_1", f"cifar10_{loss}"))]
-    lowest = min((recorded.cosines(run)[1].min() for run in runs), default=0.0)
+    lowest = min((recorded.cosines(run)[1].min() for run in _runs(evidence, "fig_1", "cifar10")), default=0.0)
     drawn.axes[0].set_xlim(float(np.floor(10 * lowest) / 10), 1)
     drawn.axes[0].legend(loc="upper left")
     return drawn
@@ -155,8 +160,7 @@ def figure_2(evidence: Evidence) -> Figure:
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
     """How many layers a data set's network has; 0 where no run says so."""
-    runs = (_run(evidence, sweep, f"{dataset}_{loss}") for loss in LOSSES)
-    return max((len(recorded.layer_norms(run, WEIGHTS)) for run in runs if run), default=0)
+    return max((len(recorded.layer_norms(run, WEIGHTS)) for run in _runs(evidence, sweep, dataset)), default=0)
 
 
 def _layer_name(layer: int, layers: int) -> str:
@@ -219,7 +223,7 @@ def figure_6(evidence: Evidence) -> Figure:
 
 
 def figure_14(evidence: Evidence) -> Figure:
-    """The same for the three data sets."""
+    """Histograms of per-example gradient norms over all epochs, a panel a data set."""
     drawn = figure(6, 8)
     for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(DATASETS.items()), strict=True):
         _both(axes, evidence, "fig_11", dataset, _histogram(None))
@@ -242,7 +246,7 @@ def figure_8(evidence: Evidence) -> Figure:
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """The same for all data sets of which a run is recorded, after epochs 2 and 20 and the last."""
+    """Confusion matrices of all data sets of which a run is recorded, after epochs 2 and 20 and the last."""
     rows = []
     for dataset in reversed(DATASETS):
         if not any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):

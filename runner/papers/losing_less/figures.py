@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omegaconf import OmegaConf
-
 from runner.papers.losing_less.measures import FIELDS, accuracy_by_value
 from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import Evidence
@@ -66,7 +64,7 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """The same on ScatterNet features."""
+    """Accuracy against epsilon on ScatterNet features: minimum, median and maximum, a column a data set."""
     names = {"ours": "O-T-PFE-CNN (ours)", "ce": "CE-T-PFE-CNN"}
     return accuracy_against_epsilon(evidence, _two_losses("fig-4", f"{PAPER}/fig_4", "pfe_", names), centre="median")
 
@@ -135,11 +133,11 @@ def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, 
     sweeps = [f"{PAPER}/{name}" for name in SENSITIVITY]
     others = [run for other in sweeps if other != sweep for run in evidence.planned(other, experiment)[:1]]
     if others:  # which leave this parameter as table 6 has it
-        axes.axvline(float(OmegaConf.select(others[0].job.config, field)), color="grey", linestyle=":", linewidth=1)
+        axes.axvline(float(others[0].field(field)), color="grey", linestyle=":", linewidth=1)
 
 
 def _share_span(row: Sequence[Axes]) -> None:
-    """The same accuracies on the y axis of every panel that has runs, at least two points: a flat line looks flat."""
+    """Gives the panels that have runs one range of accuracies, of two points at least: a flat line looks flat."""
     drawn = [axes for axes in row if axes.lines]
     if drawn:
         low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)

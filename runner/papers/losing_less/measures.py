@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
-from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
-from runner.report.evidence import Evidence, PlannedRun
-from runner.report.measures import (
-    Measured,
-    accuracies_at,
-    charged_at,
-    epochs_text,
-    last_below,
-    measured,
-    never_below,
-    one_each,
-    unmeasured,
-)
+from runner.report.measured import Measured, of_sample, of_two
+from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_one_run_each, of_runs
+from runner.report.runs import PlannedRun, Runs, RunsAt, of_one_run
 
 CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {
@@ -38,100 +30,78 @@ FIELDS = {
     "fig_10_gamma": "loss.gamma",
     "fig_15_huber": "loss.threshold",
 }
-Pair = tuple[PlannedRun, PlannedRun]
 Numbers = Callable[[PlannedRun], Sequence[float]]
 
 
-def accuracy_gain(claim: Claim, evidence: Evidence) -> Measured:
+@of_experiments
+def accuracy_gain(claim: Claim, *experiments: Runs) -> Measured:
     """Best run of the first experiment minus best run of the second, in points, at the last epoch below the budget."""
-    assert claim.epsilon is not None
-    bound = claim.epsilon[0]
-    each = [evidence.planned(claim.sweep, name) for name in claim.experiments]
-    planned = [run for runs in each for run in runs]
-    reached = [last_below(runs, bound) for runs in each]
-    if not all(reached):
-        return never_below(
-            planned, bound, [run for runs, of in zip(each, reached, strict=True) if not of for run in runs]
-        )
-    one, other = (accuracies_at(runs) for runs in reached)
+    bound = bound_of(claim)
+    one, other = (runs.last_below(bound) for runs in experiments)
+    if not one or not other:
+        above = any(runs.recorded and not runs.last_below(bound) for runs in experiments)
+        return Measured(explanation=never_below(bound) if above else "")
+    own, others = one.sample(), other.sample()
     explanation = (
-        f"best of the runs, {max(one):.2f} after {epochs_text(reached[0])} less {max(other):.2f} after "
-        f"{epochs_text(reached[1])}, the last below {bound:g}; of the medians {median(one) - median(other):.2f}, "
-        f"of the means {fmean(one) - fmean(other):.2f}"
+        f"best of the runs, {max(own.values):.2f} after epoch {one.epochs} less {max(others.values):.2f} after epoch "
+        f"{other.epochs}, the last below {bound:g}; of the medians {median(own.values) - median(others.values):.2f}, "
+        f"of the means {fmean(own.values) - fmean(others.values):.2f}"
     )
-    gain = measured(planned, max(one) - max(other), explanation=explanation)
-    return charged_at([*reached[0], *reached[1]], gain)
+    gain = of_two("difference", "best", own, others, explanation)
+    return replace(gain.charged(RunsAt([*one, *other])), n=len(one) + len(other))
 
 
-def class_train_accuracy(claim: Claim, evidence: Evidence) -> Measured:
+@of_runs
+def class_train_accuracy(claim: Claim, runs: Runs) -> Measured:
     """Training accuracy in percent of the class and epoch that the claim's quantity names, mean over the runs."""
     named = re.fullmatch(r"train_accuracy_class_(\w+)_epoch_(\d+)", claim.quantity)
     assert named is not None
-    name, epoch = named[1], int(named[2])
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    matrices = [(run, recorded.confusion(run, epoch)) for run in evidence.recorded(claim.sweep, claim.experiment)]
-    values = [float(matrix[CLASSES[name], CLASSES[name]]) for _, matrix in matrices if matrix is not None]
-    if not values:
-        return unmeasured(planned)
-    reached = [(run, epoch - 1) for run, matrix in matrices if matrix is not None]
-    return charged_at(reached, measured(planned, fmean(values), values))
+    which, epoch = CLASSES[named[1]], int(named[2])
+    reached = runs.at(lambda run: None if recorded.confusion(run, epoch) is None else epoch - 1)
+    if not reached:
+        return Measured()
+    sample = reached.runs.sample(lambda run: recorded.class_accuracies(run, epoch)[which])
+    return replace(of_sample("mean", sample).charged(reached), n=len(reached))
 
 
-def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Callable[[Claim, Evidence], Measured]:
+def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Measure:
     """A measure: the smallest ratio of first to second over the pairs and, where there are several, their `numbers`.
 
     These are of whole runs, or of their first epoch only.
     """
 
-    def smallest_ratio(claim: Claim, evidence: Evidence) -> Measured:
-        planned, pairs = _pairs(claim, evidence)
-        ratios, texts = [], []
-        for one, other in pairs:
+    @of_experiments
+    def smallest_ratio(_: Claim, *experiments: Runs) -> Measured:
+        ratios: list[tuple[float, Measured]] = []
+        charged, texts = [], []
+        for one, other in ((one[0], other[0]) for one, other in _recorded_pairs(experiments)):
             values = list(zip(numbers(one), numbers(other), strict=True))
-            of_pair = [_ratio(a, b) for a, b in values]
-            ratios += of_pair
-            if len(values) == 1:
-                texts.append(f"{_name(one)} {values[0][0]:.4g} over {_name(other)} {values[0][1]:.4g}")
-            else:
-                above = sum(ratio > 1 for ratio in of_pair)
-                span = f"{min(of_pair):.3g} to {max(of_pair):.3g}"
-                texts.append(f"{_name(one)} over {_name(other)} {span}, {above} of {len(of_pair)} above 1")
+            of_pair = [a / b if b else math.inf for a, b in values]
+            samples = [(of_one_run(one, a), of_one_run(other, b)) for a, b in values]
+            ratios += zip(of_pair, (of_two("ratio", "single", *both) for both in samples), strict=True)
+            charged += [one, other]
+            texts.append(_ratios_text(one.name, other.name, values, of_pair))
         if not ratios:
-            return unmeasured(planned)
+            return Measured()
+        smallest = min(ratios, key=lambda found: -math.inf if math.isnan(found[0]) else found[0])[1]
         counts = "; the smallest ratio counts" if len(ratios) > 1 else ""
-        smallest = math.nan if any(map(math.isnan, ratios)) else min(ratios)
-        charged = [run for pair in pairs for run in pair]
-        value = measured(planned, smallest, charged=charged, explanation=f"{what}: {'; '.join(texts)}{counts}")
-        return charged_at([(run, 0) for run in charged], value, value.n) if first_epoch else value
+        found = replace(smallest, explanation=f"{what}: {'; '.join(texts)}{counts}")
+        return found.charged(RunsAt((run, 0) for run in charged) if first_epoch else Runs(charged))
 
     return smallest_ratio
 
 
-def _ratio(one: float, other: float) -> float:
-    return one / other if other else math.inf
+def _ratios_text(one: str, other: str, values: Sequence[tuple[float, float]], ratios: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{one} {values[0][0]:.4g} over {other} {values[0][1]:.4g}"
+    above = sum(ratio > 1 for ratio in ratios)
+    return f"{one} over {other} {min(ratios):.3g} to {max(ratios):.3g}, {above} of {len(ratios)} above 1"
 
 
-def _name(run: PlannedRun) -> str:
-    return run.job.experiment.rpartition("/")[2]
-
-
-def _pairs(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], list[Pair]]:
-    """The planned runs of all pairs, and the first recorded run of either of a pair, where both have one."""
-    planned = _planned(claim, evidence)
-    found = []
-    for names in _in_twos(claim.experiments):
-        one, other = (evidence.recorded(claim.sweep, name)[:1] for name in names)
-        found += list(zip(one, other, strict=False))
-    return planned, found
-
-
-def _in_twos(names: Sequence[str]) -> list[tuple[str, str]]:
-    return list(zip(names[::2], names[1::2], strict=True))
-
-
-def _planned(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
-    """Of every experiment that the claim names, once."""
-    return [run for name in dict.fromkeys(claim.experiments) for run in evidence.planned(claim.sweep, name)]
+def _recorded_pairs(experiments: Sequence[Runs]) -> list[tuple[Runs, Runs]]:
+    """The recorded runs of every two experiments of which both have some."""
+    found = [runs.recorded for runs in experiments]
+    return [pair for pair in zip(found[::2], found[1::2], strict=True) if all(pair)]
 
 
 def last_norms(*kinds: str) -> Numbers:
@@ -171,51 +141,41 @@ first_gradient_spread_ratio = ratio_of(
 )
 
 
-def cosine_gain(claim: Claim, evidence: Evidence) -> Measured:
+@of_one_run_each
+def cosine_gain(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
     """Mean cosine over steps at equal distances, first experiment minus second."""
-    return _cosine_gain(claim, evidence, recorded.cosines, "steps at equal distances")
+    return _cosine_gain(one, other, recorded.cosines, "steps at equal distances")
 
 
-def first_cosine_gain(claim: Claim, evidence: Evidence) -> Measured:
+@of_one_run_each
+def first_cosine_gain(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
     """Mean cosine over the steps of the first epoch, first experiment minus second."""
-    gain = _cosine_gain(claim, evidence, recorded.first_epoch_cosines, "the steps of epoch 1")
-    _, runs = one_each(claim, evidence)
-    return charged_at([(runs[0], 0)], gain, gain.n) if runs else gain
+    gain = _cosine_gain(one, other, recorded.first_epoch_cosines, "the steps of epoch 1")
+    return gain.charged(RunsAt([(one, 0)]))
 
 
 def _cosine_gain(
-    claim: Claim,
-    evidence: Evidence,
-    read: Callable[[PlannedRun], tuple[recorded.Array, recorded.Array]],
-    steps: str,
+    one: PlannedRun, other: PlannedRun, read: Callable[[PlannedRun], tuple[recorded.Array, recorded.Array]], steps: str
 ) -> Measured:
-    planned, runs = one_each(claim, evidence)
-    if not runs:
-        return unmeasured(planned)
-    one, other = (float(np.mean(read(run)[1])) for run in runs)
-    explanation = f"mean over {steps}: {one:.3f} less {other:.3f}"
-    return measured(planned, one - other, charged=runs[:1], explanation=explanation)
+    own, reference = (float(np.mean(read(run)[1])) for run in (one, other))
+    explanation = f"mean over {steps}: {own:.3f} less {reference:.3f}"
+    return of_two("difference", "single", of_one_run(one, own), of_one_run(other, reference), explanation)
 
 
-def eigenvalue_ratio(claim: Claim, evidence: Evidence) -> Measured:
+@of_one_run_each
+def eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
     """Geometric mean over the measured epochs of the ratio of the largest singular values, first to second."""
-    planned, pairs = _pairs(claim, evidence)
-    if not pairs:
-        return unmeasured(planned)
-    early, late = _early_and_late(*pairs[0])
-    ratios = np.concatenate([early, late])
+    ratios = np.concatenate(_early_and_late(one, other))
     explanation = f"geometric mean over the epochs 0 to {len(ratios) - 1}; below 1 in {int((ratios < 1).sum())} of them"
-    return measured(planned, _geometric_mean(ratios), charged=pairs[0][:1], explanation=explanation)
+    return Measured(_geometric_mean(ratios), explanation=explanation)
 
 
-def early_eigenvalue_ratio(claim: Claim, evidence: Evidence) -> Measured:
-    """The same over the first quarter of the epochs; the reference is that over the others."""
-    planned, pairs = _pairs(claim, evidence)
-    if not pairs:
-        return unmeasured(planned)
-    early, late = (_geometric_mean(part) for part in _early_and_late(*pairs[0]))
+@of_one_run_each
+def early_eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
+    """That geometric mean over the first quarter of the epochs; the reference is that over the others."""
+    early, late = (_geometric_mean(part) for part in _early_and_late(one, other))
     explanation = f"first quarter of the epochs; {late:.3g} in the others; the verdict is on the order"
-    return measured(planned, early, charged=pairs[0][:1], reference=late, explanation=explanation)
+    return Measured(early, reference=late, explanation=explanation)
 
 
 def _early_and_late(one: PlannedRun, other: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
@@ -230,112 +190,103 @@ def _geometric_mean(ratios: recorded.Array) -> float:
     return float(np.exp(np.mean(np.log(ratios))))
 
 
-def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
+@of_experiments
+def class_accuracy_distance(_: Claim, *experiments: Runs) -> Measured:
     """How far the classes' training accuracies are from those without privacy: ours; the reference is cross-entropy's.
 
     Mean of the absolute differences, in points, over the classes, the recorded epochs and the data sets of which all
     three runs are recorded. The experiments come in threes: ours, cross-entropy, without privacy.
     """
-    planned = _planned(claim, evidence)
-    distances: tuple[list[float], list[float]] = ([], [])
+    own: list[float] = []
+    reference: list[float] = []
     charged, texts = [], []
-    for names in zip(*(claim.experiments[i::3] for i in range(3)), strict=True):
-        runs = [evidence.recorded(claim.sweep, name)[:1] for name in names]
-        if not all(runs):
-            continue
-        ours, ce, without = (run[0] for run in runs)
-        pair = [_distances(run, without) for run in (ours, ce)]
-        if not pair[0] or not pair[1]:
-            continue
-        for every, some in zip(distances, pair, strict=True):
-            every += some
-        charged += [ours, ce]
-        texts.append(f"{_name(ours)} {fmean(pair[0]):.3g}, {_name(ce)} {fmean(pair[1]):.3g}")
+    firsts = [runs.recorded[:1] for runs in experiments]
+    for runs in (runs for runs in zip(firsts[::3], firsts[1::3], firsts[2::3], strict=True) if all(runs)):
+        (ours,), (ce,), (without,) = runs
+        of_ours, of_ce = _distances(ours, without), _distances(ce, without)
+        if of_ours and of_ce:
+            own += of_ours
+            reference += of_ce
+            charged += [ours, ce]
+            texts.append(f"{ours.name} {fmean(of_ours):.3g}, {ce.name} {fmean(of_ce):.3g}")
     if not charged:
-        return unmeasured(planned)
-    own, reference = map(fmean, distances)
+        return Measured()
     explanation = f"mean distance per class in points: {'; '.join(texts)}; the verdict is on the order"
-    return measured(planned, own, charged=charged, reference=reference, explanation=explanation)
+    return Measured(fmean(own), reference=fmean(reference), explanation=explanation).charged(Runs(charged))
 
 
 def _distances(run: PlannedRun, other: PlannedRun) -> list[float]:
     """Mean absolute difference of the diagonals, by epoch that both recorded."""
-    found = []
-    for epoch in run.diagnostic("confusion")["epoch"]:
-        one, two = recorded.confusion(run, epoch), recorded.confusion(other, epoch)
-        if one is not None and two is not None:
-            found.append(float(np.abs(np.diag(one) - np.diag(two)).mean()))
-    return found
+    both = [e for e in run.diagnostic("confusion")["epoch"] if recorded.confusion(other, e) is not None]
+    diagonals = ([np.array(recorded.class_accuracies(of, epoch)) for of in (run, other)] for epoch in both)
+    return [float(np.abs(one - two).mean()) for one, two in diagonals]
 
 
-def lead_at_the_end(claim: Claim, evidence: Evidence) -> Measured:
-    """Median accuracy after the last epoch, first less second, in points: the smallest over the pairs."""
-    return _lead(claim, evidence, lambda _: -1, "the last epoch")
+def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
+    """A measure: median accuracy after an epoch, first less second, in points: the smallest over the pairs."""
+
+    def reached(run: PlannedRun) -> int:
+        """That epoch, from 0, or the run's last where it diverged before."""
+        return min(epoch(run), len(run.history("epoch")) - 1)
+
+    @of_experiments
+    def smallest_lead(claim: Claim, *experiments: Runs) -> Measured:
+        # "Best of all" says something of a data set only once all of them have run on it.
+        pairs = _recorded_pairs(experiments)
+        asked, ran = Counter(claim.experiments[::2]), Counter(one[0].job.experiment for one, _ in pairs)
+        whole = [pair for pair in pairs if ran[pair[0][0].job.experiment] == asked[pair[0][0].job.experiment]]
+        if not whole:
+            return Measured()
+        leads, used, texts = [], [], []
+        for one, other in ((one.at(reached), other.at(reached)) for one, other in whole):
+            lead = of_two("difference", "median", one.sample(), other.sample())
+            leads.append(lead)
+            used += [*one, *other]
+            texts.append(f"{one[0][0].name} − {other[0][0].name} {lead.value:+.2f}")
+        explanation = f"medians of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
+        smallest = min(leads, key=lambda lead: lead.value or 0.0)
+        return replace(smallest, reference=0.0, explanation=explanation).charged(RunsAt(used))
+
+    return smallest_lead
 
 
-def lead_at_a_quarter(claim: Claim, evidence: Evidence) -> Measured:
-    """The same after a quarter of the epochs."""
-    return _lead(claim, evidence, lambda run: max(1, int(run.job.config.epochs) // 4) - 1, "a quarter of the epochs")
+lead_at_the_end = lead_after(lambda run: len(run.history("epoch")) - 1, "the last epoch")
+lead_at_a_quarter = lead_after(lambda run: max(1, int(run.field("epochs")) // 4) - 1, "a quarter of the epochs")
 
 
-def _lead(claim: Claim, evidence: Evidence, at: Callable[[PlannedRun], int], when: str) -> Measured:
-    planned, leads, texts = _planned(claim, evidence), [], []
-    used: list[tuple[PlannedRun, int]] = []
-    twos = _in_twos(claim.experiments)
-    # "Best of all" says something of a data set only once all of them have run on it.
-    waiting = {one for one, other in twos if not all(evidence.recorded(claim.sweep, name) for name in (one, other))}
-    for names in (names for names in twos if names[0] not in waiting):
-        runs = [evidence.recorded(claim.sweep, name) for name in names]
-        reached = [[(run, _until(run, at(run))) for run in of] for of in runs]
-        one, other = (median(accuracies_at(of)) for of in reached)
-        used += [*reached[0], *reached[1]]
-        leads.append(one - other)
-        texts.append(f"{_name(runs[0][0])} − {_name(runs[1][0])} {one - other:+.2f}")
-    if not leads:
-        return unmeasured(planned)
-    explanation = f"medians of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
-    lead = measured(planned, min(leads), reference=0.0, explanation=explanation)
-    return charged_at(used, lead, lead.n)
-
-
-def _until(run: PlannedRun, epoch: int) -> int:
-    """The epoch, from 0, or the run's last: the last one for -1, and where it diverged before."""
-    last = len(run.history("epoch")) - 1
-    return last if epoch < 0 else min(epoch, last)
-
-
-def sensitivity(claim: Claim, evidence: Evidence) -> Measured:
+@of_experiments
+def sensitivity(claim: Claim, *experiments: Runs) -> Measured:
     """Best less worst last-epoch accuracy over one parameter's values, in points: the largest over the data sets."""
-    planned, swept = _swept(claim, evidence)
+    swept = _swept(claim, experiments)
     if not swept:
-        return unmeasured(planned, "less than half of the values have run on any data set")
+        return Measured(explanation=_TOO_FEW)
     ranges = {name: max(accuracy.values()) - min(accuracy.values()) for name, accuracy in swept.items()}
     texts = [f"{name} {span:.2f} over {len(swept[name])} values" for name, span in ranges.items()]
     explanation = f"best less worst, in points: {', '.join(texts)}; the largest counts; of one seed, so partly noise"
-    return measured(planned, max(ranges.values()), explanation=explanation)
+    return Measured(max(ranges.values()), explanation=explanation)
 
 
-def rank_correlation(claim: Claim, evidence: Evidence) -> Measured:
+@of_experiments
+def rank_correlation(claim: Claim, *experiments: Runs) -> Measured:
     """Spearman's rank correlation of a parameter and the last-epoch accuracy: the smallest over the data sets."""
-    planned, swept = _swept(claim, evidence)
+    swept = _swept(claim, experiments)
     if not swept:
-        return unmeasured(planned, "less than half of the values have run on any data set")
+        return Measured(explanation=_TOO_FEW)
     found = {name: float(spearmanr(list(a), list(a.values())).statistic) for name, a in swept.items()}
     explanation = f"{', '.join(f'{name} {value:.2f}' for name, value in found.items())}; the smallest counts"
-    return measured(planned, min(found.values()), explanation=explanation)
+    return Measured(min(found.values()), explanation=explanation)
 
 
-def _swept(claim: Claim, evidence: Evidence) -> tuple[list[PlannedRun], dict[str, dict[float, float]]]:
-    """The planned runs; last-epoch accuracy by the parameter's value, of each experiment half of whose runs are in."""
+_TOO_FEW = "less than half of the values have run on any data set"
+
+
+def _swept(claim: Claim, experiments: Sequence[Runs]) -> dict[str, dict[float, float]]:
+    """Last-epoch accuracy by the parameter's value, of each experiment half of whose runs are recorded."""
     field = FIELDS[claim.sweep.rpartition("/")[2]]
-    found = {}
-    for name in claim.experiments:
-        runs = evidence.recorded(claim.sweep, name)
-        if len(runs) >= max(2, len(evidence.planned(claim.sweep, name)) / 2):
-            found[name.rpartition("/")[2]] = accuracy_by_value(runs, field)
-    return _planned(claim, evidence), found
+    enough = [runs for runs in experiments if len(runs.recorded) >= max(2, len(runs) / 2)]
+    return {runs[0].name: accuracy_by_value(runs.recorded, field) for runs in enough}
 
 
 def accuracy_by_value(runs: Iterable[PlannedRun], field: str) -> dict[float, float]:
     """Last-epoch accuracy in percent by the value of a config field, in the order of the values."""
-    return dict(sorted((float(OmegaConf.select(r.job.config, field)), r.final("test_accuracy")) for r in runs))
+    return dict(sorted((float(run.field(field)), run.final("test_accuracy")) for run in runs))

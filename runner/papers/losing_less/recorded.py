@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.report.evidence import PlannedRun
+from runner.report.runs import PlannedRun
 
 WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
 BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
@@ -47,7 +47,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
 
 
 def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """The same of all steps of the first epoch."""
+    """Steps, from 0, and that cosine at all steps of the first epoch: [steps of an epoch] each."""
     steps, values = _all_cosines(run)
     first = steps < run.history("steps")[0]
     return steps[first], values[first]
@@ -72,3 +72,10 @@ def confusion(run: PlannedRun, epoch: int) -> Array | None:
     counts = np.array(columns["counts"][columns["epoch"].index(epoch)], dtype=np.float64)
     percent: Array = 100 * counts / counts.sum(axis=1, keepdims=True)
     return percent
+
+
+def class_accuracies(run: PlannedRun, epoch: int) -> list[float]:
+    """Accuracy in percent on the training set by class, after an epoch of which the confusion is recorded: [10]."""
+    matrix = confusion(run, epoch)
+    assert matrix is not None
+    return [float(percent) for percent in np.diag(matrix)]

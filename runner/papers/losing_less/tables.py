@@ -14,7 +14,8 @@ from runner.papers.losing_less.measures import FIELDS
 from runner.report.claims import Claim
 from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import Table, number
-from runner.report.measures import Measured, accuracies_at, last_below
+from runner.report.measured import Measured
+from runner.report.measures import computed
 from runner.report.networks import layers, prepared
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
@@ -33,7 +34,7 @@ def budgets_3(evidence: Evidence, _: Sequence[Judged]) -> Table:
 
 
 def budgets_4(evidence: Evidence, _: Sequence[Judged]) -> Table:
-    """The same of figure 4."""
+    """Figure 4's runs at the last epoch below each budget, by the paper's epsilon and by the sound one."""
     return _budgets(evidence, *_PFE)
 
 
@@ -45,13 +46,12 @@ def _budgets(evidence: Evidence, sweep: str, prefix: str) -> Table:
     for dataset, title in DATASETS.items():
         for loss, label in (("ours", "ours"), ("ce", "CE")):
             planned = evidence.planned(sweep, f"{PAPER}/{prefix}{dataset}_{loss}")
-            recorded = [run for run in planned if run.record is not None]
             for budget in BUDGETS:
-                cells = [title, label, f"{budget:g}", f"{len(recorded)} of {len(planned)}"]
+                cells = [title, label, f"{budget:g}", f"{len(planned.recorded)} of {len(planned)}"]
                 for name in ("epsilon", "epsilon_sound"):
-                    reached = last_below(planned, budget, name)
-                    values = accuracies_at(reached)
-                    cells.append(", ".join(sorted({str(epoch + 1) for _, epoch in reached})) or "–")
+                    reached = planned.last_below(budget, name)
+                    values = reached.values("test_accuracy")
+                    cells.append(reached.epochs or "–")
                     numbers = (summary(values) for summary in (max, median, fmean, min)) if values else ()
                     cells += [number(value, "%") for value in numbers] or ["–"] * 4
                 rows.append(cells)
@@ -117,8 +117,9 @@ def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
     return last_within(accountant, spent, budget, run.config.delta, _LAST)
 
 
-def setting_epsilon(claim: Claim, _: Evidence) -> Measured:
-    """Epsilon of a setting of table 5 at its stated epochs by classic RDP: computed, no run needed."""
+@computed
+def setting_epsilon(claim: Claim) -> Measured:
+    """Epsilon of a setting of table 5 at its stated epochs by classic RDP."""
     run = prepared(claim.sweep, claim.experiment)
     classic, tight, prv, pld = _epsilons(claim.sweep, claim.experiment)
     last = _last_epoch(run, RdpClassic(), 3.0)
@@ -127,7 +128,6 @@ def setting_epsilon(claim: Claim, _: Evidence) -> Measured:
         epsilon=classic,
         epsilon_sound=pld,
         delta=run.config.delta,
-        computed=True,
         explanation=f"RDP with the classic conversion {classic:.3f}, tight {tight:.3f}, PRV {prv:.3f}, PLD {pld:.3f}; "
         f"of {run.epochs} epochs the last below 3 by the first is {last}",
     )

@@ -4,7 +4,6 @@ the headline first, and one that the paper does not have, `sound`.
 
 from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
 from runner.report.items import Item, Paper
-from runner.report.measures import test_accuracy
 
 _SCREENING = ("screening.images", "optimizer.momentum")
 
@@ -52,28 +51,10 @@ ITEMS = (
     Item("fig-1", "Figure 1: paths on a linear regression", draw=toy.figure, data=toy.data),
 )
 
-MEASURES = {
-    "test_accuracy": test_accuracy,
-    "accuracy_at_epsilon": measures.accuracy_at_epsilon,
-    "epsilon_at_accuracy": measures.epsilon_at_accuracy,
-    "lead": measures.lead,
-    "lowest_by_rate": measures.lowest_by_rate,
-    "at_rate_1_5": measures.at_rate_1_5,
-    "at_batch_256": measures.at_batch_256,
-    "best_batch": measures.best_batch,
-    "spread_by_temperature": measures.spread_by_temperature,
-    "spread_by_threshold": measures.spread_by_threshold,
-    "accepted_steps": theorem_1.accepted_steps,
-    "theorem_1": theorem_1.measure,
-    "counterexample": theorem_1.counterexample,
-    "toy": toy.measure,
-}
-
 PAPER = Paper(
     "noise_screening",
     "An efficient differential privacy deep learning method based on noise screening",
     ITEMS,
-    MEASURES,
     remarks=(
         "Noise-screening: the paper gives no momentum, so both are run; its accuracies, and so those of the same "
         "settings here, are on the very test images that chose the updates (on images kept apart: "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from omegaconf import OmegaConf
 
-from runner.papers.noise_screening.measures import screened, within
+from runner.papers.noise_screening.measures import most_guaranteed, screened, within
 from runner.papers.noise_screening.tables import DATASETS, SWEEP
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed
 from runner.report.plots import figure, mark_not_run, runs_text
+from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ METHODS = {  # experiment: label, colour, line
     "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
     "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
 }
-SCREENED = {  # the same, of the runs whose acceptance is drawn
+SCREENED = {  # experiment: label, colour, line, of the runs whose acceptance is drawn
     "noise_screening/{}_screened": ("same settings, no momentum", "C3", "-"),
     "noise_screening/{}_screened_momentum": ("same settings, momentum 0.9", "C4", "-"),
     "noise_screening/{}_free": ("free settings, momentum 0.9", "C5", "-"),
@@ -51,10 +50,11 @@ def acceptance(evidence: Evidence) -> Figure:
         floors = set()
         for pattern, (label, colour, line) in SCREENED.items():
             planned = evidence.planned(SWEEP, pattern.format(dataset))
-            runs = [run for run in planned if run.record is not None]
+            runs = planned.recorded
             if not runs:
                 continue
-            at, mean, low, high = curve([_whole_epochs(run) for run in runs], "epsilon", "acceptance_rate", points=400)
+            whole = Runs(_whole_epochs(run) for run in runs)
+            at, mean, low, high = curve(whole, "epsilon", "acceptance_rate", points=400)
             axes.plot(at, mean, line, color=colour, linewidth=1.2, label=f"{label}, {runs_text(planned)}")
             axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
             floors.add(1 / (1 + runs[0].job.config.screening.rejection_threshold))
@@ -93,13 +93,13 @@ def figure_3(evidence: Evidence) -> Figure:
             axes = panels[row][column]
             levels: list[float] = []
             for experiment, (label, colour, line) in methods.items():
-                runs = [run for run in planned[experiment] if run.record is not None]
+                runs = planned[experiment].recorded
                 if not runs:
                     continue
                 at, mean, low, high = curve(runs, x, y)
                 text = f"{label}, {runs_text(planned[experiment])}"
                 if x == "epsilon_sound" and screened(runs[0]):
-                    text += f", guaranteed: {bound_text(max(guaranteed(run) for run in runs))}"
+                    text += f", guaranteed: {bound_text(most_guaranteed(runs))}"
                 axes.plot(at, mean, line, color=colour, linewidth=1.2, label=text)
                 axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
                 levels += mean[len(mean) // 4 :]
@@ -122,19 +122,15 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def curve(
-    runs: Sequence[PlannedRun], x: str, y: str, most: float = 3.0, points: int = 100
+    runs: Runs, x: str, y: str, most: float = 3.0, points: int = 100
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, and mean, minimum and maximum of y over the runs at equal x: [points] each, up to an epsilon (as the paper
     counts) of `most`.
 
     Between two epochs by linear interpolation: screened runs of one setting have their epochs at different x.
     """
-    last = [within(run, most) for run in runs]
-    series = [
-        (run.history(x)[: end + 1], run.history(y)[: end + 1])
-        for run, end in zip(runs, last, strict=True)
-        if end is not None
-    ]
+    reached = runs.at(lambda run: within(run, most))
+    series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
     if not series:
         return [], [], [], []
     start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
@@ -171,18 +167,16 @@ def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: s
     """Accuracy (left) and what all tries cost (right) by a field of the config, one dot a run."""
     drawn = figure(8, 3.4)
     accuracy, cost = drawn.subplots(1, 2)
-    runs = sorted(
-        (run for run in evidence.sweeps[sweep] if run.record is not None),
-        key=lambda run: float(OmegaConf.select(run.job.config, field)),
-    )
-    at = [float(OmegaConf.select(run.job.config, field)) for run in runs]
-    accuracy.plot(at, [run.final("test_accuracy") for run in runs], "o-", color="k", markersize=4)
+    planned = Runs(evidence.sweeps[sweep])
+    runs = Runs(sorted(planned.recorded, key=lambda run: float(run.field(field))))
+    at = [float(run.field(field)) for run in runs]
+    accuracy.plot(at, runs.finals("test_accuracy"), "o-", color="k", markersize=4)
     accuracy.set_ylabel("accuracy (%) on the screening images")
     accuracy.margins(y=0.3)
     accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
-        ([run.final("epsilon") for run in runs], "C0", "kept updates, as the paper counts"),
-        ([run.final("epsilon_sound") for run in runs], "C1", "tries made, had their number been fixed"),
+        (runs.finals("epsilon"), "C0", "kept updates, as the paper counts"),
+        (runs.finals("epsilon_sound"), "C1", "tries made, had their number been fixed"),
         ([guaranteed(run) for run in runs], "C3", "most tries allowed: sound"),
     )
     for costs, colour, text in charged:
@@ -192,7 +186,7 @@ def _by_setting(evidence: Evidence, sweep: str, field: str, label: str, scale: s
     cost.legend()
     for axes in (accuracy, cost):
         _axis(axes, label, scale)
-    accuracy.set_title(runs_text(evidence.sweeps[sweep]), fontsize=8)
+    accuracy.set_title(runs_text(planned), fontsize=8)
     return drawn
 
 

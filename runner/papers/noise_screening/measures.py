@@ -8,18 +8,19 @@ that of the tries it made is said beside it.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from runner.report.claims import Claim
-from runner.report.evidence import Evidence, PlannedRun
+from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed, guaranteed_for
-from runner.report.measures import Measure, Measured, measured, unmeasured
+from runner.report.measured import Measured, of_sample
+from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
+from runner.report.runs import PlannedRun, Runs, RunsAt
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
@@ -35,16 +36,20 @@ def screened(run: PlannedRun) -> bool:
     return bool(run.job.config.get("screening"))
 
 
-def tries_text(runs: Sequence[PlannedRun]) -> str:
+def tries_text(runs: Runs) -> str:
     """How many tries the recorded, screened runs took and what they cost, in words."""
-    tries, accepted, forced = (sum(run.final(name) for run in runs) for name in ("tries", "accepted", "forced"))
-    costs = [run.final("epsilon_sound") for run in runs]
-    most = max(guaranteed(run) for run in runs)
+    tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
+    costs = runs.finals("epsilon_sound")
     return (
         f"{tries / accepted:.2f} tries a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
-        f"tries made would cost {bound_text(statistics.fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
-        f"their number been fixed beforehand, the most allowed cost {bound_text(most)}"
+        f"tries made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"their number been fixed beforehand, the most allowed cost {bound_text(most_guaranteed(runs))}"
     )
+
+
+def most_guaranteed(runs: Runs) -> float:
+    """The largest of the sound epsilons that are guaranteed for the recorded runs."""
+    return max(guaranteed(run) for run in runs.recorded)
 
 
 def within(run: PlannedRun, bound: float) -> int | None:
@@ -52,28 +57,24 @@ def within(run: PlannedRun, bound: float) -> int | None:
     return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
 
 
-def accuracy_at_epsilon(claim: Claim, evidence: Evidence) -> Measured:
+@of_runs
+def accuracy_at_epsilon(claim: Claim, runs: Runs) -> Measured:
     """Accuracy in percent after the last epoch within the claimed epsilon, mean over the runs."""
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    recorded = evidence.recorded(claim.sweep, claim.experiment)
-    assert claim.epsilon is not None
-    bound = claim.epsilon[0]
-    reached = [(run, last) for run in recorded if (last := within(run, bound)) is not None]
+    bound, recorded = bound_of(claim), runs.recorded
+    reached = recorded.at(lambda run: within(run, bound))
     if not reached:
-        return unmeasured(planned)
-    values = [run.history("test_accuracy")[last] for run, last in reached]
-    best = statistics.fmean(max(run.history("test_accuracy")[: last + 1]) for run, last in reached)
-    found = measured(planned, statistics.fmean(values), values, best=best)
+        return Measured()
     if all(screened(run) for run in recorded):
-        text = tries_text(recorded)
-        sound = max(guaranteed(run) for run in recorded)
+        text, sound = tries_text(recorded), most_guaranteed(recorded)
     else:
         text = f"after epoch {max(last for _, last in reached) + 1}, the last within {bound:g}"
-        sound = max(run.history("epsilon_sound")[last] for run, last in reached)
-    epsilon = max(run.history("epsilon")[last] for run, last in reached)
-    return replace(found, n=len(reached), epsilon=epsilon, epsilon_sound=sound, explanation=text)
+        sound = reached.largest("epsilon_sound")
+    best = fmean(reached.best_until("test_accuracy"))
+    found = of_sample("mean", reached.sample(), best=best, explanation=text)
+    return replace(found.charged(reached, sound), n=len(reached), delta=recorded.delta)
 
 
+@Measure
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     """The first epoch's epsilon, as the paper counts, at which the accuracy named by the quantity is reached.
 
@@ -85,27 +86,32 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     """
     accuracy = accuracy_of(claim)
     planned = carried_on(claim, evidence, accuracy)
-    recorded = [run for run in planned if run.record is not None]
+    recorded = planned.recorded
+    reached = recorded.at(reaches(accuracy))
     if not recorded:
-        return unmeasured(planned)
-    first = [first_epoch(run, accuracy) for run in recorded]
-    reached = [(run, epoch) for run, epoch in zip(recorded, first, strict=True) if epoch is not None]
-    values = [run.history("epsilon")[epoch] for run, epoch in reached]
-    if len(reached) < len(recorded):
-        short = [run for run, epoch in zip(recorded, first, strict=True) if epoch is None]
-        ends = [run.final("epsilon") for run in short]
-        at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
-        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
-        at_least = all(run.job.config.max_epsilon != LIMIT for run in short)
-        value = statistics.fmean([*values, *ends]) if at_least else math.inf
-        found = measured(planned, value, explanation=text)
-        return replace(found, epsilon=None, epsilon_sound=None, at_least=at_least)
-    made, sound = until(reached)
-    text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
-    if screened(recorded[0]):
-        text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
-    found = measured(planned, statistics.fmean(values), values, explanation=text)
-    return replace(found, epsilon=max(values), epsilon_sound=sound)
+        found = Measured()
+    elif len(reached) < len(recorded):
+        found = _not_reached_by_all(recorded, reached, accuracy)
+    else:
+        made, sound = until(reached)
+        text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
+        if screened(recorded[0]):
+            text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
+        found = of_sample("mean", reached.sample("epsilon"), explanation=text).charged(reached, sound)
+    return counted(planned, found)
+
+
+def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
+    """Infinite, or where each of the others ends before the limit at least the mean with what they have spent. What
+    is claimed for the accuracy is not known to be spent: no epsilons.
+    """
+    others = Runs(run for run in recorded if first_epoch(run, accuracy) is None)
+    ends = others.finals("epsilon")
+    at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
+    text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
+    at_least = all(run.field("max_epsilon") != LIMIT for run in others)
+    value = fmean([*reached.values("epsilon"), *ends]) if at_least else math.inf
+    return Measured(value, explanation=text, at_least=at_least, delta=recorded.delta)
 
 
 def accuracy_of(claim: Claim) -> float:
@@ -113,7 +119,7 @@ def accuracy_of(claim: Claim) -> float:
     return float(claim.quantity.rpartition("_")[2])
 
 
-def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> list[PlannedRun]:
+def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> Runs:
     """The planned runs of a claim; in place of one that ends at 3 short of an accuracy (percent), the run of the same
     seed and settings that goes on to the limit, where that is recorded and begins with the shorter one.
 
@@ -121,12 +127,11 @@ def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> list[Planne
     would be a second chance for the seeds that failed, and is not taken.
     """
     further = evidence.recorded(CARRIED_ON, _LONGER.get(claim.experiment, ""))
-    longer = {run.job.config.seed: run for run in further if not run.diverged}
+    longer = {run.seed: run for run in further if not run.diverged}
     planned = evidence.planned(claim.sweep, claim.experiment)
-    return [
-        longest if (longest := longer.get(run.job.config.seed)) and _goes_on(run, longest, accuracy) else run
-        for run in planned
-    ]
+    return Runs(
+        longest if (longest := longer.get(run.seed)) and _goes_on(run, longest, accuracy) else run for run in planned
+    )
 
 
 def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
@@ -144,13 +149,13 @@ def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
     )
 
 
-def until(reached: Sequence[tuple[PlannedRun, int]]) -> tuple[float, float]:
+def until(reached: RunsAt) -> tuple[float, float]:
     """What runs cost until an epoch each, the largest: of all steps made, had their number been fixed beforehand, and
     what is guaranteed for a run that is to end there.
 
     Both are the same, but of screened runs only the number of kept updates can be fixed beforehand.
     """
-    made = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    made = reached.largest("epsilon_sound")
     if not screened(reached[0][0]):
         return made, made
     longest, epoch = max(reached, key=lambda pair: pair[0].history("accepted")[pair[1]])
@@ -162,7 +167,12 @@ def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
     return next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
-def mean_at(runs: Sequence[PlannedRun], name: str, epsilon: float) -> float | None:
+def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
+    """That first epoch as a function of the run."""
+    return lambda run: first_epoch(run, accuracy)
+
+
+def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
     """Mean of a column over the runs at an epsilon as the paper counts; None before the first epoch of one of them.
 
     Between two epochs by linear interpolation, after the last as it was then: epochs of screened runs are at other
@@ -170,56 +180,45 @@ def mean_at(runs: Sequence[PlannedRun], name: str, epsilon: float) -> float | No
     """
     if not runs or any(epsilon < run.history("epsilon")[0] for run in runs):
         return None
-    return statistics.fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
+    return fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
 
 
-def lead(claim: Claim, evidence: Evidence) -> Measured:
+@against_others
+def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
     """The share of the second experiment's epochs up to the claim's epsilon at which the first leads all others.
 
     In mean accuracy, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
     """
-    own, *others = (evidence.recorded(claim.sweep, e) for e in claim.experiments)
-    planned = evidence.planned(claim.sweep, claim.experiments[0])
-    if not own or not all(others):
-        return unmeasured(planned)
-    grid = [e for e in others[0][0].history("epsilon") if e <= 3]
+    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= 3]
     places = [[mean_at(runs, "test_accuracy", epsilon) for runs in (own, *others)] for epsilon in grid]
     compared = [[v for v in values if v is not None] for values in places if values[0] is not None]
     compared = [values for values in compared if len(values) > 1]
     if not compared:
-        return unmeasured(planned)
+        return Measured()
     share = sum(values[0] > max(values[1:]) for values in compared) / len(compared)
     last = ", ".join("–" if v is None else f"{v:.2f}" for v in places[-1])
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
-    found = measured(planned, share, explanation=f"accuracy at the last of them: {last} ({names})")
-    lacking = any(run.record is None for e in claim.experiments[1:] for run in evidence.planned(claim.sweep, e))
-    return replace(found, epsilon_sound=max(guaranteed(run) for run in own), reference_partial=lacking)
+    found = Measured(share, explanation=f"accuracy at the last of them: {last} ({names})")
+    return found.charged(own, most_guaranteed(own))
 
 
-def _sweep_values(claim: Claim, evidence: Evidence, field: str) -> dict[float, float]:
-    runs = evidence.recorded(claim.sweep, claim.experiment)
-    values: dict[float, list[float]] = {}
-    for run in runs:
-        values.setdefault(float(OmegaConf.select(run.job.config, field)), []).append(run.final("test_accuracy"))
-    return {at: statistics.fmean(found) for at, found in sorted(values.items())}
-
-
-def _of_sweep(
+def over_field(
     field: str, value: Callable[[dict[float, float]], float | None], explanation: str, at: float | None = None
 ) -> Measure:
-    """A measurement on accuracy (percent, last epoch, mean of the seeds) by a swept field; of the runs `at` one value,
-    if given."""
+    """A measure of accuracy (percent, last epoch, mean of the seeds) by a swept field; of the runs `at` one value, if
+    given.
+    """
 
-    def measure(claim: Claim, evidence: Evidence) -> Measured:
-        planned = evidence.planned(claim.sweep, claim.experiment)
-        values = _sweep_values(claim, evidence, field)
-        found = value(values) if values else None
+    @of_runs
+    def measure(_: Claim, runs: Runs) -> Measured:
+        by_value = sorted(runs.recorded.by(lambda run: float(run.field(field))).items())
+        accuracies = {each: fmean(of.finals("test_accuracy")) for each, of in by_value}
+        found = value(accuracies)
         if found is None:
-            return unmeasured(planned)
-        recorded = evidence.recorded(claim.sweep, claim.experiment)
-        runs = [run for run in recorded if at in (None, OmegaConf.select(run.job.config, field))]
-        text = explanation + ": " + ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in values.items())
-        return replace(measured(planned, found, explanation=text), epsilon_sound=max(guaranteed(run) for run in runs))
+            return Measured()
+        text = ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in accuracies.items())
+        sound = most_guaranteed(runs if at is None else runs.where(field, at))
+        return Measured(found, explanation=f"{explanation}: {text}").charged(runs, sound)
 
     return measure
 
@@ -229,11 +228,11 @@ def _spread(values: dict[float, float], above: float) -> float | None:
     return max(chosen) - min(chosen) if len(chosen) > 1 else None
 
 
-lowest_by_rate = _of_sweep(
+lowest_by_rate = over_field(
     "optimizer.lr", lambda v: min(v.values()) if {0.1, 2.0} <= set(v) else None, "by learning rate"
 )
-at_rate_1_5 = _of_sweep("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
-at_batch_256 = _of_sweep("batch_size", lambda v: v.get(256), "by batch size", at=256)
-best_batch = _of_sweep("batch_size", lambda v: max(v, key=lambda at: v[at]) if len(v) > 1 else None, "by batch size")
-spread_by_temperature = _of_sweep("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
-spread_by_threshold = _of_sweep("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")
+at_rate_1_5 = over_field("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
+at_batch_256 = over_field("batch_size", lambda v: v.get(256), "by batch size", at=256)
+best_batch = over_field("batch_size", lambda v: max(v, key=lambda at: v[at]) if len(v) > 1 else None, "by batch size")
+spread_by_temperature = over_field("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
+spread_by_threshold = over_field("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 from scipy.stats import ttest_ind
 
-from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, screened, until, within
-from runner.report.evidence import Evidence, PlannedRun
+from runner.papers.noise_screening.measures import (
+    accuracy_of,
+    carried_on,
+    most_guaranteed,
+    reaches,
+    screened,
+    until,
+    within,
+)
+from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
-from runner.report.guarantee import guaranteed
+from runner.report.runs import Runs
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
 
@@ -66,31 +75,28 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     return Table(header, rows, notes)
 
 
-def _measured(planned: Sequence[PlannedRun]) -> list[str]:
-    runs = [run for run in planned if run.record is not None]
+def _measured(planned: Runs) -> list[str]:
+    runs = planned.recorded
     count = f"{len(runs)} of {len(planned)}"
-    private = [(run, last) for run in runs if (last := within(run, _EPSILON)) is not None]
+    private = runs.at(lambda run: within(run, _EPSILON))
     if not runs:
         return ["–", "–", count, *["–"] * 5]
     if not private:  # training without privacy
-        accuracy = summarise([run.final("test_accuracy") for run in runs])
+        accuracy = summarise(runs.finals("test_accuracy"))
         return [plus_minus(accuracy.mean, accuracy.std, "%")] * 2 + [count, "–", "–", "∞", "∞", "∞"]
-    accuracy = summarise([run.history("test_accuracy")[last] for run, last in private])
+    accuracy = summarise(private.values("test_accuracy"))
     text = plus_minus(accuracy.mean, accuracy.std, "%")
-    epsilon = max(run.history("epsilon")[last] for run, last in private)
-    sound = max(run.history("epsilon_sound")[last] for run, last in private)
+    epsilon, sound = private.largest("epsilon"), private.largest("epsilon_sound")
     if not screened(runs[0]):
         return [text, text, count, "–", "–", epsilon_text(epsilon), bound_text(sound), bound_text(sound)]
-    mean = statistics.fmean(run.history("epsilon_sound")[last] for run, last in private)
+    mean = statistics.fmean(private.values("epsilon_sound"))
     costs = [epsilon_text(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
-    apart = summarise([run.final("unscreened_accuracy") for run in runs])
-    apart_text = (
-        "none left" if apart.mean is None or apart.mean != apart.mean else plus_minus(apart.mean, apart.std, "%")
-    )
+    apart = summarise(runs.finals("unscreened_accuracy"))
+    none_left = apart.mean is None or math.isnan(apart.mean)
+    apart_text = "none left" if none_left else plus_minus(apart.mean, apart.std, "%")
     tries = statistics.fmean(run.final("tries") / run.final("accepted") for run in runs)
     forced = statistics.fmean(100 * run.final("forced") / run.final("accepted") for run in runs)
-    most = max(guaranteed(run) for run in runs)
-    return [text, apart_text, count, f"{tries:.2f}", f"{forced:.1f}", *costs, bound_text(most)]
+    return [text, apart_text, count, f"{tries:.2f}", f"{forced:.1f}", *costs, bound_text(most_guaranteed(runs))]
 
 
 def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
@@ -124,16 +130,15 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows
     for j in judged:
         accuracy, claimed = accuracy_of(j.claim), j.claim.claimed_value.replace(">6", "not within 6")
-        recorded = [run for run in carried_on(j.claim, evidence, accuracy) if run.record is not None]
-        epochs = [(run, first_epoch(run, accuracy)) for run in recorded]
+        recorded = carried_on(j.claim, evidence, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
-                further[f"{j.claim.dataset}, {j.claim.method}, seed {run.job.config.seed}"] = None
-        reached = [(run, epoch) for run, epoch in epochs if epoch is not None]
+                further[f"{j.claim.dataset}, {j.claim.method}, seed {run.seed}"] = None
+        reached = recorded.at(reaches(accuracy))
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
         if reached:
-            found = summarise([run.history("epsilon")[epoch] for run, epoch in reached])
+            found = summarise(reached.values("epsilon"))
             text = plus_minus(found.mean, found.std)
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.measured.n} of {j.measured.planned}"
@@ -165,19 +170,19 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
     rows, accuracies = [], []
     for name, label in (("screened", "screened"), ("plain", "plain DP-SGD")):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
-        runs = [run for run in planned if run.record is not None]
+        runs = planned.recorded
         config = planned[0].job.config
         settings = [config.optimizer.lr, config.optimizer.momentum, config.epochs]
         count = f"{len(runs)} of {len(planned)}"
         if not runs:
             rows.append([label, "–", "–", "–", count, "–", "–", "–", *settings])
             continue
-        accuracies.append([run.final("test_accuracy") for run in runs])
+        accuracies.append(runs.finals("test_accuracy"))
         accuracy = summarise(accuracies[-1])
-        best = statistics.fmean(run.final("best_test_accuracy") for run in runs)
+        best = statistics.fmean(runs.finals("best_test_accuracy"))
         kept = statistics.fmean(run.final("accepted") / run.final("tries") for run in runs)
         spread = " / ".join(number(v, "%") for v in (accuracy.min, accuracy.median, accuracy.max) if v is not None)
-        cost, noise = max(guaranteed(run) for run in runs), runs[0].final("noise_multiplier")
+        cost, noise = most_guaranteed(runs), runs[0].final("noise_multiplier")
         mean = plus_minus(accuracy.mean, accuracy.std, "%")
         measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", bound_text(cost), bound_text(noise)]
         rows.append([label, *measured, *settings])
@@ -205,12 +210,12 @@ def _search_notes(evidence: Evidence) -> list[str]:
     notes = []
     for name in ("screened", "plain"):
         experiment = f"noise_screening/mnist_sound_{name}"
-        planned = [run for sweep in SEARCHES for run in evidence.planned(sweep, experiment)]
-        recorded = [run for run in planned if run.record is not None]
+        planned = Runs(run for sweep in SEARCHES for run in evidence.planned(sweep, experiment))
+        recorded = planned.recorded
         if not recorded:
             notes.append(f"Search for {name}: not run; its settings are those of table 2.")
             continue
-        most = max(run.final("test_accuracy") for run in recorded)
+        most = recorded.largest("test_accuracy")
         best = [run.job.config for run in recorded if run.final("test_accuracy") == most]
         settings = [
             f"learning rate {c.optimizer.lr:g}, momentum {c.optimizer.momentum:g}, {c.epochs} epochs" for c in best

@@ -18,7 +18,8 @@ from runner.papers.noise_screening.privacy import DELTA, OneStep, Screened
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measures import Measured
+from runner.report.measured import Measured
+from runner.report.measures import computed
 from runner.report.plots import figure as new_figure
 from runner.report.verdicts import Judged
 
@@ -85,7 +86,8 @@ def _screened(dataset: str, threshold: float, rejections: int | None = None) -> 
     return Screened(q, sigma, threshold, mu0 if rejections is None else rejections)
 
 
-def measure(claim: Claim, _: Evidence) -> Measured:
+@computed
+def theorem_1(claim: Claim) -> Measured:
     """The true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
     dataset, steps = claim.dataset, kept_steps(claim.dataset)
     threshold, mu0 = WORST[dataset], SETTINGS[dataset].mu0
@@ -97,14 +99,14 @@ def measure(claim: Claim, _: Evidence) -> Measured:
         epsilon=claimed,
         epsilon_sound=every,
         delta=DELTA,
-        computed=True,
         explanation=f"{steps} kept updates, candidates kept where their one coordinate is above {threshold} sigma: the "
         f"true epsilon is at least {bound} and at most {upper}, where {_above(claimed)} is charged; "
         f"all of the up to {mu0 + 1} tries an update cost {_above(every)}, whatever the rule",
     )
 
 
-def counterexample(_: Claim, __: Evidence) -> Measured:
+@computed
+def counterexample(_: Claim) -> Measured:
     """The largest ratio of true to claimed epsilon among the counterexamples of one step."""
     ratios = {
         row: OneStep(row[0], row[1] * row[0], row[2]).epsilon() / gaussian_epsilon(1 / row[0], DELTA)
@@ -115,19 +117,19 @@ def counterexample(_: Claim, __: Evidence) -> Measured:
     true, claimed = OneStep(sigma, t * sigma, math.inf).epsilon(), gaussian_epsilon(1 / sigma, DELTA)
     return Measured(
         value=ratios[worst],
-        computed=True,
         explanation=f"true over claimed epsilon of one kept step; largest at sigma = {sigma:g}, {claimed:.3f} claimed, "
         f"{true:.3f} true; a valid claim would have at most 1",
     )
 
 
-def accepted_steps(claim: Claim, _: Evidence) -> Measured:
+@computed
+def accepted_steps(claim: Claim) -> Measured:
     """How many kept updates classic RDP allows at epsilon 3; what is sound is the cost of the most tries they take."""
     steps, tries = kept_steps(claim.dataset), SETTINGS[claim.dataset].mu0 + 1
     epsilon = RdpClassic().epsilon(releases(claim.dataset, steps), DELTA)
     sound = sound_epsilon(releases(claim.dataset, tries * steps), DELTA)
     text = f"as the paper charges them; each takes up to {tries} tries, and those cost what is sound"
-    return Measured(float(steps), epsilon=epsilon, epsilon_sound=sound, delta=DELTA, computed=True, explanation=text)
+    return Measured(float(steps), epsilon=epsilon, epsilon_sound=sound, delta=DELTA, explanation=text)
 
 
 def table(_: Evidence, __: Sequence[Judged]) -> Table:

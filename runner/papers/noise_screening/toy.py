@@ -17,7 +17,8 @@ import numpy as np
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measures import Measured
+from runner.report.measured import Measured
+from runner.report.measures import computed
 from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
@@ -111,13 +112,13 @@ def data() -> Table:
     return Table(header, rows)
 
 
-def measure(_: Claim, __: Evidence) -> Measured:
+@computed
+def toy(_: Claim) -> Measured:
     """Excess loss of DP-SGD over that of the screened path, mean of the last ten kept steps."""
     plain, screened = (path(screened=s) for s in (False, True))
     means = [float(np.mean([excess(w) for w in p.weights[-10:]])) for p in (plain, screened)]
     return Measured(
         value=means[0] / means[1],
-        computed=True,
         explanation=f"excess loss over the last ten kept steps: {means[0]:.3g} of DP-SGD, {means[1]:.3g} screened; but "
         f"the {STEPS} kept updates took {screened.tries} tries, each of which used the data",
     )

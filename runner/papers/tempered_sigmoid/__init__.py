@@ -2,9 +2,8 @@
 and Erlingsson, AAAI 2021): its items, the headline first.
 """
 
-from runner.papers.tempered_sigmoid import computed, figures, measures, tables, theorem_1
+from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
 from runner.report.items import Item, Paper
-from runner.report.measures import accuracy_within_epsilon, test_accuracy
 
 ITEMS = (
     Item(
@@ -68,23 +67,8 @@ ITEMS = (
     ),
 )
 
-MEASURES = {
-    "test_accuracy": test_accuracy,
-    "accuracy_within_epsilon": accuracy_within_epsilon,
-    "best_of_sweep": measures.best_of_sweep,
-    "top_scale": measures.top_scale,
-    "top_inverse_temperature": measures.top_inverse_temperature,
-    "top_offset": measures.top_offset,
-    "gradient_norm_ratio": measures.gradient_norm_ratio,
-    "activation_norm_ratio": measures.activation_norm_ratio,
-    "class_accuracy_std": measures.class_accuracy_std,
-    "standard_setting_epsilon": measures.standard_setting_epsilon,
-    "theorem_1": theorem_1.measure,
-}
-
 PAPER = Paper(
     "tempered_sigmoid",
     "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
     ITEMS,
-    MEASURES,
 )

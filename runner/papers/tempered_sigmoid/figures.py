@@ -5,11 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from runner.papers.tempered_sigmoid import measures
 from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
+from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.plots import (
     COLOURS,
     DATASETS,
@@ -20,6 +18,7 @@ from runner.report.plots import (
     mark_not_run,
     runs_text,
 )
+from runner.report.runs import Runs
 from runner.report.summary import summarise
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def figure_2(evidence: Evidence) -> Figure:
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
-        top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else []
+        top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else Runs()
         space = drawn.add_subplot(grid[row, 0], projection="3d")
         _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
         for column, field in enumerate(TRIPLE, start=1):
@@ -81,14 +80,13 @@ def _claimed_mean(experiment: str, field: str) -> float | None:
     return matching[0].aim if matching else None
 
 
-def _values(runs: list[PlannedRun], field: str) -> list[float]:
-    return [float(OmegaConf.select(run.job.config, field)) for run in runs]
+def _values(runs: Runs, field: str) -> list[float]:
+    return [float(run.field(field)) for run in runs]
 
 
-def _scatter_3d(drawn: Figure, axes: Any, runs: list[PlannedRun], title: str) -> None:
-    accuracy = [run.final("test_accuracy") for run in runs]
+def _scatter_3d(drawn: Figure, axes: Any, runs: Runs, title: str) -> None:
     places = [_values(runs, field) for field in TRIPLE]
-    points = axes.scatter(*places, c=accuracy, cmap="YlGn", edgecolors="k", linewidths=0.3)
+    points = axes.scatter(*places, c=runs.finals("test_accuracy"), cmap="YlGn", edgecolors="k", linewidths=0.3)
     for name, field in zip(("x", "y", "z"), TRIPLE, strict=True):
         getattr(axes, f"set_{name}label")(TRIPLE[field].rpartition(" ")[2], labelpad=-6)
         getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=7)
@@ -96,12 +94,12 @@ def _scatter_3d(drawn: Figure, axes: Any, runs: list[PlannedRun], title: str) ->
     drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.02, label="test accuracy (%)", location="left")
 
 
-def _against_one(axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], field: str, claimed: float | None) -> None:
-    axes.scatter(_values(runs, field), _accuracies(runs), s=14, color="0.6", label="triples")
+def _against_one(axes: Axes, runs: Runs, top: Runs, field: str, claimed: float | None) -> None:
+    axes.scatter(_values(runs, field), runs.finals("test_accuracy"), s=14, color="0.6", label="triples")
     title = "" if claimed is None else f"claimed: {claimed:.3g}"
     if top:
         mean = statistics.fmean(_values(top, field))
-        axes.scatter(_values(top, field), _accuracies(top), s=18, color="C2", label="best tenth")
+        axes.scatter(_values(top, field), top.finals("test_accuracy"), s=18, color="C2", label="best tenth")
         axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
         title = f"mean of best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
@@ -109,10 +107,6 @@ def _against_one(axes: Axes, runs: list[PlannedRun], top: list[PlannedRun], fiel
     axes.set_title(title, fontsize=8)
     axes.set_xlabel(TRIPLE[field])
     axes.set_ylabel("test accuracy (%)")
-
-
-def _accuracies(runs: list[PlannedRun]) -> list[float]:
-    return [run.final("test_accuracy") for run in runs]
 
 
 _SCENARIOS = {
@@ -132,7 +126,7 @@ def figure_4(evidence: Evidence) -> Figure:
     axes = drawn.subplots()
     for label, experiment in _SCENARIOS.items():
         planned = evidence.planned(f"{PAPER}/fig_4", experiment)
-        for run in (run for run in planned if run.record is not None):
+        for run in planned.recorded:
             steps, norms = measures.gradient_norms(run)
             smooth = measures.triangular_average(norms)
             axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
@@ -161,7 +155,7 @@ def figure_5(evidence: Evidence) -> Figure:
     axes = drawn.subplots()
     for label in ("SGD ReLU", "ReLU", "tanh"):
         planned = evidence.planned(f"{PAPER}/fig_4", _SCENARIOS[label])
-        for run in (run for run in planned if run.record is not None):
+        for run in planned.recorded:
             steps, norms = measures.first_activation_norms(run)
             axes.plot(steps, norms, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
     axes.set_ylim(bottom=0)
@@ -171,7 +165,7 @@ def figure_5(evidence: Evidence) -> Figure:
     return drawn
 
 
-def _scenario(label: str, planned: list[PlannedRun]) -> str:
+def _scenario(label: str, planned: Runs) -> str:
     return f"{_SCENARIO_LABELS.get(label, label)}, {runs_text(planned)}"
 
 
@@ -181,7 +175,7 @@ def class_accuracy(evidence: Evidence) -> Figure:
     for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
         for shift, label in ((-0.12, "tanh"), (0.12, "ReLU")):
             planned = evidence.planned(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{label.lower()}")
-            runs = [run for run in planned if run.record is not None]
+            runs = planned.recorded
             if not runs:
                 axes.plot([], [], color=COLOURS[label], label=f"{label}, not run")
                 continue

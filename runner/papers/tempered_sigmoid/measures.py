@@ -5,35 +5,29 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from omegaconf import OmegaConf
 
 from runner.accounting import RdpClassic, Releases, sound_epsilon
 from runner.report.claims import Claim
-from runner.report.evidence import Evidence, PlannedRun
-from runner.report.measures import Measured, measured, one_each, unmeasured
+from runner.report.measured import Measured, of_sample, of_two
+from runner.report.measures import Measure, against_others, computed, of_one_run_each, of_runs
+from runner.report.runs import PlannedRun, Runs, of_one_run
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run
 EXAMPLES, DELTA = 60_000, 1e-5
 
 
-def best_of_sweep(claim: Claim, evidence: Evidence) -> Measured:
+@of_runs
+def best_of_sweep(_: Claim, runs: Runs) -> Measured:
     """The highest last-epoch accuracy (percent) of the triples run; chosen on test data, as in the paper."""
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    recorded = evidence.recorded(claim.sweep, claim.experiment)
-    if not recorded:
-        return unmeasured(planned)
-    values = [run.final("test_accuracy") for run in recorded]
-    best = max(run.final("best_test_accuracy") for run in recorded)
     explanation = "the best triple, chosen on test data; the spread is over the triples"
-    return measured(planned, max(values), values, best=best, explanation=explanation)
+    return of_sample("best", runs.sample(), best=runs.largest("best_test_accuracy"), explanation=explanation)
 
 
-def top_triples(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+def top_triples(runs: Runs) -> Runs:
     """The tenth of the runs (rounded up) with the highest last-epoch accuracy; ties by the order of draws."""
-    return sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)]
+    return Runs(sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)])
 
 
 def enough_triples(recorded: int, planned: int) -> bool:
@@ -41,32 +35,26 @@ def enough_triples(recorded: int, planned: int) -> bool:
     return recorded >= max(LEAST_TRIPLES, planned / 2)
 
 
-def top_scale(claim: Claim, evidence: Evidence) -> Measured:
-    """Mean scale s of the best tenth of the triples."""
-    return _top(claim, evidence, "activation.scale")
+def mean_of_best_tenth(field: str) -> Measure:
+    """A measure: the mean of a config field over the best tenth of the triples."""
+
+    @of_runs
+    def mean(_: Claim, runs: Runs) -> Measured:
+        recorded = runs.recorded
+        if not enough_triples(len(recorded), len(runs)):
+            needed = math.ceil(max(LEAST_TRIPLES, len(runs) / 2))
+            why = f"too few of the triples have run to speak of the best tenth: {needed} are needed"
+            return Measured(explanation=why)
+        top = top_triples(recorded)
+        explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
+        return of_sample("mean", top.sample(lambda run: float(run.field(field))), explanation=explanation)
+
+    return mean
 
 
-def top_inverse_temperature(claim: Claim, evidence: Evidence) -> Measured:
-    """Mean inverse temperature T of the best tenth of the triples."""
-    return _top(claim, evidence, "activation.inverse_temperature")
-
-
-def top_offset(claim: Claim, evidence: Evidence) -> Measured:
-    """Mean offset o of the best tenth of the triples."""
-    return _top(claim, evidence, "activation.offset")
-
-
-def _top(claim: Claim, evidence: Evidence, field: str) -> Measured:
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    recorded = evidence.recorded(claim.sweep, claim.experiment)
-    if not enough_triples(len(recorded), len(planned)):
-        needed = math.ceil(max(LEAST_TRIPLES, len(planned) / 2))
-        explanation = f"too few of the triples have run to speak of the best tenth: {needed} are needed"
-        return unmeasured(planned, explanation if recorded else "")
-    top = top_triples(recorded)
-    values = [float(OmegaConf.select(run.job.config, field)) for run in top]
-    explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
-    return measured(planned, statistics.fmean(values), values, explanation=explanation)
+top_scale = mean_of_best_tenth("activation.scale")
+top_inverse_temperature = mean_of_best_tenth("activation.inverse_temperature")
+top_offset = mean_of_best_tenth("activation.offset")
 
 
 def triangular_average(values: Sequence[float]) -> list[float]:
@@ -98,26 +86,23 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
     return list(columns["step"]), [float(v) for v in columns[first]]
 
 
-def gradient_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
+@of_one_run_each
+def gradient_norm_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
     """Level of the gradient norm of the claim's first experiment over that of its second (see `level`)."""
-    planned, runs = one_each(claim, evidence)
-    if not runs:
-        return unmeasured(planned)
-    one, other = (level(*gradient_norms(run)) for run in runs)
-    explanation = f"mean per-example norm, last quarter of training: {one:.4g} over {other:.4g}"
-    return measured(planned, one / other, charged=runs[:1], explanation=explanation)
+    own, others = (level(*gradient_norms(run)) for run in (one, other))
+    explanation = f"mean per-example norm, last quarter of training: {own:.4g} over {others:.4g}"
+    return of_two("ratio", "single", of_one_run(one, own), of_one_run(other, others), explanation)
 
 
-def activation_norm_ratio(claim: Claim, evidence: Evidence) -> Measured:
+@of_one_run_each
+def activation_norm_ratio(_: Claim, one: PlannedRun, *others: PlannedRun) -> Measured:
     """Level of the first activation's norm of the first experiment over the larger of the others'."""
-    planned, runs = one_each(claim, evidence)
-    if not runs:
-        return unmeasured(planned)
-    one, *others = (level(*first_activation_norms(run)) for run in runs)
-    names = [name.rpartition("/")[2] for name in claim.experiments[1:]]
-    ratios = ", ".join(f"{one / other:.3g} times {name}" for name, other in zip(names, others, strict=True))
+    own = level(*first_activation_norms(one))
+    levels = [level(*first_activation_norms(run)) for run in others]
+    ratios = ", ".join(f"{own / other:.3g} times {run.name}" for run, other in zip(others, levels, strict=True))
+    largest, run = max(zip(levels, others, strict=True), key=lambda pair: pair[0])
     explanation = f"last quarter of training: {ratios}; the smaller one counts"
-    return measured(planned, one / max(others), charged=runs[:1], explanation=explanation)
+    return of_two("ratio", "single", of_one_run(one, own), of_one_run(run, largest), explanation)
 
 
 def class_std(run: PlannedRun) -> float:
@@ -128,21 +113,20 @@ def class_std(run: PlannedRun) -> float:
     return statistics.pstdev(float(v) for v in run.diagnostic("per_class_accuracy")[-1])
 
 
-def class_accuracy_std(claim: Claim, evidence: Evidence) -> Measured:
+@against_others
+def class_accuracy_std(_: Claim, own: Runs, other: Runs) -> Measured:
     """Mean over the runs of `class_std`, of the claim's first experiment; the second's is the reference."""
-    own, other = (evidence.planned(claim.sweep, name) for name in claim.experiments)
-    values, others = ([class_std(run) for run in runs if run.record is not None] for runs in (own, other))
-    if not values or not others:
-        return unmeasured(own)
-    reference = statistics.fmean(others)
-    name = claim.experiments[1].rpartition("/")[2]
-    explanation = f"in percentage points; {name} has {reference:.3g} (n = {len(others)}); the verdict is on the order"
-    compared = measured(own, statistics.fmean(values), values, reference=reference, explanation=explanation)
-    return replace(compared, reference_partial=len(others) < len(other))
+    one, reference = own.sample(class_std), other.sample(class_std)
+    explanation = (
+        f"in percentage points; {other[0].name} has {statistics.fmean(reference.values):.3g} (n = {len(other)}); "
+        "the verdict is on the order"
+    )
+    return of_two("order", "mean", one, reference, explanation)
 
 
-def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
-    """Epsilon of 60 epochs at noise multiplier 1.1 with batches of 256 (and of 250), computed, no run needed.
+@computed
+def standard_setting_epsilon(_: Claim) -> Measured:
+    """Epsilon of 60 epochs at noise multiplier 1.1 with batches of 256 (and of 250).
 
     The value is that of classic RDP with B = 256, the accounting of the paper's time.
     """
@@ -154,7 +138,6 @@ def standard_setting_epsilon(claim: Claim, evidence: Evidence) -> Measured:
         epsilon=epsilon[256],
         epsilon_sound=sound[256],
         delta=DELTA,
-        computed=True,
         explanation=f"2.93 is not what 60 epochs cost: classic RDP gives {epsilon[256]:.3f} with batches of "
         f"256 and {epsilon[250]:.3f} with 250, the sound value is {sound[256]:.3f} and {sound[250]:.3f}",
     )

@@ -33,7 +33,8 @@ from torch import Tensor
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measures import Measured
+from runner.report.measured import Measured
+from runner.report.measures import computed
 from runner.report.plots import figure as new_figure
 from runner.report.verdicts import Judged
 
@@ -180,14 +181,14 @@ def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
     return ratios.max().item()
 
 
-def measure(_: Claim, __: Evidence) -> Measured:
+@computed
+def theorem_1(_: Claim) -> Measured:
     """The largest ratio of excess risk to bound over the grid."""
     bias = max(b.excess_risk for b in biases() if b.bound == 0)
     ratios = gradient_ratios()
     logistic, multiclass = ratios["logistic, adversarial"], ratios["10 classes, adversarial"]
     return Measured(
         value=largest_ratio(),
-        computed=True,
         explanation=f"the largest excess risk over its bound, of {len(biases())} problems; where T <= C the "
         f"largest excess risk is {_solved(bias):.1g}; gradient norms over T·norm(z): at most {logistic:.4f} "
         f"(logistic) and {multiclass:.4f} (10 classes: √2 bounds it, the paper's √k is {math.sqrt(10):.2f})",

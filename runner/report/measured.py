@@ -1,0 +1,96 @@
+"""What a measure found: a number, the runs that it is of, and what these cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal, TypeAlias
+
+from runner.report.runs import Runs, RunsAt, Sample
+from runner.report.summary import summarise
+
+Statistic: TypeAlias = Literal["mean", "best", "median", "single"]
+Comparison: TypeAlias = Literal["difference", "ratio", "order"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured for a claim.
+
+    value: the number compared with the claim; None where it could not be measured.
+    values: the runs' own numbers that it summarises, empty where it does not summarise runs.
+    sample, statistic: the number of each run that the value is made of, and what is taken of them; None where the
+        value is not made of such numbers.
+    against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
+    n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
+    epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
+        largest too.
+    best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
+    reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
+    at_least: whether no more is known than that the value is at least `value`, as runs ended before showing it.
+    """
+
+    value: float | None = None
+    values: Sequence[float] = ()
+    sample: Sample | None = None
+    statistic: Statistic | None = None
+    against: Sample | None = None
+    comparison: Comparison | None = None
+    n: int = 0
+    planned: int = 0
+    diverged: int = 0
+    epsilon: float | None = None
+    epsilon_sound: float | None = None
+    best: float | None = None
+    reference: float | None = None
+    computed: bool = False
+    explanation: str = ""
+    reference_partial: bool = False
+    at_least: bool = False
+    delta: float | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is a value and planned runs are missing from it, or from what it is compared with."""
+        return self.value is not None and (self.n < self.planned or self.reference_partial)
+
+    def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
+        """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""
+        most = runs.largest("epsilon_sound") if sound is None else sound
+        return replace(self, epsilon=runs.largest("epsilon"), epsilon_sound=most, delta=runs.delta)
+
+
+def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:
+    """A statistic of a number of each run."""
+    value = _taken(statistic, sample)
+    return Measured(value, sample.values, sample, statistic, best=best, explanation=explanation)
+
+
+def of_two(
+    comparison: Comparison, statistic: Statistic, sample: Sample, against: Sample, explanation: str = ""
+) -> Measured:
+    """A statistic of one sample less, over or, where the order is claimed, beside that of another."""
+    one, other = _taken(statistic, sample), _taken(statistic, against)
+    values = {"difference": one - other, "ratio": one / other if other else math.inf, "order": one}
+    return Measured(
+        values[comparison],
+        sample.values if comparison == "order" else (),
+        sample,
+        statistic,
+        against,
+        comparison,
+        reference=other if comparison == "order" else None,
+        explanation=explanation,
+    )
+
+
+def _taken(statistic: Statistic, sample: Sample) -> float:
+    if statistic == "best":
+        return max(sample.values)
+    if statistic == "median":
+        return median(sample.values)
+    mean = summarise(sample.values).mean  # of one number, that number
+    assert mean is not None
+    return mean
