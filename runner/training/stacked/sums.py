@@ -18,7 +18,15 @@ from torch import Tensor
 
 from runner.gradients import GradientSum, Objective
 from runner.gradients.terms import (
-    Factors, Terms, by_run, factors_of, group_norms, norms_by_rows, silenced, weighted_sum, weighted_sums,
+    Factors,
+    Terms,
+    by_run,
+    factors_of,
+    group_norms,
+    norms_by_rows,
+    silenced,
+    weighted_sum,
+    weighted_sums,
 )  # fmt: skip
 from runner.training.stacked.layers import Layer, NotStackableError
 from runner.training.stacked.network import StackedObjectives
