@@ -64,11 +64,11 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
         config = _with_moved_classes(record["config"], moved)
         run_id, setting_id = identify_recorded(config)
         check_names(config)
+        updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}
+        new = record_path(folder, run_id)
+        check_record(new, updated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be migrated: {error}") from error
-    updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}
-    new = record_path(folder, run_id)
-    check_record(new, updated)
     return _Move(path, new, text_of(updated))
 
 
