@@ -21,8 +21,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.architectures import small_cnn, vgg_cnn
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_in_cache, examples_with_gradients
-from runner.training.stacked import Step as StackedStep
-from runner.training.stacked import whole
+from runner.training.stacked import StackedStep, whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000

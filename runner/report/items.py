@@ -44,14 +44,15 @@ class Item:
 @dataclass(frozen=True)
 class Paper:
     """A paper: its name (as in sweeps/<name>), its title, its items with the headline first, and its
-    measurements; and what a reader of its numbers has to know, in sentences without numbers, {results} for the path of
-    the results folder.
+    measurements; its place among the papers on the pages (the smallest first); and what a reader of its numbers has to
+    know, in sentences without numbers, {results} for the path of the results folder.
     """
 
     name: str
     title: str
     items: tuple[Item, ...]
     measures: Mapping[str, Measure]
+    place: int
     remarks: tuple[str, ...] = ()
 
     def item(self, name: str) -> Item:

@@ -17,11 +17,10 @@ from torch import nn
 from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Backprop, Clipping, NoClipping, NoiseGroup
-from runner.config import FIELDS, ConfigError, Engine, Evaluation, Step
+from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
-from runner.gradients import ENGINES, Objective, VmapEngine
-from runner.gradients import Engine as EngineProtocol
+from runner.gradients import ENGINES, Engine, Objective, VmapEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import OfMeanLoss
 from runner.mechanism.seeds import derived_seed
@@ -36,9 +35,8 @@ from runner.training.checks import (
     check_one_example,
 )
 from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
-from runner.training.parts import device_of, instantiated, normalization_of, objective_of
-from runner.training.stacked import NotStackableError
-from runner.training.stacked import Step as StackedStep
+from runner.training.instantiation import device_of, instantiated, normalization_of, objective_of
+from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates.screened import Annealing
 
 ORDINARY_PASS = (NoClipping, Backprop)  # need no engine
@@ -65,8 +63,7 @@ class Run:
     screening: Annealing | None = None
     max_accepted: int | None = None
 
-    @property
-    def objective(self) -> Objective:
+    def new_objective(self) -> Objective:
         """A freshly initialised network and its loss on the device: a function of the seed only."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(self.config.seed, "init"))
@@ -85,8 +82,8 @@ class Run:
         if self.config.runtime.physical_batch is not None:
             return self.config.runtime.physical_batch
         if isinstance(self.clipping, ORDINARY_PASS):
-            return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
-        if self.config.runtime.engine is Engine.one_pass:
+            return examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
+        if self.config.runtime.engine is EngineName.one_pass:
             return self.mechanism.examples
         return examples_with_gradients(self.parameters, self.device.type)
 
@@ -102,15 +99,15 @@ class Run:
         return sound_epsilon(self.mechanism.charges(self.max_tries).actual, self.config.delta)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> StepMode:
         """How steps are taken: `eager`, or as `graph` (see `runner.training.stacked.step`).
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
         """
-        if self.config.runtime.step is not Step.auto:
+        if self.config.runtime.step is not StepMode.auto:
             return self.config.runtime.step
-        graph = self.device.type == "cuda" and self.config.runtime.engine is Engine.one_pass
-        return Step.graph if graph else Step.eager
+        graph = self.device.type == "cuda" and self.config.runtime.engine is EngineName.one_pass
+        return StepMode.graph if graph else StepMode.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         return instantiated(self.config, "optimizer")(objective.parameters())
@@ -145,12 +142,12 @@ def prepare(config: DictConfig) -> Run:
         objective = objective_of(config, dataset, features)
         check_objective(objective, features.shape(dataset.shape))
         one_by_one = not isinstance(clipping, ORDINARY_PASS) or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
-        if one_by_one and config.runtime.engine == Engine.vmap:
+        if one_by_one and config.runtime.engine == EngineName.vmap:
             check_one_example(objective, features.shape(dataset.shape))
     check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
 
     examples = dataset.train_examples
-    if config.evaluation == Evaluation.holdout:
+    if config.evaluation == EvaluationSplit.holdout:
         examples -= holdout_examples(examples)
     kind = Mechanism if config.mechanism is None else instantiated(config, "mechanism")
     try:
@@ -176,14 +173,14 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, screening,
         max_accepted,
     )  # fmt: skip
-    if config.runtime.step is Step.graph:
+    if config.runtime.step is StepMode.graph:
         _check_graph(run, objective)
     return run
 
 
 def _check_graph(run: Run, objective: Objective) -> None:
     """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
-    if run.config.runtime.engine is not Engine.one_pass:
+    if run.config.runtime.engine is not EngineName.one_pass:
         raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
     shape = run.features.shape(run.dataset.shape)
     with torch.device("meta"):
@@ -276,9 +273,9 @@ def _check_private(mechanism: Mechanism) -> None:
         raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
 
 
-def engine(config: DictConfig, objective: Objective) -> EngineProtocol:
+def engine(config: DictConfig, objective: Objective) -> Engine:
     """The configured engine around an objective; ConfigError where it does not know a layer."""
     try:
-        return ENGINES[Engine(config.runtime.engine).value](objective)
+        return ENGINES[EngineName(config.runtime.engine).value](objective)
     except NotImplementedError as error:
         raise ConfigError(f"runtime.engine={config.runtime.engine.value}: {error}") from error

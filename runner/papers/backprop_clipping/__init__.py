@@ -59,5 +59,9 @@ MEASURES = {
 }
 
 PAPER = Paper(
-    "backprop_clipping", "Backpropagation Clipping for Deep Learning with Differential Privacy", ITEMS, MEASURES
+    "backprop_clipping",
+    "Backpropagation Clipping for Deep Learning with Differential Privacy",
+    ITEMS,
+    MEASURES,
+    place=4,
 )

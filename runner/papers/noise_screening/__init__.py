@@ -74,6 +74,7 @@ PAPER = Paper(
     "An efficient differential privacy deep learning method based on noise screening",
     ITEMS,
     MEASURES,
+    place=3,
     remarks=(
         "Noise-screening: the paper gives no momentum, so both are run; its accuracies, and so those of the same "
         "settings here, are on the very test images that chose the updates (on images kept apart: "

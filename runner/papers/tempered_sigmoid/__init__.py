@@ -87,4 +87,5 @@ PAPER = Paper(
     "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
     ITEMS,
     MEASURES,
+    place=1,
 )

@@ -37,7 +37,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Generator, Tensor
 
-from runner.config import Evaluation as EvaluationSplit
+from runner.config import EvaluationSplit
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.seeds import generator
