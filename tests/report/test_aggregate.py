@@ -298,7 +298,7 @@ def test_headline_is_that_of_the_first_item(tmp_path, fabricate, jobs):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nonsense"], "Unknown paper 'nonsense': choose from tempered_sigmoid"),
+        (["nonsense"], "Unknown paper 'nonsense': choose from backprop_clipping"),
         ([PAPER, "--scale", "huge"], "Unknown scale 'huge': choose from paper, smoke."),
         ([PAPER, "--items", "fig-9"], "Unknown item 'fig-9': choose from fig-3, table-3"),
     ],
