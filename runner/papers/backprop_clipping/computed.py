@@ -198,7 +198,7 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         "noise of a layer that the ε needs",
     )
     rows = []
-    for name, stated in (("3", 3), ("1", 1), ("02", 0.2), ("01", 0.1)):
+    for name in ("3", "1", "02", "01"):
         run, claimed, actual = ledger_of(_REPOSITORY, f"backprop_clipping/mnist_corrected_{name}")
         held = prepared(_REPOSITORY, f"backprop_clipping/mnist_corrected_joint_{name}")
         delta, layers_ = run.config.delta, math.sqrt(len(run.mechanism.noise_groups))
@@ -206,7 +206,7 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         of_sum = ((type(event)(event.sampling_probability, type(event.event)(run.mechanism.noise_multiplier)), steps),)
         counts = [a.epsilon(claimed, delta) for a in (Gdp(), RdpClassic(), Rdp(), Pld())]
         bounds = [Pld().epsilon(of_sum, delta), sound_epsilon(actual, delta)]
-        row = [f"{stated:g}", run.mechanism.noise_multiplier * layers_, *map(epsilon_text, counts)]
+        row = [f"{held.config.target_epsilon:g}", run.mechanism.noise_multiplier * layers_, *map(epsilon_text, counts)]
         row += map(bound_text, bounds)
         rows.append([*row, held.mechanism.noise_multiplier * layers_])
     notes = (

@@ -9,7 +9,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from runner.papers.noise_screening.measures import within
-from runner.papers.noise_screening.tables import DATASETS, SWEEP
+from runner.papers.noise_screening.settings import DATASETS, SWEEP
 from runner.report.evidence import Evidence, PlannedRun
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed, screened

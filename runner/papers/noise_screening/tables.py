@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from scipy.stats import ttest_ind
 
 from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, until, within
+from runner.papers.noise_screening.settings import DATASETS, SWEEP, screened_run, screening
 from runner.report.evidence import Evidence, PlannedRun
 from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
 from runner.report.guarantee import guaranteed, screened
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
 
-SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_relu": "DP-SGD ReLU",
     "losing_less/{}_ce": "DP-SGD tanh",
@@ -29,7 +28,6 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_free_public": "screened, free settings, momentum 0.9",
     "losing_less/{}_sgd": "non-private",
 }
-_EPSILON = 3.0
 
 
 def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -69,7 +67,9 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 def _measured(planned: Sequence[PlannedRun]) -> list[str]:
     runs = [run for run in planned if run.record is not None]
     count = f"{len(runs)} of {len(planned)}"
-    private = [(run, last) for run in runs if (last := within(run, _EPSILON)) is not None]
+    private = [
+        (run, last) for run in runs if (last := within(run, screened_run("MNIST").config.max_epsilon)) is not None
+    ]
     if not runs:
         return ["–", "–", count, *["–"] * 5]
     if not private:  # training without privacy
@@ -105,13 +105,15 @@ def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
         "mu0",
         "kept updates",
     )
-    settings = {
-        "MNIST": (0.5, 512, 0.1, 1.23, 10, 10),
-        "FashionMNIST": (4.0, 2048, 0.1, 2.15, 10, 5),
-        "CIFAR10": (1.0, 1024, 0.1, 1.54, 10, 10),
-    }
-    rows = [(j.claim.dataset, *settings[j.claim.dataset], int(j.measured.value or 0)) for j in judged]
+    rows = [(j.claim.dataset, *_stated(j.claim.dataset), int(j.measured.value or 0)) for j in judged]
     return Table(header, rows, ("Kept updates: what classic RDP allows at ε = 3, δ = 1e-5.",))
+
+
+def _stated(dataset: str) -> tuple[float, ...]:
+    """Learning rate, batch size, clipping norm, noise multiplier, Q0 and mu0 of a data set's runs."""
+    config, rule = screened_run(dataset).config, screening(dataset)
+    settings = (config.optimizer.lr, config.batch_size, config.clipping.norm, config.noise_multiplier)
+    return (*settings, rule.initial_temperature, rule.rejection_threshold)
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
