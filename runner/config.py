@@ -176,7 +176,7 @@ def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> floa
 
 
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${log_uniform:low,high}`: the same, uniform in the logarithm."""
+    """`${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 

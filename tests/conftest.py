@@ -60,7 +60,7 @@ def composed(tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def smoke(composed: Compose) -> Compose:
-    """The same at smoke scale, without tracking."""
+    """A function that composes a config from overrides at smoke scale, without tracking."""
 
     def make(*overrides: str) -> DictConfig:
         return composed("scale=smoke", "tracking=disabled", *overrides)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf

@@ -12,7 +12,7 @@ from runner.papers.backprop_clipping.figures import PAPER, points
 from runner.papers.backprop_clipping.measures import ledger_of
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE, Evidence, PlannedRun
-from runner.report.files import Table, bound_text, epsilon_text, plus_minus
+from runner.report.files import Table, bound_text, number, plus_minus
 from runner.report.plots import band, figure, runs_text
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged
@@ -78,14 +78,14 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
             config, noise = runs[0].job.config, runs[0].final("noise_multiplier")
             n = f"{len(runs)} of {planned}"
             cells = [
-                epsilon_text(counted),
+                number(counted),
                 bound_text(sound),
                 text,
                 n,
                 config.batch_size,
                 int(runs[0].final("epoch")),
             ]
-            rows.append([label, *cells, f"{noise:.4g}"])
+            rows.append([label, *cells, number(noise)])
             if config.target_epsilon == claimed_epsilon:
                 said = f"{label}: {text}% at a sound ε of {bound_text(sound)} (n = {len(runs)})"
                 at_claim[label] = accuracy.mean or 0.0, said

@@ -219,7 +219,7 @@ def figure_6(evidence: Evidence) -> Figure:
 
 
 def figure_14(evidence: Evidence) -> Figure:
-    """The same for the three data sets."""
+    """Histogram of per-example gradient norms over all epochs, a panel a data set."""
     drawn = figure(6, 8)
     for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(DATASETS.items()), strict=True):
         _both(axes, evidence, "fig_11", dataset, _histogram(None))
@@ -242,7 +242,7 @@ def figure_8(evidence: Evidence) -> Figure:
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """The same for all data sets of which a run is recorded, after epochs 2 and 20 and the last."""
+    """Confusion matrices on the training sets of which a run is recorded, after epochs 2 and 20 and the last."""
     rows = []
     for dataset in reversed(DATASETS):
         if not any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):

@@ -66,7 +66,7 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """The same on ScatterNet features."""
+    """Accuracy against epsilon on ScatterNet features: minimum, median and maximum, a column a data set."""
     names = {"ours": "O-T-PFE-CNN (ours)", "ce": "CE-T-PFE-CNN"}
     return accuracy_against_epsilon(evidence, _two_losses("fig-4", f"{PAPER}/fig_4", "pfe_", names), centre="median")
 
@@ -139,7 +139,7 @@ def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, 
 
 
 def _share_span(row: Sequence[Axes]) -> None:
-    """The same accuracies on the y axis of every panel that has runs, at least two points: a flat line looks flat."""
+    """Give all panels that have runs one y axis, of at least two points: a flat line looks flat."""
     drawn = [axes for axes in row if axes.lines]
     if drawn:
         low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)

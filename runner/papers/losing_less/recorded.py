@@ -45,7 +45,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
 
 
 def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """The same of all steps of the first epoch."""
+    """Steps, from 0, and the cosine between clipped and unclipped mean gradient in all of the first epoch."""
     steps, values = _all_cosines(run)
     first = steps < run.history("steps")[0]
     return steps[first], values[first]

@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind
 from runner.papers.noise_screening.measures import accuracy_of, carried_on, first_epoch, until, within
 from runner.papers.noise_screening.settings import DATASETS, SWEEP, screened_run, screening
 from runner.report.evidence import Evidence, PlannedRun
-from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
+from runner.report.files import Table, bound_text, number, plus_minus
 from runner.report.guarantee import guaranteed, screened
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
@@ -67,9 +67,8 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 def _measured(planned: Sequence[PlannedRun]) -> list[str]:
     runs = [run for run in planned if run.record is not None]
     count = f"{len(runs)} of {len(planned)}"
-    private = [
-        (run, last) for run in runs if (last := within(run, screened_run("MNIST").config.max_epsilon)) is not None
-    ]
+    epsilon = screened_run("MNIST").config.max_epsilon
+    private = [(run, last) for run in runs if (last := within(run, epsilon)) is not None]
     if not runs:
         return ["–", "–", count, *["–"] * 5]
     if not private:  # training without privacy
@@ -80,9 +79,9 @@ def _measured(planned: Sequence[PlannedRun]) -> list[str]:
     epsilon = max(run.history("epsilon")[last] for run, last in private)
     sound = max(run.history("epsilon_sound")[last] for run, last in private)
     if not screened(runs[0]):
-        return [text, text, count, "–", "–", epsilon_text(epsilon), bound_text(sound), bound_text(sound)]
+        return [text, text, count, "–", "–", number(epsilon), bound_text(sound), bound_text(sound)]
     mean = statistics.fmean(run.history("epsilon_sound")[last] for run, last in private)
-    costs = [epsilon_text(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
+    costs = [number(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
     apart = summarise([run.final("unscreened_accuracy") for run in runs])
     apart_text = (
         "none left" if apart.mean is None or apart.mean != apart.mean else plus_minus(apart.mean, apart.std, "%")

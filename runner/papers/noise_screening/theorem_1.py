@@ -167,7 +167,7 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
         "above t = dσ²/(2|w|), nearly, as the squared norm of the noise in all d coordinates is nearly dσ².",
         "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
-        "What is sound is the cost of all tries: " + "; ".join(_by_rate(dataset) for dataset in DATASETS.values()) + ".",
+        "What is sound is the cost of all tries: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
     )  # fmt: skip
     return Table(header, rows, notes)
 
