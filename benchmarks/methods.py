@@ -109,7 +109,7 @@ def one_pass(of: Problem) -> Step:
 
 
 def one_pass_graph(of: Problem) -> Step:
-    """This project's step as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
+    """The one_pass step as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
     objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
