@@ -45,7 +45,7 @@ class Problem:
 
     @property
     def physical_batch(self) -> int:
-        """Of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
+        """The batch of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
         return examples_with_gradients(sum(p.numel() for p in self.network.parameters()), self.inputs.device.type)
 
 

@@ -33,7 +33,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(params=["compiled", "pytorch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """With the C++ kernels, where there is a compiler, and without them."""
+    """Runs each test with the C++ kernels, where there is a compiler, and without them."""
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     library.cache_clear()

@@ -68,7 +68,7 @@ class Evidence:
         return [run for run in self.sweeps.get(sweep, []) if run.job.experiment == experiment]
 
     def recorded(self, sweep: str, experiment: str) -> list[PlannedRun]:
-        """Those of `planned` that have a record."""
+        """The planned runs of an experiment in a sweep that have a record."""
         return [run for run in self.planned(sweep, experiment) if run.record is not None]
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:

@@ -68,7 +68,7 @@ def runs_count(judged: Judged) -> str:
 
 
 def difference_text(difference: float | None, unit: str) -> str:
-    """With its sign; a dash where there is none."""
+    """A difference with its sign; a dash where there is none."""
     if difference is None:
         return "–"
     return ("+" if difference >= 0 else "−") + number(abs(difference), unit)

@@ -179,7 +179,7 @@ def carried_on(seed: int, **more: float) -> PlannedRun:
 
 
 def with_carried_on(*longer: PlannedRun) -> Evidence:
-    """Of two runs of DP-SGD with tanh, which end at 97.9 and 98, the first ends short of 98."""
+    """Two runs of DP-SGD with tanh end at 97.9 and 98; the first ends short of 98."""
     short = evidence({"losing_less/mnist_ce": 97.9}, (settings.SWEEP,))
     return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
 

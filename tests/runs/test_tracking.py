@@ -60,7 +60,7 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: signal.Signals) -> None:
-    """With wandb, whose run prints a traceback when it is left by an exception."""
+    """Runs with wandb, whose run prints a traceback when it is left by an exception."""
     folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path / 'tracking'}"]
     command = [sys.executable, "-m", "runner", "scale=smoke", "scale.epochs=1000", *folders]
     running = subprocess.Popen(

@@ -274,7 +274,7 @@ def without_cuda(monkeypatch, body: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
 def test_a_replay_that_is_not_the_step_stops_the_run(smoke, monkeypatch, forgotten: str) -> None:
-    """As a graph would that read a buffer which is no longer the one written to."""
+    """Takes a step as a graph would that read a buffer which is no longer the one written to."""
     config, split = problem(smoke)
     run, step = steps_of(config, split)
     batches = draw_epoch(run.mechanism, generators(1), step.length)
