@@ -8,6 +8,7 @@ ITEMS ?=
 OVERRIDES ?=
 
 RUN = $(VENV)/bin/python
+PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
 OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 
 .DEFAULT_GOAL := help
@@ -19,7 +20,7 @@ help: ## Explain every target
 	@echo
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | while IFS="	" read -r target text; do printf '  %-28s %s\n' "$$target" "$$text"; done
 	@echo
-	@echo "  PAPER is tempered-sigmoid, losing-less, noise-screening or backprop-clipping. Variables of reproduce- and plan-:"
+	@echo "  PAPER is one of: $(PAPERS). Variables of reproduce- and plan-:"
 	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one on a GPU)"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"

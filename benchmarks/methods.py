@@ -21,8 +21,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.architectures import small_cnn, vgg_cnn
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_in_cache, examples_with_gradients
-from runner.training.stacked import Step as StackedStep
-from runner.training.stacked import whole
+from runner.training.stacked import StackedStep, whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
@@ -46,7 +45,7 @@ class Problem:
 
     @property
     def physical_batch(self) -> int:
-        """Of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
+        """The batch of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
         return examples_with_gradients(sum(p.numel() for p in self.network.parameters()), self.inputs.device.type)
 
 
@@ -84,7 +83,7 @@ def non_private(of: Problem) -> Step:
 
 
 def non_private_faster(of: Problem) -> Step:
-    """The same with what this project's engines do beside privacy: what `faster` and fitting the cache are worth."""
+    """An ordinary step with what the engines here do beside privacy: what `faster` and fitting the cache are worth."""
     return _non_private(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
@@ -110,7 +109,7 @@ def one_pass(of: Problem) -> Step:
 
 
 def one_pass_graph(of: Problem) -> Step:
-    """The same sums as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
+    """The one_pass step as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
     objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
@@ -166,7 +165,7 @@ def opacus_ghost(of: Problem) -> Step:
 
 
 def _channels_first(of: Problem) -> Problem:
-    """The same problem, every tensor in the order of its dimensions."""
+    """The problem with every tensor laid out in the order of its dimensions."""
     for parameter in of.network.parameters():
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)

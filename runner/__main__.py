@@ -47,8 +47,8 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
+    from runner.runs.execute import execute
     from runner.runs.identity import identify, resolved
-    from runner.runs.life import live
     from runner.runs.records import record_path, results_folder
     from runner.terminal import Line, duration, epoch_text, part_done
     from runner.training.prepare import Run
@@ -73,7 +73,7 @@ def _run(composed: DictConfig) -> None:
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
 
-    outcome = live(config, on_epoch, on_start, on_step)
+    outcome = execute(config, on_epoch, on_start, on_step)
     path = record_path(results_folder(config), identify(config)[0])
     explained = {"skipped": "already recorded", "busy": "being computed by another process"}.get(outcome, outcome)
     line.keep(f"{explained}: {path}")

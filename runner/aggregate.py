@@ -18,7 +18,7 @@ from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE, Evidence, collect, folder_of
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.markdown import claims_table
-from runner.report.papers import KNOWN, Item, Paper, load
+from runner.report.papers import Item, Paper, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
 from runner.report.runs import Runs
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m runner.aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",
     )
-    parser.add_argument("paper", help=", ".join(KNOWN))
+    parser.add_argument("paper", help=", ".join(known()))
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
     chosen = parser.parse_args(arguments)

@@ -46,18 +46,18 @@ class Sampling(Enum):
     shuffled = "shuffled"
 
 
-class Evaluation(Enum):
+class EvaluationSplit(Enum):
     test = "test"
     holdout = "holdout"
 
 
-class Engine(Enum):
+class EngineName(Enum):
     one_pass = "one_pass"
     vmap = "vmap"
     opacus = "opacus"
 
 
-class Step(Enum):
+class StepMode(Enum):
     auto = "auto"
     eager = "eager"
     graph = "graph"
@@ -81,8 +81,8 @@ class Runtime:
     device: str = "auto"
     threads: int | None = ranged(None, COUNT)
     physical_batch: int | None = ranged(None, COUNT)
-    engine: Engine = Engine.one_pass
-    step: Step = Step.auto
+    engine: EngineName = EngineName.one_pass
+    step: StepMode = StepMode.auto
     guard_every: int | None = ranged(None, COUNT)
     lockstep: int | None = ranged(None, COUNT)
     data_root: str = MISSING
@@ -150,7 +150,7 @@ class Config:
         None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
     )
     delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=PROBABILITY)
-    evaluation: Evaluation = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
     diagnostics: list[str] = stated([], part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
     diagnostics_every: int = stated(
         10, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
@@ -176,7 +176,7 @@ def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> floa
 
 
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${log_uniform:low,high}`: the same, uniform in the logarithm."""
+    """`${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.config import FIELDS, ConfigError
 from runner.fields import Part
-from runner.report.papers import Item, Paper, load
+from runner.report.papers import Item, Paper, known, load
 from runner.runs.estimate import estimated_seconds
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import Tally, run_jobs
@@ -105,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m runner.reproduce", description=__doc__)
-    parser.add_argument("paper", help="tempered-sigmoid, losing-less")
+    parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one on a GPU)")

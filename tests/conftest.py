@@ -33,7 +33,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(params=["compiled", "pytorch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """With the C++ kernels, where there is a compiler, and without them."""
+    """Runs each test with the C++ kernels, where there is a compiler, and without them."""
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     library.cache_clear()
@@ -60,7 +60,7 @@ def composed(tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def smoke(composed: Compose) -> Compose:
-    """The same at smoke scale, without tracking."""
+    """A function that composes a config from overrides at smoke scale, without tracking."""
 
     def make(*overrides: str) -> DictConfig:
         return composed("scale=smoke", "tracking=disabled", *overrides)

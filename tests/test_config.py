@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -242,3 +243,11 @@ def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
     costs = [run.accountant.epsilon(run.mechanism.charges_of_epochs(e).claimed, 1e-5) for e in (57, 58)]
     assert run.epochs == 57
     assert costs[0] <= 2.93 < costs[1]
+
+
+YAML = [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_no_line_of_yaml_is_longer_than_one_of_python(path: Path) -> None:
+    assert [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 120] == []

@@ -127,7 +127,7 @@ class Backprop:
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
     def of_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
-        """The same bounds on the rows of the mean loss over a logical batch of so many examples."""
+        """A clipping with these bounds on rows of the mean loss over a logical batch of so many examples."""
         return BackpropOfMeanLoss(self, batch)
 
     @contextmanager

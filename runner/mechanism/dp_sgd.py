@@ -38,7 +38,7 @@ from runner.mechanism.sampling import poisson_batches, shuffled_batches
 
 @dataclass(frozen=True)
 class Mechanism:
-    """See the module's text.
+    """DP-SGD: batches, noise and charges of one run, as the module's text derives them.
 
     Raises:
         ValueError: if the batch size is not in 1..examples, the noise multiplier is negative, or noise is asked for
@@ -179,7 +179,7 @@ class Mechanism:
         return ledger
 
     def charges_of_epochs(self, epochs: int) -> Ledger:
-        """The same for whole epochs."""
+        """All that is charged for so many whole epochs, all steps kept, and for what was released before the first."""
         return self.charges(epochs * self.steps_per_epoch)
 
     def _step_event(self) -> DpEvent:

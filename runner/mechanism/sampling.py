@@ -17,7 +17,7 @@ def poisson_batches(examples: int, rate: float, steps: int, generator: Generator
 
 
 def poisson_memberships(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """The same batches from the same stream, as truth values [examples]: nothing has to wait for their sizes."""
+    """The batches of `poisson_batches` as truth values [examples] each: nothing has to wait for their sizes."""
     for _ in range(steps):
         yield torch.rand(examples, dtype=torch.float64, device=generator.device, generator=generator) < rate
 

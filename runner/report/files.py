@@ -76,24 +76,19 @@ def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_leas
     return ("≥ " if at_least else "") + number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
 
 
-def number(value: float, unit: str = "") -> str:
-    """Percentages with two decimals, everything else with four significant digits."""
+def number(value: float | None, unit: str = "") -> str:
+    """Percentages with two decimals, everything else with four significant digits; ∞, and a dash for no number."""
+    if value is None:
+        return "–"
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
     value = round(value, 9)  # the mean of 97.85 and 97.92 is a half, however it was summed
     return f"{value:.2f}" if unit == "%" else f"{value:.4g}"
 
 
-def epsilon_text(value: float | None) -> str:
-    """An epsilon with four significant digits, ∞ for none, a dash where nothing was measured."""
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if math.isfinite(value) else "∞"
-
-
 def bound_text(value: float | None) -> str:
-    """The same of a sound epsilon: rounded up, so that the upper bound stays one."""
-    return epsilon_text(None if value is None else _rounded(value, ROUND_CEILING))
+    """An upper bound, such as a sound epsilon, as `number` writes it, but rounded up, so that it stays one."""
+    return number(None if value is None else _rounded(value, ROUND_CEILING))
 
 
 def _rounded(value: float, rounding: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.accounting import sound_epsilon
 from runner.report.runs import PlannedRun
-from runner.training.parts import update_rule_of
+from runner.training.instantiation import update_rule_of
 from runner.training.prepare import Run, prepare
 
 _AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # in the final metrics of such a run, and of no other

@@ -45,13 +45,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; and what a reader of its
-    numbers has to know, in sentences without numbers, {results} for the path of the results folder.
+    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; its place among the papers
+    on the pages (the smallest first); and what a reader of its numbers has to know, in sentences without numbers,
+    {results} for the path of the results folder.
     """
 
     name: str
     title: str
     items: tuple[Item, ...]
+    place: int
     remarks: tuple[str, ...] = ()
 
     @cached_property

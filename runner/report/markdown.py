@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
+from runner.report.files import Table, bound_text, number, plus_minus
 from runner.report.verdicts import Judged, explanation
 
 _MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference", "verdict")
@@ -36,7 +36,7 @@ def _row(judged: Judged) -> list[str]:
         *measured_text(judged),
         difference_text(judged.difference, unit),
         judged.verdict,
-        epsilon_text(measured.epsilon),
+        number(measured.epsilon),
         bound_text(measured.epsilon_sound),
         judged.privacy,
     ]
@@ -68,7 +68,7 @@ def runs_count(judged: Judged) -> str:
 
 
 def difference_text(difference: float | None, unit: str) -> str:
-    """With its sign; a dash where there is none."""
+    """A difference with its sign; a dash where there is none."""
     if difference is None:
         return "–"
     return ("+" if difference >= 0 else "−") + number(abs(difference), unit)

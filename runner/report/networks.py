@@ -30,7 +30,7 @@ def layers(sweep: str, experiment: str, note: str) -> Table:
     run = prepared(sweep, experiment)
     rows: list[tuple[str, str, int]] = []
     x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-    for layer in _flat(run.objective.network.to("meta")):
+    for layer in _flat(run.new_objective().network.to("meta")):
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE
-from runner.report.files import Table, bound_text, epsilon_text, markdown, number, plus_minus, read_csv, write_text
+from runner.report.files import Table, bound_text, markdown, number, plus_minus, read_csv, write_text
 from runner.report.markdown import difference_text, method_text
-from runner.report.papers import KNOWN, Item, Paper, load
+from runner.report.papers import Item, Paper, every_paper, load
 from runner.report.verdicts import BETTER, NOT_REPRODUCED, NOT_RUN, PARTIAL, REPRODUCED, VERDICTS
 
 Row = Mapping[str, str]
@@ -80,7 +80,7 @@ def item_rows(folder: Path, paper: Paper, item: Item) -> Sequence[Row]:
 
 def write_report(folder: Path, scale: str) -> Path:
     """Write README.md into the results folder of a scale."""
-    papers = [load(name) for name in KNOWN]
+    papers = every_paper()
     by_paper = {paper.name: [row for item in paper.items for row in item_rows(folder, paper, item)] for paper in papers}
     text = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     text += "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
@@ -154,7 +154,7 @@ def _numbers(row: Row) -> list[str]:
         plus_minus(_float(row, "best_epoch_mean"), None, unit),
         difference_text(_float(row, "difference"), unit),
         row["verdict"],
-        epsilon_text(_float(row, "epsilon")),
+        number(_float(row, "epsilon")),
         bound_text(_float(row, "epsilon_sound")),
         row["claimed_epsilon"],
     ]
@@ -188,7 +188,7 @@ def headline_table(paper: Paper, folder: Path, items: Sequence[str] | None = Non
 
 
 def headline(paper: str, scale: str, folder: Path, items: Sequence[str] | None = None) -> str:
-    """The same for a terminal.
+    """The headline claims of a paper, or those of the items named, as aligned columns of text for a terminal.
 
     Raises:
         ValueError: unknown paper or item.

@@ -2,11 +2,15 @@
 
 from importlib import import_module
 
+from runner.config import REPOSITORY
 from runner.report.items import Item, Paper
 
-KNOWN = ("tempered_sigmoid", "losing_less", "noise_screening", "backprop_clipping")
+__all__ = ["Item", "Paper", "every_paper", "known", "load"]
 
-__all__ = ["KNOWN", "Item", "Paper", "load"]
+
+def known() -> list[str]:
+    """The papers' names, in order: those of the folders of runner/papers that hold a package."""
+    return sorted(path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/__init__.py"))
 
 
 def load(name: str) -> Paper:
@@ -16,8 +20,13 @@ def load(name: str) -> Paper:
         ValueError: there is no such paper; the message lists those there are.
     """
     module = name.replace("-", "_")
-    if module not in KNOWN:
-        raise ValueError(f"Unknown paper {name!r}: choose from {', '.join(KNOWN)}.")
+    if module not in known():
+        raise ValueError(f"Unknown paper {name!r}: choose from {', '.join(known())}.")
     paper = import_module(f"runner.papers.{module}").PAPER
     assert isinstance(paper, Paper)
     return paper
+
+
+def every_paper() -> list[Paper]:
+    """All papers, in the order that pages show them in: by `Paper.place`, then by name."""
+    return sorted((load(name) for name in known()), key=lambda paper: (paper.place, paper.name))

@@ -7,7 +7,7 @@ from pathlib import Path
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, write_text
 from runner.report.pages import headline_table
-from runner.report.papers import KNOWN, load
+from runner.report.papers import every_paper
 from runner.report.verdicts import NOT_RUN
 
 BEGIN, END = "<!-- results: written by `python -m runner.aggregate` -->", "<!-- end of results -->"
@@ -29,14 +29,14 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
     rows: list[list[str]] = []
     remarks: list[str] = []
     not_run = 0
-    for name in KNOWN:
-        remarks += [text.format(results="results/") for text in load(name).remarks]
-        table = headline_table(load(name), results)
+    for paper in every_paper():
+        remarks += [text.format(results="results/") for text in paper.remarks]
+        table = headline_table(paper, results)
         header = ("paper", *table.header)
         verdict = table.header.index("verdict")
         measured = [row for row in table.rows if row[verdict] != NOT_RUN]
         not_run += len(table.rows) - len(measured)
-        rows += [[name.replace("_", "-"), *row] for row in measured]
+        rows += [[paper.name.replace("_", "-"), *row] for row in measured]
     if not_run:
         remarks.append(
             f"{not_run} more claims of these papers' main tables and figures have no run yet: *not run* in "

@@ -10,7 +10,7 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class Summary:
-    """Of n values; everything but n is None where n is 0, and std where n is 1."""
+    """Statistics of n values; everything but n is None where n is 0, and std where n is 1."""
 
     n: int
     mean: float | None = None
@@ -20,7 +20,7 @@ class Summary:
     max: float | None = None
 
     def columns(self, prefix: str) -> dict[str, float | None]:
-        """As columns of a table, less n: {prefix}_mean, {prefix}_std, ..."""
+        """The statistics as columns of a table, less n: {prefix}_mean, {prefix}_std, ..."""
         return {f"{prefix}_{name}": getattr(self, name) for name in ("mean", "std", "min", "median", "max")}
 
 

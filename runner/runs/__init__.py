@@ -1,1 +1,1 @@
-"""Many runs: what makes a run this run, its life and its record, and who carries jobs out."""
+"""Many runs: what makes a run this run, its record, how it is executed, and who carries jobs out."""

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner.clipping import gradient_sum
-from runner.config import FIELDS, Step
+from runner.config import FIELDS, StepMode
 from runner.data.datasets import Split
 from runner.fields import Cost
 from runner.gradients import Objective
@@ -68,7 +68,7 @@ def _examples(at_once: int, config: DictConfig) -> int:
 def _seconds_per_example(run: Run) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     keep_freed_memory()  # as a run does
-    objective = run.objective
+    objective = run.new_objective()
     count = _examples(max(run.physical_batch, 32), run.config)
     shape = run.features.shape(run.dataset.shape)
     inputs = torch.rand(count, *shape, device=run.device)
@@ -97,7 +97,7 @@ def _seconds_per_example(run: Run) -> tuple[float, float]:
 
 def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
     """A step on all of `data`, taken as the run would take it."""
-    if run.step is Step.graph:
+    if run.step is StepMode.graph:
         try:
             step = stacked_step([run], [objective], data)
         except NotStackableError:

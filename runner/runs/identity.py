@@ -91,7 +91,7 @@ def _part(name: str) -> Part:
 
 
 def _by_bare_names(value: Any) -> Any:
-    """The same with every class by its bare name, and without `_partial_`: how it is called is no part of a run."""
+    """A config with every class by its bare name and without `_partial_`: how it is called is no part of a run."""
     if isinstance(value, dict):
         kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
         return kept | {"_target_": bare_name(kept["_target_"])} if isinstance(kept.get("_target_"), str) else kept

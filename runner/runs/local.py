@@ -56,7 +56,7 @@ def run_jobs(
         deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["runner.runs.life"])  # PyTorch is imported once, and forked
+    context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
     queue, tally, running = deque(grouped(jobs)), Tally(), list[_Worker]()
     clock = _Clock(jobs, estimates, workers)
     number = 1
@@ -155,8 +155,8 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection) ->
     """In the runs' own process: carry them out, and say how it goes."""
     _end_with_parent()
     from runner.config import register
+    from runner.runs.execute import execute_together
     from runner.runs.identity import identify
-    from runner.runs.life import live_together
     from runner.training.prepare import Run
     from runner.training.stacked import NotStackableError
 
@@ -177,7 +177,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection) ->
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
         try:
-            outcomes = live_together([job.config for job in some], on_epoch)
+            outcomes = execute_together([job.config for job in some], on_epoch)
         except NotStackableError as reason:
             print(f"lockstep: {reason}, so {len(some)} runs are trained one after the other.", file=sys.stderr)
             return [result for job in some for result in carry_out((job,))]

@@ -17,7 +17,8 @@ from runner.runs.jobs import Job
 def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
     """The jobs in groups of at most their `runtime.lockstep` each, the first jobs of the groups in order.
 
-    Whether a group's networks really can be stacked shows when they are built: see `runner.runs.life.live_together`.
+    Whether a group's networks really can be stacked shows when they are built: see
+    `runner.runs.execute.execute_together`.
     """
     groups: list[list[Job]] = []
     filling: dict[str, list[Job]] = {}

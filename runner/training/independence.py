@@ -37,7 +37,7 @@ def check_independence(run: Run) -> None:
     devices = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(derived_seed(run.config.seed, "independence"))
-        objective = run.objective
+        objective = run.new_objective()
         drawn = sampled_size(run)
         try:
             _losses(objective, *made_up(run, 2))

@@ -14,7 +14,7 @@ import torch
 
 from runner.accounting import Ledger, sound_epsilon
 from runner.clipping import gradient_sum
-from runner.config import ConfigError, Evaluation, Step
+from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
 from runner.gradients import Objective
 from runner.mechanism.seeds import derived_seed, generator
@@ -22,8 +22,7 @@ from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.prepare import Run, engine, stacked_step
 from runner.training.removal import check_one_removed
-from runner.training.stacked import NotStackableError, draw_epoch
-from runner.training.stacked import Step as StackedStep
+from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
 from runner.training.updates import Updates
 
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
@@ -38,7 +37,7 @@ class Trained:
     """
 
     status: str = "finished"
-    step: str = Step.eager.value
+    step: str = StepMode.eager.value
     lockstep: int = 1
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
     diagnostics: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +59,7 @@ def load(run: Run) -> tuple[Split, ...]:
         for split in run.dataset.load(run.config.runtime.data_root)
     )
     test, *aside = run.rule.split(test)
-    if run.config.evaluation == Evaluation.holdout:
+    if run.config.evaluation == EvaluationSplit.holdout:
         train, test = hold_out(train)
     return train, test, *aside
 
@@ -91,14 +90,14 @@ def training(runs: Sequence[Run], data: tuple[Split, ...], on_step: OnStep = lam
         NotStackableError: where several cannot be trained together.
         ConfigError: where one cannot be trained as `runtime.step` asks.
     """
-    if len(runs) == 1 and runs[0].step is Step.eager:
+    if len(runs) == 1 and runs[0].step is StepMode.eager:
         return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
     try:
-        step = stacked_step(runs, [run.objective for run in runs], data[0])
+        step = stacked_step(runs, [run.new_objective() for run in runs], data[0])
     except NotStackableError as reason:
         if len(runs) > 1:
             raise
-        if runs[0].config.runtime.step is Step.graph:
+        if runs[0].config.runtime.step is StepMode.graph:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
         return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
@@ -177,7 +176,7 @@ def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step
 def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
     training, _, *aside = data
     config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
-    objective = run.objective
+    objective = run.new_objective()
     gradient_engine = engine(config, objective)
     updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
@@ -221,7 +220,7 @@ def _train_together(
         for run, objective, on_epoch in zip(runs, objectives, on_epochs, strict=True)
     ]
     for each in progress:
-        each.trained.step, each.trained.lockstep = Step.graph.value, len(runs)
+        each.trained.step, each.trained.lockstep = StepMode.graph.value, len(runs)
     going = set(range(len(runs)))
     epoch = 0
     while going:

@@ -17,11 +17,10 @@ from torch import nn
 from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping
-from runner.config import FIELDS, ConfigError, Engine, Evaluation, Step
+from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
-from runner.gradients import ENGINES, Objective, VmapEngine
-from runner.gradients import Engine as EngineProtocol
+from runner.gradients import ENGINES, Engine, Objective, VmapEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
@@ -34,9 +33,8 @@ from runner.training.checks import (
     check_one_example,
 )
 from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
-from runner.training.parts import device_of, instantiated, normalization_of, objective_of, update_rule_of
-from runner.training.stacked import NotStackableError
-from runner.training.stacked import Step as StackedStep
+from runner.training.instantiation import device_of, instantiated, normalization_of, objective_of, update_rule_of
+from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates import UpdateRule
 
 
@@ -60,8 +58,7 @@ class Run:
     rule: UpdateRule
     paid_for: int | None
 
-    @property
-    def objective(self) -> Objective:
+    def new_objective(self) -> Objective:
         """A freshly initialised network and its loss on the device: a function of the seed only."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(self.config.seed, "init"))
@@ -81,8 +78,8 @@ class Run:
         if configured is not None:
             return configured
         if not self.clipping.needs_engine:
-            return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
-        if self.config.runtime.engine is Engine.one_pass:
+            return examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
+        if self.config.runtime.engine is EngineName.one_pass:
             return self.mechanism.examples
         return examples_with_gradients(self.parameters, self.device.type)
 
@@ -97,16 +94,16 @@ class Run:
         return sound_epsilon(self.mechanism.charges(self.most_steps).actual, self.config.delta)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> StepMode:
         """How steps are taken: `eager`, or as `graph` (see `runner.training.stacked.step`).
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
         """
         configured: Step = self.config.runtime.step
-        if configured is not Step.auto:
+        if configured is not StepMode.auto:
             return configured
-        graph = self.device.type == "cuda" and self.config.runtime.engine is Engine.one_pass
-        return Step.graph if graph else Step.eager
+        graph = self.device.type == "cuda" and self.config.runtime.engine is EngineName.one_pass
+        return StepMode.graph if graph else StepMode.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
@@ -140,12 +137,12 @@ def prepare(config: DictConfig) -> Run:
         objective = objective_of(config, dataset, features)
         check_objective(objective, features.shape(dataset.shape))
         one_by_one = clipping.needs_engine or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
-        if one_by_one and config.runtime.engine == Engine.vmap:
+        if one_by_one and config.runtime.engine == EngineName.vmap:
             check_one_example(objective, features.shape(dataset.shape))
     check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
 
     examples = dataset.train_examples
-    if config.evaluation == Evaluation.holdout:
+    if config.evaluation == EvaluationSplit.holdout:
         examples -= holdout_examples(examples)
     kind = Mechanism if config.mechanism is None else instantiated(config, "mechanism")
     made_up = torch.empty(2, *features.shape(dataset.shape), device="meta"), torch.zeros(2, device="meta").long()
@@ -172,14 +169,14 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
         paid_for,
     )  # fmt: skip
-    if config.runtime.step is Step.graph:
+    if config.runtime.step is StepMode.graph:
         _check_graph(run, objective, Split(*made_up))
     return run
 
 
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
     """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
-    if run.config.runtime.engine is not Engine.one_pass:
+    if run.config.runtime.engine is not EngineName.one_pass:
         raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
     with torch.device("meta"):
         try:
@@ -253,9 +250,9 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
     )
 
 
-def engine(config: DictConfig, objective: Objective) -> EngineProtocol:
+def engine(config: DictConfig, objective: Objective) -> Engine:
     """The configured engine around an objective; ConfigError where it does not know a layer."""
     try:
-        return ENGINES[Engine(config.runtime.engine).value](objective)
+        return ENGINES[EngineName(config.runtime.engine).value](objective)
     except NotImplementedError as error:
         raise ConfigError(f"runtime.engine={config.runtime.engine.value}: {error}") from error

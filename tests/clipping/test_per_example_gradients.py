@@ -36,7 +36,7 @@ def make(network: str, examples: int = 10, dtype: torch.dtype = torch.float32) -
 
 
 def reference(strategy: object, objective: Objective, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """The same sum in float64, written down from the papers' formulas: one autograd call per example."""
+    """The sum of clipped gradients in float64, from the papers' formulas: one autograd call per example."""
     exact = copy.deepcopy(objective).double()
     names = [name for name, _ in exact.named_parameters()]
     sums = {name: torch.zeros_like(p) for name, p in exact.named_parameters()}

@@ -30,7 +30,7 @@ NORM = 0.7
 
 @pytest.fixture
 def path(kernels: str) -> str:
-    """With and without what is compiled."""
+    """Runs each test with and without what is compiled."""
     return kernels
 
 

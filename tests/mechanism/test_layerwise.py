@@ -243,7 +243,8 @@ def test_the_noise_of_the_repository(target: float, sigma: float, smallest: floa
     ],
 )
 def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) -> None:
-    """As it counts, by bounds; its layers as one release at its sampler's rate, of a sum; and of the mean, as it is."""
+    """The script's cost as it counts, by bounds; of its layers as one release of a sum at its sampler's rate; and of
+    the mean, as it is."""
     mechanism = four(sigma / 2, LAYERS, 60_000, 256)["corrected"]
     claimed = mechanism.charges_of_epochs(5).claimed
     for accountant, expected in zip((RdpClassic(), Rdp(), Prv(), Pld()), by_layer, strict=True):
@@ -259,7 +260,7 @@ def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) 
 
 @pytest.mark.parametrize(("target", "per_layer"), [(3, 1.301), (1, 1.807), (0.2, 5.05), (0.1, 9.20)])
 def test_the_noise_that_holds(target: float, per_layer: float) -> None:
-    """Of a sum, by PLD (the reference values are of rate 1/235 and 1,175 steps, on a grid of 2e-4)."""
+    """The cost of the release of a sum, by PLD (reference values: rate 1/235, 1,175 steps, on a grid of 2e-4)."""
     found = calibrate_noise_multiplier(
         Pld(), lambda nm: four(nm, LAYERS, 60_000, 256)["joint"].charges_of_epochs(5).claimed, target, DELTA, 5e-4
     )

@@ -227,7 +227,7 @@ def test_without_normalisation_a_run_is_what_it_was(composed) -> None:
 def trained(smoke, *overrides: str):
     """A short run on normalised pixels; the run, what it trained, its network, and its training features."""
     run = prepare(smoke("normalization=private_statistics", "epochs=2", *overrides))
-    objective, data = run.objective, load(run)
+    objective, data = run.new_objective(), load(run)
     with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that it can be looked at afterwards
         patch.setattr(Run, "objective", property(lambda self: objective))
         result = train(run, data, lambda row: None)

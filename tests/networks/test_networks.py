@@ -124,7 +124,7 @@ def test_tempered_sigmoid_refuses_what_is_no_sigmoid(arguments: tuple) -> None:
 
 def test_weights_depend_on_the_seed_only(composed) -> None:
     def weights(*overrides: str) -> torch.Tensor:
-        return next(prepare(composed(*overrides)).objective.parameters())
+        return next(prepare(composed(*overrides)).new_objective().parameters())
 
     torch.manual_seed(1)
     first = weights("seed=3")

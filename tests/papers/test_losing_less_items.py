@@ -299,7 +299,7 @@ def test_the_hessian(tmp_path, record):
 
 
 def confusion(right: dict[int, int], epochs: tuple[int, ...] = (2, 20, 30)) -> dict:
-    """Of 100 examples a class: by epoch, `right` of each class, the others taken for the next class."""
+    """Matrices of 100 examples a class: by epoch, `right` of each class, the others taken for the next class."""
     counts = []
     for epoch in epochs:
         matrix = np.diag([right[epoch]] * 10) + (100 - right[epoch]) * np.roll(np.eye(10, dtype=int), 1, axis=1)
@@ -471,7 +471,7 @@ def test_tables_6_and_7_are_the_papers():
 
 
 def test_every_figure_can_be_drawn_from_next_to_nothing(tmp_path, record):
-    """Of one run alone every figure that it is part of can be drawn."""
+    """Every figure that a run is part of can be drawn from that run alone."""
     diagnostics = norms(8, 4.0, 5.0, 2) | gradients((2.0, 4.0), 1.0, (4, 8)) | confusion({2: 50, 20: 45, 30: 90})
     diagnostics |= {"gradient_cosine": {"step": [0], "cosine": [0.5]}, "per_class_accuracy": [[90.0] * 10]}
     record("fig_3", "cifar10_ours", diagnostics=diagnostics)

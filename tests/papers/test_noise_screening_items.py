@@ -11,7 +11,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
+from runner.papers.noise_screening import figures, measures, settings, tables, theorem_1, toy
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence
 from runner.report.files import bound_text, plus_minus
@@ -79,11 +79,11 @@ TABLE_1 = {
 
 @pytest.fixture(scope="module")
 def runs() -> Evidence:
-    return evidence(TABLE_1, (tables.SWEEP,))
+    return evidence(TABLE_1, (settings.SWEEP,))
 
 
 def runs_of(runs: Evidence) -> list[PlannedRun]:
-    return runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+    return runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
 
 
 def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
@@ -106,7 +106,7 @@ def test_every_claim_has_an_item_a_measure_and_runs() -> None:
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
     kept = {}
-    for job in sweep_jobs(tables.SWEEP):
+    for job in sweep_jobs(settings.SWEEP):
         if job.config.seed == 0 and job.config.screening:
             run = prepare(job.config)
             tries = run.epochs * run.mechanism.steps_per_epoch
@@ -117,7 +117,7 @@ def test_the_limit_on_tries_cannot_come_first() -> None:
 
 
 def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
-    own, other = ({job.run_id for job in sweep_jobs(s)} for s in (tables.SWEEP, "losing_less/fig_3"))
+    own, other = ({job.run_id for job in sweep_jobs(s)} for s in (settings.SWEEP, "losing_less/fig_3"))
     assert len(own & other) == 15
 
 
@@ -154,7 +154,7 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
 
 def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
     """Accuracies of 97.9 and 98 at the end, an epsilon of 3: one of two runs needs more than 3 for 98, if ever."""
-    runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (tables.SWEEP,))
+    runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (settings.SWEEP,))
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")  # 2.92, to 0.3
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
@@ -180,8 +180,8 @@ def carried_on(seed: int, **more: float) -> PlannedRun:
 
 
 def with_carried_on(*longer: PlannedRun) -> Evidence:
-    """Of two runs of DP-SGD with tanh, which end at 97.9 and 98, the first ends short of 98."""
-    short = evidence({"losing_less/mnist_ce": 97.9}, (tables.SWEEP,))
+    """Two runs of DP-SGD with tanh end at 97.9 and 98; the first ends short of 98."""
+    short = evidence({"losing_less/mnist_ce": 97.9}, (settings.SWEEP,))
     return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
 
 
@@ -211,8 +211,8 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
 
 def test_a_run_that_goes_to_the_limit_in_vain_makes_the_smallest_epsilon_infinite() -> None:
     never = carried_on(0, epsilon=5.99, test_accuracy=97.9)
-    short = evidence({"losing_less/mnist_ce": 97.8}, (tables.SWEEP,))  # neither reaches it within 3
-    never.record["history"]["test_accuracy"][:10] = short.recorded(tables.SWEEP, "losing_less/mnist_ce")[0].history(
+    short = evidence({"losing_less/mnist_ce": 97.8}, (settings.SWEEP,))  # neither reaches it within 3
+    never.record["history"]["test_accuracy"][:10] = short.recorded(settings.SWEEP, "losing_less/mnist_ce")[0].history(
         "test_accuracy"
     )
     found = Evidence("paper", short.sweeps | {measures.CARRIED_ON: [never]})
@@ -223,7 +223,7 @@ def test_a_run_that_goes_to_the_limit_in_vain_makes_the_smallest_epsilon_infinit
 
 def test_runs_carried_on_are_those_of_table_1_but_for_where_they_end() -> None:
     """So that on one device the longer run of a seed begins with the shorter one."""
-    jobs = {(job.experiment, job.config.seed): job.config for job in sweep_jobs(tables.SWEEP)}
+    jobs = {(job.experiment, job.config.seed): job.config for job in sweep_jobs(settings.SWEEP)}
     longer = sweep_jobs(measures.CARRIED_ON)
     assert len(longer) == 30
     others = {"epochs", "max_epsilon", "tracking", "diagnostics", "diagnostics_every", "confusion_epochs"}
@@ -257,8 +257,8 @@ def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs:
 
 
 def test_what_is_guaranteed_is_a_column_beside_what_was_released() -> None:
-    runs = evidence({"noise_screening/mnist_screened": 98.0}, (tables.SWEEP,))
-    one, other = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+    runs = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
+    one, other = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
     one.record["final"] |= {"max_tries": 11 * 4698, "epsilon_sound_at_max_tries": 9.3155}
     assert guaranteed(one) == 9.3155
     columns, rows = runs_table(Runs([one, other]))
@@ -284,10 +284,10 @@ def test_who_leads(runs: Evidence) -> None:
     claim = next(c for c in CLAIMS if c.measure == "lead")
     assert measures.lead(claim, runs).value == 1.0
     assert measures.lead(claim, runs).reference_partial
-    tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (tables.SWEEP,), seeds=5)
+    tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (settings.SWEEP,), seeds=5)
     assert measures.lead(claim, tie).value == 0.0
     assert not measures.lead(claim, tie).partial
-    behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (tables.SWEEP,))
+    behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 
 
@@ -301,7 +301,7 @@ def test_runs_are_compared_between_their_epochs(runs: Evidence) -> None:
 
 
 def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
-    recorded = runs.recorded(tables.SWEEP, "noise_screening/mnist_screened")
+    recorded = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
     at, mean, low, high = figures.curve(recorded, "epsilon", "test_accuracy")
     assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
     assert (low[-1], mean[-1], high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
@@ -341,8 +341,8 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(runs: Evide
 
 
 def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn() -> None:
-    found = evidence({"noise_screening/mnist_screened": 98.0}, (tables.SWEEP,))
-    for run in found.recorded(tables.SWEEP, "noise_screening/mnist_screened"):
+    found = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
+    for run in found.recorded(settings.SWEEP, "noise_screening/mnist_screened"):
         run.record["history"]["tries"][-1] -= 149  # one try, kept
         run.record["history"]["acceptance_rate"][-1] = 1.0
     with style():
@@ -409,7 +409,7 @@ def test_theorem_1_is_refuted() -> None:
 
 
 def test_the_worst_threshold_is_that_of_the_scan() -> None:
-    for dataset in theorem_1.SETTINGS:
+    for dataset in settings.DATASETS.values():
         bounds = {t: theorem_1.at_least(dataset, t) for t in theorem_1.THRESHOLDS}
         assert max(bounds, key=lambda t: bounds[t]) == theorem_1.WORST[dataset]
 

@@ -14,8 +14,9 @@ from scipy.stats import norm
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
-from runner.papers.noise_screening.privacy import DELTA, ORDERS, OneStep, Screened, kept_weights
+from runner.papers.noise_screening.privacy import ORDERS, OneStep, Screened, kept_weights
 
+DELTA = 1e-5
 COUNTEREXAMPLES = [  # sigma, t / sigma, k, P(accept), claimed, true
     (1.23, 2.0, 10, 0.064, 3.450, 3.830),
     (1.23, 3.0, math.inf, 0.005, 3.450, 4.351),
@@ -31,8 +32,8 @@ def test_one_kept_step_is_less_private_than_claimed(sigma, t, k, accepted, claim
     step = OneStep(sigma, t * sigma, k)
     assert step.accepted == pytest.approx(accepted, abs=5e-4)
     assert gaussian_epsilon(1 / sigma, DELTA) == pytest.approx(claimed, abs=5e-4)
-    assert step.epsilon() == pytest.approx(true, abs=5e-4)
-    assert step.epsilon() > gaussian_epsilon(1 / sigma, DELTA)
+    assert step.epsilon(DELTA) == pytest.approx(true, abs=5e-4)
+    assert step.epsilon(DELTA) > gaussian_epsilon(1 / sigma, DELTA)
 
 
 @pytest.mark.parametrize(("sigma", "t", "k"), [row[:3] for row in COUNTEREXAMPLES])
@@ -46,7 +47,7 @@ def test_one_step_against_quadrature(sigma, t, k) -> None:
         inside = (1 - z) ** k if k < math.inf else 0.0
         return norm.pdf(y, x, sigma) * ((abs(y - 0.5) > t) * tries + inside)
 
-    epsilon = OneStep(sigma, t, k).epsilon()
+    epsilon = OneStep(sigma, t, k).epsilon(DELTA)
     turning = [0.5 - t, 0.5 + t, 0.5 + epsilon * sigma**2]
     cuts = sorted([-12 * sigma, 1 + 12 * sigma, *turning])
 
@@ -75,13 +76,13 @@ def test_one_step_against_simulation() -> None:
 
 def test_without_screening_it_is_the_mechanism_itself() -> None:
     assert OneStep(1.23, 0.0, 10).accepted == pytest.approx(1)
-    assert OneStep(1.23, 0.0, 10).epsilon() == pytest.approx(gaussian_epsilon(1 / 1.23, DELTA), abs=1e-6)
+    assert OneStep(1.23, 0.0, 10).epsilon(DELTA) == pytest.approx(gaussian_epsilon(1 / 1.23, DELTA), abs=1e-6)
     assert kept_weights(1.0, 10) == (1.0, 0.0)
     event = ((PoissonSampledDpEvent(0.04, GaussianDpEvent(1.5)), 200),)
     plain = Screened(0.04, 1.5, -math.inf, 10)
     tight = sound_epsilon(event, DELTA)
-    assert tight - 0.08 < plain.epsilon_at_least(200) <= tight
-    assert plain.epsilon_by_rdp(200) == pytest.approx(RdpClassic().epsilon(event, DELTA), abs=1e-4)
+    assert tight - 0.08 < plain.epsilon_at_least(200, DELTA) <= tight
+    assert plain.epsilon_by_rdp(200, DELTA) == pytest.approx(RdpClassic().epsilon(event, DELTA), abs=1e-4)
 
 
 def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
@@ -100,7 +101,7 @@ def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
         cuts = np.sort([*np.linspace(-12 * sigma, 1 + 12 * sigma, 200), t * sigma])
         return sum(quad(excess, a, b, epsabs=1e-14)[0] for a, b in pairwise(cuts))
 
-    bound = mechanism.epsilon_at_least(1)
+    bound = mechanism.epsilon_at_least(1, DELTA)
     exact = max(delta(bound, one) for one in (0, 1))
     assert exact >= DELTA, "at the bound, delta is still above the one asked for"
     assert max(delta(bound + 0.11, one) for one in (0, 1)) < DELTA, "and the bound is within its rounding of 0.1"
@@ -122,10 +123,10 @@ def test_true_epsilon_is_above_the_claimed_one(q, sigma, steps, k, t, accepted, 
     assert claimed == pytest.approx(3.0, abs=2e-3)
     mechanism = Screened(q, sigma, t, k)
     assert mechanism.accepted[0] == pytest.approx(accepted, abs=5e-4)
-    bound = mechanism.epsilon_at_least(steps)
+    bound = mechanism.epsilon_at_least(steps, DELTA)
     assert bound > claimed
     assert bound > least
-    assert mechanism.epsilon_by_rdp(steps) == pytest.approx(most, abs=6e-3)
+    assert mechanism.epsilon_by_rdp(steps, DELTA) == pytest.approx(most, abs=6e-3)
     assert bound < most
 
 
@@ -133,7 +134,7 @@ def test_every_try_charged_bounds_it() -> None:
     """What is sound, (k + 1) tau tries at most, is above the lower bound of any screening."""
     for q, sigma, steps, k, t, *_ in COMPOSED[1:]:
         tries = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), (k + 1) * steps),)
-        assert Screened(q, sigma, t, k).epsilon_at_least(steps) < sound_epsilon(tries, DELTA)
+        assert Screened(q, sigma, t, k).epsilon_at_least(steps, DELTA) < sound_epsilon(tries, DELTA)
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(512 / 60_000, 1.23), (2048 / 60_000, 2.15), (1024 / 50_000, 1.54)])

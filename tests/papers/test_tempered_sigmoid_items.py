@@ -12,7 +12,7 @@ from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence
-from runner.report.papers import KNOWN, load
+from runner.report.papers import every_paper, known, load
 
 NOTHING = Evidence("paper", {})
 ITEMS = (
@@ -44,7 +44,7 @@ def test_the_items_in_order_and_their_sweeps_exist():
 
 
 def test_an_unknown_paper_lists_the_known_ones():
-    with pytest.raises(ValueError, match=", ".join(KNOWN)):
+    with pytest.raises(ValueError, match=", ".join(known())):
         load("lost_paper")
 
 
@@ -141,3 +141,9 @@ def test_gradient_norms_are_bounded_and_the_bounds_are_reached():
     assert all(ratio <= math.sqrt(2) + 1e-12 for name, ratio in ratios.items() if "classes" in name)
     assert ratios["logistic, adversarial"] > 1 - 1e-9
     assert ratios["10 classes, adversarial"] > math.sqrt(2) - 1e-9
+
+
+def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_own() -> None:
+    folders = {path.parent.name for path in (REPOSITORY / "sweeps").glob("*/claims.csv")}
+    assert set(known()) == {paper.name for paper in every_paper()} == folders
+    assert len({paper.place for paper in every_paper()}) == len(folders)

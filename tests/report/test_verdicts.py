@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from runner.report.claims import Claim, read_claims
-from runner.report.files import bound_text, epsilon_text
+from runner.report.files import bound_text, number
 from runner.report.measured import Measured
 from runner.report.summary import summarise
 from runner.report.verdicts import explanation, judge
@@ -170,7 +170,7 @@ def test_a_sound_epsilon_is_rounded_up(value, text):
 
 
 def test_the_papers_epsilon_is_rounded_to_the_nearest():
-    assert epsilon_text(2.9283) == "2.928"
+    assert number(2.9283) == "2.928"
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(2.9, "undecided"), (3.3, "undecided"), (3.31, "not reproduced")])

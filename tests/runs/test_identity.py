@@ -12,9 +12,9 @@ import pytest
 from runner.config import FIELDS, ConfigError
 from runner.fields import Part
 from runner.runs.classes import bare_name, targets_of_options
+from runner.runs.execute import execute
 from runner.runs.identity import hashed_config, identify, identify_recorded, recorded_config
 from runner.runs.jobs import sweep_jobs
-from runner.runs.life import live
 from runner.runs.records import (
     claim,
     dumps,
@@ -117,7 +117,7 @@ def test_a_class_of_ones_own_cannot_pass_for_another(composed, override: str, ot
     with pytest.raises(ConfigError, match=rf"same name as {other}, .*another name"):
         identify(config)
     with pytest.raises(ConfigError, match="same name"):
-        live(config, lambda row, run: None)
+        execute(config, lambda row, run: None)
 
 
 def test_a_record_of_another_class_of_the_same_name_is_not_this_run(composed) -> None:
@@ -138,7 +138,7 @@ def test_a_record_of_another_class_of_the_same_name_is_not_this_run(composed) ->
         with pytest.raises(ConfigError, match=r"_target_=.*Own, but .*\.json, .* names mine\.Own there: give"):
             recorded(run(target))
         with pytest.raises(ConfigError, match=r"mine\.Own"):
-            live(run(target), lambda row, run: None)
+            execute(run(target), lambda row, run: None)
     record("runner.clipping.Own")
     assert recorded(run("runner.elsewhere.Own"))
     with pytest.raises(ConfigError, match=r"names runner\.clipping\.Own there"):

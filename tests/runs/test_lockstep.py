@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.runs.execute import execute, execute_together
 from runner.runs.identity import identify
 from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.life import live, live_together
 from runner.runs.local import run_jobs
 from runner.runs.lockstep import grouped
 from runner.runs.records import claim, failure_path, read_record, record_path, results_folder
@@ -63,10 +63,10 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
 
 def test_recorded_and_busy_runs_leave_a_group_and_the_others_are_trained(tmp_path: Path) -> None:
     configs = [job.config for job in jobs_of(tmp_path, seeds=4) if job.config.dataset.name == "MNIST"]
-    assert live(configs[0], lambda row, run: None) == "finished"
+    assert execute(configs[0], lambda row, run: None) == "finished"
     with claim(tmp_path, identify(configs[1])[0]) as claimed:
         assert claimed
-        outcomes = live_together(configs, lambda row, run: None)
+        outcomes = execute_together(configs, lambda row, run: None)
     assert outcomes == ["skipped", "busy", "finished", "finished"]
     recorded = {path.stem for path in tmp_path.rglob("runs/*.json")}
     assert recorded == {identify(configs[i])[0] for i in (0, 2, 3)}
@@ -79,7 +79,7 @@ def test_what_stops_a_group_is_written_for_each_of_its_runs(tmp_path: Path) -> N
         raise RuntimeError("made to stop")
 
     with pytest.raises(RuntimeError, match="made to stop"):
-        live_together(configs, stop)
+        execute_together(configs, stop)
     for config in configs:
         failure = json.loads(failure_path(results_folder(config), identify(config)[0]).read_text())
         assert failure["error"] == "RuntimeError: made to stop"
@@ -94,7 +94,7 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
         config.activation._target_ = "torch.nn.RReLU"
         jobs.append(Job(job.sweep, job.overrides, config, *identify(config)))
     with pytest.raises(NotStackableError, match="random"):
-        live_together([job.config for job in jobs], lambda row, run: None)
+        execute_together([job.config for job in jobs], lambda row, run: None)
     tally = run_jobs(jobs, 1, 1, {}, None, Line(io.StringIO()))
     assert len(tally.recorded) == 2
     records = [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs]

@@ -13,8 +13,8 @@ import pytest
 from runner.__main__ import STOPPED
 from runner.config import REPOSITORY, ConfigError
 from runner.runs import tracking
+from runner.runs.execute import execute
 from runner.runs.identity import identify
-from runner.runs.life import live
 from runner.runs.records import read_record, record_path, results_folder
 from runner.training.prepare import prepare
 
@@ -29,7 +29,7 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     config = composed(
         "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
     )
-    assert live(config, lambda row, run: None) == "finished"
+    assert execute(config, lambda row, run: None) == "finished"
     run_id, setting_id = identify(config)
     record = read_record(record_path(results_folder(config), run_id))
     (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
@@ -54,13 +54,13 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
 
 def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
     for seed in (0, 1):
-        live(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
+        execute(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
     assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: signal.Signals) -> None:
-    """With wandb, whose run prints a traceback when it is left by an exception."""
+    """Runs with wandb, whose run prints a traceback when it is left by an exception."""
     folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path / 'tracking'}"]
     command = [sys.executable, "-m", "runner", "scale=smoke", "scale.epochs=1000", *folders]
     running = subprocess.Popen(
@@ -84,31 +84,31 @@ def test_each_step_of_a_run_alone_is_told(smoke) -> None:
     """And of a run that is recorded, a wrong device is refused all the same."""
     told: list[tuple[int, int]] = []
     config = smoke("scale.epochs=2", "runtime.device=cpu")
-    live(config, lambda row, run: None, on_step=lambda epoch, step, run: told.append((epoch, step)))
+    execute(config, lambda row, run: None, on_step=lambda epoch, step, run: told.append((epoch, step)))
     steps = prepare(config).mechanism.steps_per_epoch
     assert told == [(epoch, step) for epoch in (1, 2) for step in range(1, steps + 1)]
     config.runtime.device = "tpu"
     with pytest.raises(ConfigError, match=r"runtime\.device"):
-        live(config, lambda row, run: None)
+        execute(config, lambda row, run: None)
 
 
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
-    assert live(smoke("scale.epochs=1"), lambda row, run: None) == "finished"
+    assert execute(smoke("scale.epochs=1"), lambda row, run: None) == "finished"
     assert not (tmp_path / "tracking").exists()
 
 
 def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tracking, "_wandb", lambda: None)
-    assert live(composed("scale=smoke", "scale.epochs=1"), lambda row, run: None) == "finished"
+    assert execute(composed("scale=smoke", "scale.epochs=1"), lambda row, run: None) == "finished"
     assert "wandb is not installed" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="tracking=online"):
-        live(composed("tracking=online"), lambda row, run: None)
+        execute(composed("tracking=online"), lambda row, run: None)
 
 
 def test_the_package_imports_without_what_it_uses_in_places() -> None:
     """wandb, matplotlib, pandas and scikit-learn are imported where they are used."""
     code = (
-        "import sys; import runner.runs.life, runner.runs.local, runner.runs.jobs; "
+        "import sys; import runner.runs.execute, runner.runs.local, runner.runs.jobs; "
         "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

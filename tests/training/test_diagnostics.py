@@ -35,7 +35,7 @@ def per_example_gradients(objective: Objective, inputs: Tensor, targets: Tensor)
 def first_epoch(run: Run) -> tuple[Objective, list[Tensor]]:
     """The objective in float64 as it was, and every batch's per-example gradients."""
     training, _ = load(run)
-    objective = run.objective.double()
+    objective = run.new_objective().double()
     objective.start_epoch(0)
     batches = run.mechanism.batches(generator(run.config.seed, "sampling", run.device))
     return objective, [
@@ -78,7 +78,7 @@ def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     found = done.diagnostics["layer_norms"]
     x = load(run)[0].images[:2048]
     weights, outputs = [], []
-    for layer in run.objective.network:
+    for layer in run.new_objective().network:
         x = layer(x)
         if isinstance(layer, nn.Conv2d | nn.Linear):
             weights.append(layer.weight.detach().square().sum().sqrt().item())
@@ -99,7 +99,7 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
     run, done = trained(smoke, OURS, "diagnostics=[confusion]", "optimizer.lr=0", "confusion_epochs=[1]", "epochs=3")
     found = done.diagnostics["confusion"]
     training, _ = load(run)
-    predicted = run.objective.network(training.images).argmax(1)
+    predicted = run.new_objective().network(training.images).argmax(1)
     expected = [[0] * 10 for _ in range(10)]
     for true, guess in zip(training.targets.tolist(), predicted.tolist(), strict=True):
         expected[true][guess] += 1

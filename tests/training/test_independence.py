@@ -13,7 +13,7 @@ from runner.clipping import gradient_sum
 from runner.clipping.per_example import clip_factors
 from runner.config import ConfigError
 from runner.gradients import ENGINES, GradientSum, Objective
-from runner.runs.life import live
+from runner.runs.execute import execute
 from runner.training.independence import check_independence
 from runner.training.prepare import Run, prepare
 from runner.training.removal import check_one_removed
@@ -136,7 +136,9 @@ def test_an_engine_that_counts_rows_is_caught_in_the_sum(numbers: str, with_netw
             return GradientSum({}, torch.zeros(counts["losses"]), torch.zeros(counts["norms"]))
 
     with pytest.raises(ValueError, match="for each of 8 examples"):
-        gradient_sum(ByRows(), ENGINES["vmap"](run.objective), torch.zeros(8, 1, 28, 28), torch.zeros(8).long(), 4)  # type: ignore[arg-type]
+        gradient_sum(
+            ByRows(), ENGINES["vmap"](run.new_objective()), torch.zeros(8, 1, 28, 28), torch.zeros(8).long(), 4
+        )  # type: ignore[arg-type]
 
 
 def test_a_strategy_that_states_too_little_is_refused(with_network: Callable[..., DictConfig]) -> None:
@@ -149,7 +151,7 @@ def test_a_strategy_that_states_too_little_is_refused(with_network: Callable[...
 def test_the_guard_finds_a_network_that_changes_its_ways(with_network: Callable[..., DictConfig]) -> None:
     run = prepare(with_network("Plain"))
     torch.manual_seed(0)
-    engine = ENGINES["vmap"](run.objective)
+    engine = ENGINES["vmap"](run.new_objective())
     inputs, targets = torch.rand(6, 1, 28, 28), torch.arange(6)
     check_one_removed(run, engine, inputs, targets, 5)
     late = ENGINES["one_pass"](Objective(coupling.SortedRows([1, 28, 28], 10, torch.nn.Tanh), PLAIN))
@@ -184,5 +186,5 @@ def test_a_run_is_refused_before_data_is_read(composed: Compose, tmp_path: Path,
     network = coupling.Plain([1, 28, 28], 10, torch.nn.Tanh)
     monkeypatch.setattr(Run, "objective", Objective(network, coupling.Centred()))
     with pytest.raises(ConfigError, match="others of its batch"):
-        live(config, lambda row, run: None)
+        execute(config, lambda row, run: None)
     assert not list(tmp_path.rglob("*.json"))

@@ -12,7 +12,7 @@ from runner.accounting import sound_epsilon
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
-from runner.runs.life import final_metrics
+from runner.runs.execute import final_metrics
 from runner.training.evaluate import evaluate
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
@@ -35,7 +35,7 @@ def audit(smoke, examples: int, batch_size: int, *overrides: str):
     run = prepare(config)
     torch.manual_seed(0)
     split = Split(torch.randn(examples, 1, 28, 28), torch.arange(examples) % 10)
-    objective = run.objective
+    objective = run.new_objective()
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that its weights can be read afterwards
         patch.setattr(Run, "objective", property(lambda self: objective))
@@ -46,7 +46,7 @@ def audit(smoke, examples: int, batch_size: int, *overrides: str):
 
 def clipped_sum_float64(run, before, split: Split) -> torch.Tensor:
     """The flat clipped sum over all of `split` at the first weights, one example at a time in float64."""
-    objective = run.objective.double()
+    objective = run.new_objective().double()
     objective.load_state_dict(before)
     total = None
     for x, y in zip(split.images.double(), split.targets, strict=True):
@@ -228,7 +228,7 @@ def test_layers_that_draw_are_seeded_and_evaluated_without_drawing(smoke) -> Non
     def history() -> dict:
         run = prepare(smoke("epochs=1", "activation._target_=torch.nn.RReLU", "clipping=none", "noise_multiplier=0"))
         data = load(run)
-        objective = run.objective
+        objective = run.new_objective()
         assert evaluate(objective, data[1], 10) == evaluate(objective, data[1], 10)
         return train(run, data, lambda row: None).history
 

@@ -46,4 +46,6 @@ ITEMS = (
     Item("text", "Numbers given in the text only"),
 )
 
-PAPER = Paper("backprop_clipping", "Backpropagation Clipping for Deep Learning with Differential Privacy", ITEMS)
+PAPER = Paper(
+    "backprop_clipping", "Backpropagation Clipping for Deep Learning with Differential Privacy", ITEMS, place=4
+)

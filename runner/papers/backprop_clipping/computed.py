@@ -15,7 +15,7 @@ from runner.gradients import ENGINES, Objective
 from runner.papers.backprop_clipping.measures import ledger_of
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, epsilon_text
+from runner.report.files import Table, bound_text, number
 from runner.report.measured import Measured
 from runner.report.measures import computed
 from runner.report.networks import layers, prepared
@@ -70,8 +70,8 @@ def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         rho = run.epochs / (2 * mechanism.noise_multiplier**2)
         replaced = 4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))
         layer = mechanism.noise_multiplier * math.sqrt(count)
-        row = [title, run.epochs, count, epsilon_text(Zcdp().epsilon(claimed, delta)), rho, layer]
-        row += [bound_text(sound_epsilon(actual, delta)), epsilon_text(replaced)]
+        row = [title, run.epochs, count, number(Zcdp().epsilon(claimed, delta)), rho, layer]
+        row += [bound_text(sound_epsilon(actual, delta)), number(replaced)]
         rows.append([*row, layer / run.config.batch_size, bound_text(sound_epsilon(bug, delta))])
     notes = (
         "Algorithm 2 with E epochs and L layers costs E L ρ for neighbours that zero one example out in fixed disjoint "
@@ -202,7 +202,7 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         "noise of a layer that the ε needs",
     )
     rows = []
-    for name, stated in (("3", 3), ("1", 1), ("02", 0.2), ("01", 0.1)):
+    for name in ("3", "1", "02", "01"):
         run, claimed, actual = ledger_of(_REPOSITORY, f"backprop_clipping/mnist_corrected_{name}")
         held = prepared(_REPOSITORY, f"backprop_clipping/mnist_corrected_joint_{name}")
         delta, layers_ = run.config.delta, math.sqrt(len(run.mechanism.noise_groups))
@@ -210,7 +210,7 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         of_sum = ((type(event)(event.sampling_probability, type(event.event)(run.mechanism.noise_multiplier)), steps),)
         counts = [a.epsilon(claimed, delta) for a in (Gdp(), RdpClassic(), Rdp(), Pld())]
         bounds = [Pld().epsilon(of_sum, delta), sound_epsilon(actual, delta)]
-        row = [f"{stated:g}", run.mechanism.noise_multiplier * layers_, *map(epsilon_text, counts)]
+        row = [f"{held.config.target_epsilon:g}", run.mechanism.noise_multiplier * layers_, *map(number, counts)]
         row += map(bound_text, bounds)
         rows.append([*row, held.mechanism.noise_multiplier * layers_])
     notes = (

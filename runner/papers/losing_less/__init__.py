@@ -130,4 +130,4 @@ ITEMS = (
     Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
 )
 
-PAPER = Paper("losing_less", "Losing Less: A Loss for Differentially Private Deep Learning", ITEMS)
+PAPER = Paper("losing_less", "Losing Less: A Loss for Differentially Private Deep Learning", ITEMS, place=2)

@@ -122,7 +122,7 @@ def setting_epsilon(claim: Claim) -> Measured:
     """Epsilon of a setting of table 5 at its stated epochs by classic RDP."""
     run = prepared(claim.sweep, claim.experiment)
     classic, tight, prv, pld = _epsilons(claim.sweep, claim.experiment)
-    last = _last_epoch(run, RdpClassic(), 3.0)
+    last = _last_epoch(run, RdpClassic(), BUDGETS[-1])
     return Measured(
         value=classic,
         epsilon=classic,

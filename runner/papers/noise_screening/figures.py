@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runner.papers.noise_screening.measures import most_guaranteed, screened, within
-from runner.papers.noise_screening.tables import DATASETS, SWEEP
+from runner.papers.noise_screening.settings import DATASETS, SWEEP
 from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed

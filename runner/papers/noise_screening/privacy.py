@@ -59,7 +59,6 @@ from scipy.special import logsumexp, ndtr
 
 Array: TypeAlias = np.ndarray  # of float64
 
-DELTA = 1e-5
 ORDERS = tuple(range(2, 65))  # the paper's
 _CUT = 12.0  # standard deviations
 _ROUNDING = 0.1  # h tau, in nats
@@ -103,7 +102,7 @@ class OneStep:
         y = 0.5 + epsilon * self.sigma**2
         return self.kept_above(1, y) - math.exp(epsilon) * self.kept_above(0, y)
 
-    def epsilon(self, delta: float = DELTA) -> float:
+    def epsilon(self, delta: float) -> float:
         """The smallest epsilon with `delta`, to 1e-9."""
         return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, 40.0, xtol=1e-9))
 
@@ -126,13 +125,13 @@ class Screened:
         without, shifted = ndtr(-self.threshold), ndtr(-self.threshold + 1 / self.sigma)
         return float(without), float((1 - self.q) * without + self.q * shifted)
 
-    def epsilon_at_least(self, steps: int, delta: float = DELTA) -> float:
+    def epsilon_at_least(self, steps: int, delta: float) -> float:
         """A lower bound on the epsilon of `steps` kept ones at `delta`."""
         remove, add = (self._losses(_ROUNDING / steps, with_record=w) for w in (True, False))
         composed = PrivacyLossDistribution(remove, add).self_compose(steps)
         return float(composed.get_epsilon_for_delta(delta * (1 + _DELTA_ROUNDING)))
 
-    def epsilon_by_rdp(self, steps: int, unscreened: int = 0, delta: float = DELTA) -> float:
+    def epsilon_by_rdp(self, steps: int, delta: float, unscreened: int = 0) -> float:
         """The paper's way to epsilon, applied to the true densities of `steps` kept ones and some without screening."""
         orders = np.array(ORDERS)
         plain = replace(self, threshold=-math.inf)

@@ -17,15 +17,14 @@ from runner.papers.noise_screening.measures import (
     until,
     within,
 )
+from runner.papers.noise_screening.settings import DATASETS, SWEEP, screened_run, screening
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, epsilon_text, number, plus_minus
+from runner.report.files import Table, bound_text, number, plus_minus
 from runner.report.runs import Runs
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
 
-SWEEP = "noise_screening/table_1"
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_relu": "DP-SGD ReLU",
     "losing_less/{}_ce": "DP-SGD tanh",
@@ -38,7 +37,6 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_free_public": "screened, free settings, momentum 0.9",
     "losing_less/{}_sgd": "non-private",
 }
-_EPSILON = 3.0
 
 
 def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -78,7 +76,8 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 def _measured(planned: Runs) -> list[str]:
     runs = planned.recorded
     count = f"{len(runs)} of {len(planned)}"
-    private = runs.at(lambda run: within(run, _EPSILON))
+    limit = screened_run("MNIST").config.max_epsilon
+    private = runs.at(lambda run: within(run, limit))
     if not runs:
         return ["–", "–", count, *["–"] * 5]
     if not private:  # training without privacy
@@ -88,9 +87,9 @@ def _measured(planned: Runs) -> list[str]:
     text = plus_minus(accuracy.mean, accuracy.std, "%")
     epsilon, sound = private.largest("epsilon"), private.largest("epsilon_sound")
     if not screened(runs[0]):
-        return [text, text, count, "–", "–", epsilon_text(epsilon), bound_text(sound), bound_text(sound)]
+        return [text, text, count, "–", "–", number(epsilon), bound_text(sound), bound_text(sound)]
     mean = statistics.fmean(private.values("epsilon_sound"))
-    costs = [epsilon_text(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
+    costs = [number(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
     apart = summarise(runs.finals("unscreened_accuracy"))
     none_left = apart.mean is None or math.isnan(apart.mean)
     apart_text = "none left" if none_left else plus_minus(apart.mean, apart.std, "%")
@@ -111,13 +110,15 @@ def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
         "mu0",
         "kept updates",
     )
-    settings = {
-        "MNIST": (0.5, 512, 0.1, 1.23, 10, 10),
-        "FashionMNIST": (4.0, 2048, 0.1, 2.15, 10, 5),
-        "CIFAR10": (1.0, 1024, 0.1, 1.54, 10, 10),
-    }
-    rows = [(j.claim.dataset, *settings[j.claim.dataset], int(j.measured.value or 0)) for j in judged]
+    rows = [(j.claim.dataset, *_stated(j.claim.dataset), int(j.measured.value or 0)) for j in judged]
     return Table(header, rows, ("Kept updates: what classic RDP allows at ε = 3, δ = 1e-5.",))
+
+
+def _stated(dataset: str) -> tuple[float, ...]:
+    """Learning rate, batch size, clipping norm, noise multiplier, Q0 and mu0 of a data set's runs."""
+    config, rule = screened_run(dataset).config, screening(dataset)
+    settings = (config.optimizer.lr, config.batch_size, config.clipping.norm, config.noise_multiplier)
+    return (*settings, rule.initial_temperature, rule.rejection_threshold)
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-
-from runner.accounting import RdpClassic, Releases, last_within, sound_epsilon
+from runner.accounting import RdpClassic, Releases, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
-from runner.papers.noise_screening.privacy import DELTA, OneStep, Screened
+from runner.papers.noise_screening.privacy import OneStep, Screened
+from runner.papers.noise_screening.settings import DATASETS, screened_run, screening
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table
@@ -26,7 +25,6 @@ from runner.report.verdicts import Judged
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EPSILON = 3.0
 ONE_STEP = (  # sigma, t / sigma, mu0
     (1.23, 2.0, 10),
     (1.23, 3.0, math.inf),
@@ -37,33 +35,25 @@ ONE_STEP = (  # sigma, t / sigma, mu0
 )
 
 
-class Setting(NamedTuple):
-    """Table 2: sampling rate, noise multiplier, rejection threshold."""
-
-    q: float
-    sigma: float
-    mu0: int
-
-
-SETTINGS = {
-    "MNIST": Setting(512 / 60_000, 1.23, 10),
-    "FashionMNIST": Setting(2048 / 60_000, 2.15, 5),
-    "CIFAR10": Setting(1024 / 50_000, 1.54, 10),
-}
 WORST = {"MNIST": 1.6, "FashionMNIST": 1.3, "CIFAR10": 1.6}  # the threshold, in units of sigma, found by scanning
 THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)
 
 
 def releases(dataset: str, steps: int) -> Releases:
-    """So many steps at the paper's setting."""
-    q, sigma, _ = SETTINGS[dataset]
-    return ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps),)
+    """So many steps at the paper's setting, as they are charged."""
+    return screened_run(dataset).mechanism.charges(steps).claimed
 
 
-@lru_cache
 def kept_steps(dataset: str) -> int:
-    """How many kept updates the paper's accounting allows at epsilon 3."""
-    return last_within(RdpClassic(), lambda n: releases(dataset, n), EPSILON, DELTA, 10_000)
+    """How many kept updates the paper's accounting allows at its epsilon."""
+    allowed = screened_run(dataset).max_accepted
+    assert allowed is not None
+    return allowed
+
+
+def delta_of(dataset: str) -> float:
+    """The delta of the paper's claim on a data set."""
+    return float(screened_run(dataset).config.delta)
 
 
 @lru_cache
@@ -72,33 +62,37 @@ def at_least(dataset: str, threshold: float, rejections: int | None = None) -> f
 
     All but the first, which is kept whatever it is (tau = 0): leaving it out can only lower epsilon.
     """
-    return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1)
+    return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1, delta_of(dataset))
 
 
 @lru_cache
 def at_most(dataset: str, threshold: float, rejections: int | None = None) -> float:
-    """Upper bound on the same: all but the first screened, and the first."""
-    return _screened(dataset, threshold, rejections).epsilon_by_rdp(kept_steps(dataset) - 1, unscreened=1)
+    """Upper bound on the true epsilon of so many kept updates: all but the first screened, and the first."""
+    return _screened(dataset, threshold, rejections).epsilon_by_rdp(
+        kept_steps(dataset) - 1, delta_of(dataset), unscreened=1
+    )
 
 
 def _screened(dataset: str, threshold: float, rejections: int | None = None) -> Screened:
-    q, sigma, mu0 = SETTINGS[dataset]
-    return Screened(q, sigma, threshold, mu0 if rejections is None else rejections)
+    mechanism, mu0 = screened_run(dataset).mechanism, screening(dataset).rejection_threshold
+    return Screened(
+        mechanism.sampling_rate, mechanism.noise_multiplier, threshold, mu0 if rejections is None else rejections
+    )
 
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
     """The true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
     dataset, steps = claim.dataset, kept_steps(claim.dataset)
-    threshold, mu0 = WORST[dataset], SETTINGS[dataset].mu0
+    threshold, mu0, delta = WORST[dataset], screening(dataset).rejection_threshold, delta_of(dataset)
     bound, upper = _below(at_least(dataset, threshold)), _above(at_most(dataset, threshold))
-    claimed = RdpClassic().epsilon(releases(dataset, steps), DELTA)
-    every = sound_epsilon(releases(dataset, (mu0 + 1) * steps), DELTA)
+    claimed = RdpClassic().epsilon(releases(dataset, steps), delta)
+    every = sound_epsilon(releases(dataset, (mu0 + 1) * steps), delta)
     return Measured(
         value=float(bound),
         epsilon=claimed,
         epsilon_sound=every,
-        delta=DELTA,
+        delta=delta,
         explanation=f"{steps} kept updates, candidates kept where their one coordinate is above {threshold} sigma: the "
         f"true epsilon is at least {bound} and at most {upper}, where {_above(claimed)} is charged; "
         f"all of the up to {mu0 + 1} tries an update cost {_above(every)}, whatever the rule",
@@ -108,13 +102,14 @@ def theorem_1(claim: Claim) -> Measured:
 @computed
 def counterexample(_: Claim) -> Measured:
     """The largest ratio of true to claimed epsilon among the counterexamples of one step."""
+    delta = delta_of("MNIST")
     ratios = {
-        row: OneStep(row[0], row[1] * row[0], row[2]).epsilon() / gaussian_epsilon(1 / row[0], DELTA)
+        row: OneStep(row[0], row[1] * row[0], row[2]).epsilon(delta) / gaussian_epsilon(1 / row[0], delta)
         for row in ONE_STEP
     }
     worst = max(ratios, key=lambda row: ratios[row])
     sigma, t = worst[:2]
-    true, claimed = OneStep(sigma, t * sigma, math.inf).epsilon(), gaussian_epsilon(1 / sigma, DELTA)
+    true, claimed = OneStep(sigma, t * sigma, math.inf).epsilon(delta), gaussian_epsilon(1 / sigma, delta)
     return Measured(
         value=ratios[worst],
         explanation=f"true over claimed epsilon of one kept step; largest at sigma = {sigma:g}, {claimed:.3f} claimed, "
@@ -125,11 +120,12 @@ def counterexample(_: Claim) -> Measured:
 @computed
 def accepted_steps(claim: Claim) -> Measured:
     """How many kept updates classic RDP allows at epsilon 3; what is sound is the cost of the most tries they take."""
-    steps, tries = kept_steps(claim.dataset), SETTINGS[claim.dataset].mu0 + 1
-    epsilon = RdpClassic().epsilon(releases(claim.dataset, steps), DELTA)
-    sound = sound_epsilon(releases(claim.dataset, tries * steps), DELTA)
+    steps, tries = kept_steps(claim.dataset), screening(claim.dataset).rejection_threshold + 1
+    delta = delta_of(claim.dataset)
+    epsilon = RdpClassic().epsilon(releases(claim.dataset, steps), delta)
+    sound = sound_epsilon(releases(claim.dataset, tries * steps), delta)
     text = f"as the paper charges them; each takes up to {tries} tries, and those cost what is sound"
-    return Measured(float(steps), epsilon=epsilon, epsilon_sound=sound, delta=DELTA, explanation=text)
+    return Measured(float(steps), epsilon=epsilon, epsilon_sound=sound, delta=delta, explanation=text)
 
 
 def table(_: Evidence, __: Sequence[Judged]) -> Table:
@@ -146,17 +142,18 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
         "true ε, at most",
     )
     rows: list[tuple[object, ...]] = []
+    delta = delta_of("MNIST")
     for sigma, t, k in ONE_STEP:
         step = OneStep(sigma, t * sigma, k)
-        exact = step.epsilon()
-        claimed = gaussian_epsilon(1 / sigma, DELTA)
+        exact = step.epsilon(delta)
+        claimed = gaussian_epsilon(1 / sigma, delta)
         rows.append(
             ("one step", sigma, t, _count(k), 1, step.accepted, _digits(claimed), _digits(exact), _digits(exact))
         )
-    for dataset, setting in SETTINGS.items():
-        sigma, mu0 = setting.sigma, setting.mu0
-        steps = kept_steps(dataset)
-        claimed = RdpClassic().epsilon(releases(dataset, steps), DELTA)
+    for dataset in DATASETS.values():
+        sigma, mu0 = screened_run(dataset).mechanism.noise_multiplier, screening(dataset).rejection_threshold
+        steps, delta = kept_steps(dataset), delta_of(dataset)
+        claimed = RdpClassic().epsilon(releases(dataset, steps), delta)
         cases = [(-math.inf, mu0), (0.5, mu0), (WORST[dataset], mu0)] + ([(1.6, 10)] if mu0 != 10 else [])
         for t, k in cases:
             mechanism = _screened(dataset, t, k)
@@ -172,15 +169,15 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
         "above t = dσ²/(2|w|), nearly, as the squared norm of the noise in all d coordinates is nearly dσ².",
         "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
-        "What is sound is the cost of all tries: " + "; ".join(_by_rate(dataset) for dataset in SETTINGS) + ".",
+        "What is sound is the cost of all tries: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
     )  # fmt: skip
     return Table(header, rows, notes)
 
 
 def _by_rate(dataset: str) -> str:
-    steps, mu0 = kept_steps(dataset), SETTINGS[dataset].mu0
+    steps, mu0, delta = kept_steps(dataset), screening(dataset).rejection_threshold, delta_of(dataset)
     costs = [
-        f"{_above(sound_epsilon(releases(dataset, round(r * steps)), DELTA))} at {r:g}" for r in (1, 1.5, 2, 3, mu0 + 1)
+        f"{_above(sound_epsilon(releases(dataset, round(r * steps)), delta))} at {r:g}" for r in (1, 1.5, 2, 3, mu0 + 1)
     ]
     return f"{dataset} {', '.join(costs)} tries a kept update"
 
@@ -207,7 +204,7 @@ def figure(_: Evidence) -> Figure:
     """Lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters."""
     drawn = new_figure(7, 4)
     axes = drawn.subplots()
-    for i, (dataset, setting) in enumerate(SETTINGS.items()):
+    for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
         axes.plot(
@@ -216,9 +213,10 @@ def figure(_: Evidence) -> Figure:
             "o-",
             markersize=3,
             color=f"C{i}",
-            label=f"{dataset}, mu0 = {setting.mu0}: lower bound on the true ε",
+            label=f"{dataset}, mu0 = {screening(dataset).rejection_threshold}: lower bound on the true ε",
         )
-    axes.axhline(EPSILON, color="k", linestyle="--", linewidth=1, label="claimed ε = 3")
+    claimed = screened_run("MNIST").config.max_epsilon
+    axes.axhline(claimed, color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed:g}")
     axes.set_xscale("log")
     axes.set_xlabel("probability to keep a candidate")
     axes.set_ylabel("ε of the kept updates, δ = 1e-5")

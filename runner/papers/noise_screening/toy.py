@@ -2,7 +2,7 @@
 
 The paper gives no setting. Here: 200 examples, x ~ N(0, diag(1, 1/4)), y = <x, (1, -1)> + N(0, 1/10), half the mean
 squared error, full batches, gradients clipped to norm 1, noise multiplier 100, 50 kept steps of size 0.4 from
-(-2, 2.5); Q0 = 10 and mu0 = 10 as in table 2; J is the loss on 200 other examples. Both paths have the same seed.
+(-2, 2.5); Q0 and mu0 of table 2 for MNIST; J is the loss on 200 other examples. Both paths have the same seed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from runner.papers.noise_screening.settings import screening
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 Array: TypeAlias = np.ndarray  # of float64
 
 EXAMPLES, STEPS, RATE, NORM, NOISE = 200, 50, 0.4, 1.0, 100.0
-Q0, MU0 = 10.0, 10
 START, TRUE = np.array([-2.0, 2.5]), np.array([1.0, -1.0])
 
 
@@ -61,6 +61,7 @@ def path(*, screened: bool) -> Path:
     """STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
     (x, y), generator = _data()[0], np.random.default_rng(1)
     weights, kept, tries, rejected = START, [START], 0, 0
+    rule = screening("MNIST")
     while len(kept) <= STEPS:
         gradients = (x @ weights - y)[:, None] * x
         gradients *= np.minimum(1, NORM / np.linalg.norm(gradients, axis=1, keepdims=True))
@@ -68,8 +69,8 @@ def path(*, screened: bool) -> Path:
         candidate = weights - RATE * (gradients.sum(axis=0) + noise) / EXAMPLES
         tries += 1
         rise = loss(candidate) - loss(weights)
-        accepted = rise <= 0 or uniform <= math.exp(-rise * Q0 * (len(kept) - 1))
-        if not screened or accepted or rejected >= MU0:
+        accepted = rise <= 0 or uniform <= math.exp(-rise * rule.initial_temperature * (len(kept) - 1))
+        if not screened or accepted or rejected >= rule.rejection_threshold:
             weights, rejected = candidate, 0
             kept.append(weights)
         else:

@@ -71,4 +71,5 @@ PAPER = Paper(
     "tempered_sigmoid",
     "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
     ITEMS,
+    place=1,
 )

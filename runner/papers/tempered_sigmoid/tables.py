@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, epsilon_text, number
+from runner.report.files import Table, bound_text, number
 from runner.report.markdown import claim_cells, measured_text
 from runner.report.verdicts import Judged, explanation
 
@@ -42,7 +42,7 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             j = by_method[f"{optimizer} {kind}"]
             row += [_learning_rate(evidence, j), j.claim.claimed_value, *measured_text(j)]
         private = by_method[f"{optimizer} DP"]
-        row += [private.claim.privacy_epsilon, epsilon_text(private.measured.epsilon)]
+        row += [private.claim.privacy_epsilon, number(private.measured.epsilon)]
         rows.append([*row, bound_text(private.measured.epsilon_sound), private.privacy])
     return Table(header, rows, search_notes(evidence, TABLE_4_SEARCH))
 

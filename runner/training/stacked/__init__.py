@@ -7,6 +7,6 @@ not been measured yet.
 
 from runner.training.stacked.batches import EpochBatches, draw_epoch, whole
 from runner.training.stacked.layers import NotStackableError
-from runner.training.stacked.step import Step
+from runner.training.stacked.step import StackedStep
 
-__all__ = ["EpochBatches", "NotStackableError", "Step", "draw_epoch", "whole"]
+__all__ = ["EpochBatches", "NotStackableError", "StackedStep", "draw_epoch", "whole"]

@@ -30,7 +30,7 @@ _SEVERAL = 3  # examples
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
 
 
-class Step:
+class StackedStep:
     """The step of R runs, each given by its objective, which holds its weights afterwards, and what trains it.
 
     Args:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from runner.config import Evaluation as EvaluationSplit
+from runner.config import EvaluationSplit
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism

@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.config import ConfigError
-from runner.config import Step as StepKind
+from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.training.loop import train
 from runner.training.prepare import Run, prepare, stacked_step
-from runner.training.stacked import Step, draw_epoch
+from runner.training.stacked import StackedStep, draw_epoch
 
 DRAWN = 20  # the expected batch size
 
@@ -42,7 +41,7 @@ def trained_weights(config, split: Split, step: str, dtype: torch.dtype) -> tupl
     """The weights after training by one kind of step, and the history."""
     config.runtime.step = step
     run = prepare(config)
-    objective = run.objective.to(dtype)
+    objective = run.new_objective().to(dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "objective", property(lambda self: objective))
         trained = train(run, (split, split), lambda row: None)
@@ -93,9 +92,9 @@ def test_trains_the_larger_networks_as_the_eager_loop_does(smoke, architecture: 
     assert (graph - eager).norm() <= 1e-10 * eager.norm()
 
 
-def steps_of(config, split: Split, dtype: torch.dtype = torch.float64) -> tuple[Run, Step]:
+def steps_of(config, split: Split, dtype: torch.dtype = torch.float64) -> tuple[Run, StackedStep]:
     run = prepare(config)
-    return run, stacked_step([run], [run.objective.to(dtype)], split)
+    return run, stacked_step([run], [run.new_objective().to(dtype)], split)
 
 
 def generators(seed: int) -> list[torch.Generator]:
@@ -212,7 +211,7 @@ def test_the_body_runs_where_tensors_have_no_values(smoke, case: str) -> None:
     """On the meta device, reading a value and mixing in a tensor from elsewhere both raise."""
     config, split = problem(smoke, *CASES[case], dtype=torch.float32)
     run = prepare(config)
-    objective = run.objective.to("meta")
+    objective = run.new_objective().to("meta")
     step = stacked_step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
     step.make_room(32)
     step.body()
@@ -248,7 +247,7 @@ def test_what_shows_only_with_data_is_refused_before_the_first_step(smoke, overr
 def test_auto_is_eager_on_the_cpu_and_falls_back_to_it_where_it_must(smoke, monkeypatch, capsys) -> None:
     config, split = problem(smoke, "activation._target_=torch.nn.RReLU", dtype=torch.float32)
     assert prepare(config).step.value == "eager"
-    monkeypatch.setattr(Run, "step", StepKind.graph)
+    monkeypatch.setattr(Run, "step", StepMode.graph)
     trained = train(prepare(config), (split, split), lambda row: None)
     assert trained.step == "eager"
     assert "random" in capsys.readouterr().err
@@ -275,7 +274,7 @@ def without_cuda(monkeypatch, body: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
 def test_a_replay_that_is_not_the_step_stops_the_run(smoke, monkeypatch, forgotten: str) -> None:
-    """As a graph would that read a buffer which is no longer the one written to."""
+    """Takes a step as a graph would that read a buffer which is no longer the one written to."""
     config, split = problem(smoke)
     run, step = steps_of(config, split)
     batches = draw_epoch(run.mechanism, generators(1), step.length)

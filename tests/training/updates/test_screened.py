@@ -15,7 +15,7 @@ from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.runs.estimate import estimated_seconds
-from runner.runs.life import final_metrics, live
+from runner.runs.execute import execute, final_metrics
 from runner.runs.records import read_record, record_path, results_folder
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
@@ -374,7 +374,7 @@ def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...
 
 def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
     config = smoke("screening=annealing", "screening.images=test", "epochs=1", "noise_multiplier=2.0")
-    assert live(config, lambda row, run: None) == "finished"
+    assert execute(config, lambda row, run: None) == "finished"
     (path,) = (results_folder(config) / "runs").glob("*.json")
     record = read_record(path)
     assert path == record_path(results_folder(config), record["run_id"])

@@ -1,4 +1,4 @@
-"""The life of one run, or of some that are trained together: skipped, claimed, trained, recorded."""
+"""One run, or some that are trained together, executed: skipped where recorded, else claimed, trained, recorded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from runner.runs.provenance import LOADED_REVISION, provenance
 from runner.runs.records import claim, failure_path, record_path, recorded, results_folder, write_record
 from runner.speed import machine
 from runner.training.independence import check_independence
+from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
-from runner.training.parts import device_of
 from runner.training.prepare import Run, prepare
 
 Outcome = Literal["finished", "diverged", "skipped", "busy"]
@@ -28,7 +28,7 @@ OnStart = Callable[[Run], None]
 OnStep = Callable[[int, int, Run], None]
 
 
-def live(
+def execute(
     config: DictConfig,
     on_epoch: OnEpoch,
     on_start: OnStart = lambda run: None,
@@ -43,31 +43,33 @@ def live(
         DataError: where the data set cannot be read.
         Exception: whatever training raised, after a failure file with its traceback was written.
     """
-    (outcome,) = live_together([config], on_epoch, on_start, on_step)
+    (outcome,) = execute_together([config], on_epoch, on_start, on_step)
     return outcome
 
 
-def live_together(
+def execute_together(
     configs: Sequence[DictConfig],
     on_epoch: OnEpoch,
     on_start: OnStart = lambda run: None,
     on_step: OnStep = lambda epoch, step, run: None,
 ) -> list[Outcome]:
-    """The same for configs of one data set and device that are trained in the same steps: an outcome for each.
+    """Carry out resolved configs of one data set and device in the same training steps, those without a record.
+
+    Returns the outcome of each, as `execute` does.
 
     Raises:
         NotStackableError: where they cannot be trained together; nothing was written.
-        Exception: as `live`. What stops the training of one stops that of all, and each gets its failure file.
+        Exception: as `execute`. What stops the training of one stops that of all, and each gets its failure file.
     """
     with ExitStack() as claims:
-        lives = [_Life(config, claims) for config in configs]
-        due = [life for life in lives if life.outcome is None]
+        executions = [_Execution(config, claims) for config in configs]
+        due = [each for each in executions if each.outcome is None]
         if due:
             _carry_out(due, on_epoch, on_start, on_step)
-    return [life.outcome for life in lives if life.outcome is not None]
+    return [each.outcome for each in executions if each.outcome is not None]
 
 
-class _Life:
+class _Execution:
     """One config, claimed unless there is nothing to do, which `outcome` then says."""
 
     def __init__(self, config: DictConfig, claims: ExitStack) -> None:
@@ -106,33 +108,35 @@ class _Life:
         return record
 
 
-def _carry_out(lives: Sequence[_Life], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
-    first = lives[0]
+def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
+    first = executions[0]
     machine.set_up(first.config.runtime.threads)
     check_independence(first.run)  # the others of a lockstep differ in numbers only
     started = time.perf_counter()
     data = load(first.run)
-    train = training([life.run for life in lives], data, lambda epoch, step: on_step(epoch, step, first.run))
-    for life in lives:
-        on_start(life.run)
+    train = training([each.run for each in executions], data, lambda epoch, step: on_step(epoch, step, first.run))
+    for each in executions:
+        on_start(each.run)
     try:
         with ExitStack() as stack:
             tracked = [
-                stack.enter_context(tracking.tracked(life.config, life.identity, life.setting)) for life in lives
+                stack.enter_context(tracking.tracked(each.config, each.identity, each.setting)) for each in executions
             ]
 
-            def after_epoch(life: _Life, log: tracking.Log, row: dict[str, float]) -> None:
-                life.rows.append(row)
+            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> None:
+                each.rows.append(row)
                 log(row)
-                on_epoch(row, life.run)
+                on_epoch(row, each.run)
 
-            trained = train([partial(after_epoch, life, log) for life, (log, _) in zip(lives, tracked, strict=True)])
-            for life, (_, summarise), one in zip(lives, tracked, trained, strict=True):
-                summarise(life.record(one, time.perf_counter() - started)["final"])
+            trained = train(
+                [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
+            )
+            for each, (_, summarise), one in zip(executions, tracked, trained, strict=True):
+                summarise(each.record(one, time.perf_counter() - started)["final"])
     except Exception as error:
-        for life in lives:
-            if life.outcome is None:
-                path = _write_failure(life.config, life.identity, life.setting, life.rows, error)
+        for each in executions:
+            if each.outcome is None:
+                path = _write_failure(each.config, each.identity, each.setting, each.rows, error)
                 error.add_note(f"traceback in {path}")
         raise
 

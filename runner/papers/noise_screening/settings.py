@@ -1,0 +1,26 @@
+"""What table 2 states, read from the runs that have these settings: algorithm 2 as printed, in the sweep of table 1."""
+
+from __future__ import annotations
+
+from runner.report.networks import prepared
+from runner.training.prepare import Run
+from runner.training.updates.screened import Annealing
+
+SWEEP = "noise_screening/table_1"
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}  # as experiments, as tables say
+
+
+def screened_run(dataset: str) -> Run:
+    """The run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained.
+
+    Its `max_accepted` is how many kept updates the paper's accounting allows at its epsilon (`config.max_epsilon`).
+    """
+    (name,) = (name for name, title in DATASETS.items() if title == dataset)
+    return prepared(SWEEP, f"noise_screening/{name}_screened")
+
+
+def screening(dataset: str) -> Annealing:
+    """The parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
+    rule = screened_run(dataset).screening
+    assert rule is not None
+    return rule
