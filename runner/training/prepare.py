@@ -99,7 +99,7 @@ class Run:
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
         """
-        configured: Step = self.config.runtime.step
+        configured: StepMode = self.config.runtime.step
         if configured is not StepMode.auto:
             return configured
         graph = self.device.type == "cuda" and self.config.runtime.engine is EngineName.one_pass

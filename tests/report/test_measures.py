@@ -11,7 +11,7 @@ from runner.report import measures
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.measured import of_sample, of_two
-from runner.report.papers import KNOWN, load
+from runner.report.papers import known, load
 from runner.report.runs import Sample
 
 ONE, OTHER = Sample((98.0, 96.0, 97.5), (0, 1, 2)), Sample((95.0, 97.0), (0, 3))
@@ -56,7 +56,7 @@ def test_runs_are_counted_and_carried_with_their_seeds(tmp_path, fabricate, jobs
     assert measures.test_accuracy(claim, Evidence("paper", {})).value is None
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", known())
 def test_a_paper_has_no_measure_that_no_claim_names(name):
     named = {claim.measure for claim in read_claims(claims_path(name))}
     own = {measure for measure in load(name).measures if not hasattr(measures, measure)}

@@ -13,7 +13,7 @@ DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR
 def screened_run(dataset: str) -> Run:
     """The run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained.
 
-    Its `max_accepted` is how many kept updates the paper's accounting allows at its epsilon (`config.max_epsilon`).
+    Its `paid_for` is how many kept updates the paper's accounting allows at its epsilon (`config.max_epsilon`).
     """
     (name,) = (name for name, title in DATASETS.items() if title == dataset)
     return prepared(SWEEP, f"noise_screening/{name}_screened")
@@ -21,6 +21,6 @@ def screened_run(dataset: str) -> Run:
 
 def screening(dataset: str) -> Annealing:
     """The parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
-    rule = screened_run(dataset).screening
-    assert rule is not None
+    rule = screened_run(dataset).rule
+    assert isinstance(rule, Annealing)
     return rule

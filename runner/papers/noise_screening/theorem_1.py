@@ -46,7 +46,7 @@ def releases(dataset: str, steps: int) -> Releases:
 
 def kept_steps(dataset: str) -> int:
     """How many kept updates the paper's accounting allows at its epsilon."""
-    allowed = screened_run(dataset).max_accepted
+    allowed = screened_run(dataset).paid_for
     assert allowed is not None
     return allowed
 
