@@ -49,7 +49,8 @@ def clipped_sum(network: nn.Sequential, weights: Weights, images: Any, targets: 
     leaves = jax.tree.leaves(gradients)
     norms = jnp.sqrt(sum(jnp.square(leaf.reshape(len(leaf), -1)).sum(1) for leaf in leaves))
     factors = jnp.minimum(1.0, bound / norms)
-    return jax.tree.map(lambda leaf: jnp.tensordot(factors, leaf, 1), gradients)
+    sums: Weights = jax.tree.map(lambda leaf: jnp.tensordot(factors, leaf, 1), gradients)
+    return sums
 
 
 def weights_of(network: nn.Sequential) -> Weights:
@@ -75,7 +76,6 @@ def step(
     summed = jax.jit(partial(clipped_sum, network, bound=bound))
     added = jax.jit(partial(jax.tree.map, jnp.add))
 
-    @jax.jit
     def updated(weights: Weights, sums: Weights, key: Any) -> Weights:
         leaves, structure = jax.tree.flatten(sums)
         keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
@@ -84,13 +84,15 @@ def step(
             noise = noise_multiplier * bound * jax.random.normal(key, total.shape)
             return weight - learning_rate * (total + noise) / len(targets)
 
-        return jax.tree.map(update, weights, sums, keys)
+        moved: Weights = jax.tree.map(update, weights, sums, keys)
+        return moved
 
+    take_step = jax.jit(updated)
     state = {"weights": weights_of(network), "key": jax.random.key(0)}
 
     def take() -> None:
         state["key"], key = jax.random.split(state["key"])
         sums = reduce(added, [summed(state["weights"], images=images, targets=labels) for images, labels in parts])
-        state["weights"] = jax.block_until_ready(updated(state["weights"], sums, key))
+        state["weights"] = jax.block_until_ready(take_step(state["weights"], sums, key))
 
     return take

@@ -85,7 +85,7 @@ def step_operations(network: str, batch: int) -> float:
     """Floating-point operations of the matrix products and convolutions of a non-private step."""
     with FlopCounterMode(display=False) as counter:
         methods()["non_private"](problem(network, batch))()
-    return counter.get_total_flops()
+    return float(counter.get_total_flops())
 
 
 def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:

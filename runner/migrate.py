@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="a class, or a module with all that is in it, that has moved: runner.networks.losses=runner.networks.loss_functions",
+        help="a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses",
     )
     chosen = parser.parse_args(arguments)
     try:

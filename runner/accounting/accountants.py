@@ -201,7 +201,8 @@ def _check_orders(orders: tuple[float, ...]) -> None:
 
 def _composed_rdp(mechanisms: list[SampledGaussian], orders: tuple[float, ...]) -> np.ndarray:
     """RDP of all releases, [orders]."""
-    return np.sum([m.times * _rdp(m.q, m.noise_multiplier, orders) for m in mechanisms], axis=0)
+    composed: np.ndarray = np.sum([m.times * _rdp(m.q, m.noise_multiplier, orders) for m in mechanisms], axis=0)
+    return composed
 
 
 @lru_cache(maxsize=64)

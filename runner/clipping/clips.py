@@ -74,15 +74,18 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
     """
     if l1_over_space:
         # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
-        return torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
+        norms: Tensor = torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
+        return norms
     rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # as they lie in memory, channels last
     terms, parts = rows.shape[1], x.shape[1]
     if terms <= _LONG_SUM:
-        return torch.linalg.vector_norm(rows, dim=1)
-    if x.dim() == 4 and max(parts, terms // parts) <= _LONG_SUM:
+        norms = torch.linalg.vector_norm(rows, dim=1)
+    elif x.dim() == 4 and max(parts, terms // parts) <= _LONG_SUM:
         of_parts = torch.linalg.vector_norm(rows.unflatten(1, (parts, terms // parts)), dim=2)
-        return torch.linalg.vector_norm(of_parts, dim=1)
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(x.dtype)
+        norms = torch.linalg.vector_norm(of_parts, dim=1)
+    else:
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(x.dtype)
+    return norms
 
 
 def _compiled(x: Tensor) -> ctypes.CDLL | None:

@@ -64,7 +64,8 @@ def _norms(gradient: Tensor) -> Tensor:
     keep the relative error below 1e-5.
     """
     rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else gradient.flatten(1)
-    return torch.linalg.vector_norm(rows, dim=1)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
 
 
 def weigh_and_sum(

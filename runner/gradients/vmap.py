@@ -20,7 +20,8 @@ class VmapEngine:
         self.objective = objective
 
         def loss_of_one(parameters: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
-            return functional_call(objective, parameters, (example.unsqueeze(0), target.unsqueeze(0))).squeeze(0)
+            losses: Tensor = functional_call(objective, parameters, (example.unsqueeze(0), target.unsqueeze(0)))
+            return losses.squeeze(0)
 
         self._gradients = vmap(grad_and_value(loss_of_one), in_dims=(None, 0, 0))
 

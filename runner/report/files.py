@@ -36,7 +36,8 @@ def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, An
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file by column name, every value as text."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    rows: list[dict[str, str]] = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    return rows
 
 
 def write_table_csv(path: Path, table: Table) -> Path:

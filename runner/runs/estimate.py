@@ -65,7 +65,8 @@ _measured: dict[str, tuple[float, float]] = {}  # by everything in a config that
 def _examples(at_once: int, config: DictConfig) -> int:
     """How many examples to time: on a CPU, where time grows with their number, no more than tell."""
     cpu = config.runtime.device == "cpu" or not torch.cuda.is_available()
-    return min(config.batch_size, at_once, _TIMED if cpu else config.batch_size)
+    most: int = config.batch_size
+    return min(most, at_once, _TIMED if cpu else most)
 
 
 def _seconds_per_example(run: Run) -> tuple[float, float]:

@@ -36,7 +36,8 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """The whole resolved config as JSON values."""
-    return _json_value(OmegaConf.to_container(config))
+    values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
+    return values
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
@@ -80,7 +81,8 @@ def _hashed(config: dict[str, Any]) -> dict[str, Any]:
         for name, value in config.items()
         if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
     }
-    return _without_absent(_by_bare_names(kept))
+    present: dict[str, Any] = _without_absent(_by_bare_names(kept))
+    return present
 
 
 def _part(name: str) -> Part:

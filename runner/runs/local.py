@@ -143,7 +143,8 @@ def _start(context: Any, jobs: tuple[Job, ...], threads: int | None, number: int
 def _receive(worker: _Worker) -> tuple[str, Any]:
     """("epoch", text) or ("ended", an outcome and a text for every job)."""
     try:
-        return worker.connection.recv()
+        received: tuple[str, Any] = worker.connection.recv()
+        return received
     except EOFError:  # the process ended without a word: killed, out of memory, crashed
         worker.process.join()
         why = f"its process ended with exit code {worker.process.exitcode}"

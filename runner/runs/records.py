@@ -97,7 +97,7 @@ def read_record(path: Path) -> dict[str, Any]:
             of a run that ended, or its final metrics are not the last of its history.
     """
     try:
-        record = json.loads(path.read_text())
+        record: dict[str, Any] = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         _refuse(path, f"JSONDecodeError {error}")
     check_record(path, record)

@@ -32,9 +32,9 @@ class FastMaxPool(nn.MaxPool2d):
         """Images [batch, channels, height, width] to the maxima of their windows."""
         kernel, stride = pair(self.kernel_size), pair(self.stride)
         windows = x.dim() == 4 and len(x) > 0 and x.shape[-2] >= kernel[0] and x.shape[-1] >= kernel[1]
-        if not (windows and fits(x) and library("max_pool") is not None):
-            return super().forward(x)
-        return _MaxPool.apply(x, kernel, stride)
+        compiled = windows and fits(x) and library("max_pool") is not None
+        maxima: Tensor = _MaxPool.apply(x, kernel, stride) if compiled else super().forward(x)
+        return maxima
 
 
 class _MaxPool(torch.autograd.Function):

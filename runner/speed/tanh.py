@@ -18,7 +18,8 @@ class FastTanh(nn.Tanh):
         in_order = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
         if not (in_order and fits(x) and library("tanh") is not None):
             return super().forward(x)
-        return _Tanh.apply(x)
+        y: Tensor = _Tanh.apply(x)
+        return y
 
 
 class _Tanh(torch.autograd.Function):
@@ -35,4 +36,5 @@ class _Tanh(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        return torch.ops.aten.tanh_backward(gradient, y)
+        of_x: Tensor = torch.ops.aten.tanh_backward(gradient, y)
+        return of_x

@@ -92,7 +92,8 @@ def _repeats(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
 
 def _losses(objective: Objective, inputs: Tensor, targets: Tensor) -> Tensor:
     with torch.no_grad():
-        return objective(inputs, targets)
+        losses: Tensor = objective(inputs, targets)
+    return losses
 
 
 def _check_losses(objective: Objective, inputs: Tensor, targets: Tensor) -> None:

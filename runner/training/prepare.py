@@ -82,8 +82,9 @@ class Run:
 
         The one_pass engine cuts batches itself and is best given whole ones.
         """
-        if self.config.runtime.physical_batch is not None:
-            return self.config.runtime.physical_batch
+        configured: int | None = self.config.runtime.physical_batch
+        if configured is not None:
+            return configured
         if isinstance(self.clipping, ORDINARY_PASS):
             return examples_in_cache(self.objective.network, self.features.shape(self.dataset.shape))
         if self.config.runtime.engine is Engine.one_pass:
@@ -107,13 +108,15 @@ class Run:
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
         """
-        if self.config.runtime.step is not Step.auto:
-            return self.config.runtime.step
+        configured: Step = self.config.runtime.step
+        if configured is not Step.auto:
+            return configured
         graph = self.device.type == "cuda" and self.config.runtime.engine is Engine.one_pass
         return Step.graph if graph else Step.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
-        return instantiated(self.config, "optimizer")(objective.parameters())
+        optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
+        return optimizer
 
 
 def prepare(config: DictConfig) -> Run:
@@ -204,11 +207,12 @@ def _noise_groups(clipping: Clipping, objective: Objective, shape: list[int]) ->
 
 
 def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any) -> float:
+    given: float | None = config.noise_multiplier
     if config.target_epsilon is None:
-        if config.noise_multiplier is None:
+        if given is None:
             raise ConfigError("Set noise_multiplier (0 for none) or target_epsilon.")
-        return config.noise_multiplier
-    if config.noise_multiplier is not None:
+        return given
+    if given is not None:
         raise ConfigError("Set noise_multiplier or target_epsilon, not both: one follows from the other.")
     mechanism(1.0)  # the other settings must allow noise at all
     return calibrate_noise_multiplier(
@@ -220,15 +224,16 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
 
 
 def _epochs(config: DictConfig, accountant: Accountant, mechanism: Mechanism) -> int:
+    planned: int = config.epochs
     if config.max_epsilon is None:
-        return config.epochs
+        return planned
     _check_private(mechanism)
     epochs = last_within(
         accountant,
         lambda n: mechanism.charges_of_epochs(n).claimed,
         config.max_epsilon,
         config.delta,
-        config.epochs,
+        planned,
     )
     if epochs == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single epoch of this setting.")

@@ -191,7 +191,8 @@ class OnePassEngine:
                 if layer in terms:
                     added = _sum(terms[layer], kind, weights[:, column])
                     total[parameter] += added.reshape(total[parameter].shape)
-        return torch.linalg.vector_norm(norms, dim=1)
+        of_all: Tensor = torch.linalg.vector_norm(norms, dim=1)
+        return of_all
 
 
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:

@@ -48,7 +48,9 @@ def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
     weight = images.new_empty(shape.channels_out, shape.channels_in // shape.groups, *shape.kernel)
     weight = weight.contiguous(memory_format=torch.channels_last)
     convolution = (list(shape.stride), list(shape.padding), list(shape.dilation), False, [0, 0], shape.groups)
-    return torch.ops.aten.convolution_backward(gradients, images, weight, None, *convolution, [False, True, False])[1]
+    backward = torch.ops.aten.convolution_backward
+    of_weight: Tensor = backward(gradients, images, weight, None, *convolution, [False, True, False])[1]
+    return of_weight
 
 
 def _diagonal(matrices: Tensor) -> Tensor:

@@ -23,4 +23,5 @@ class Terms:
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Squared L2 norms of rows [batch, ...]: [batch]. (`vector_norm` is vectorised, `square().sum(1)` is not.)"""
-    return rows.flatten(1).norm(dim=1).square()
+    norms: Tensor = rows.flatten(1).norm(dim=1)
+    return norms.square()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import torch
@@ -145,7 +145,7 @@ def _ratio(layer: nn.Linear | nn.Conv2d, x: Tensor, u: Tensor) -> float:
     engine = ENGINES["vmap"](Objective(layer, _Upstream(u)))
     gradients = clipping.sum_contributions(engine, x, torch.zeros(1)).gradients
     norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm().item()
-    return norm / clipping.sensitivity(layer)
+    return float(norm / clipping.sensitivity(layer))
 
 
 def theorem_2(_: Evidence, __: Sequence[Judged]) -> Table:
@@ -158,7 +158,7 @@ def theorem_3(_: Evidence, __: Sequence[Judged]) -> Table:
     return _theorem("convolution", CONVOLUTIONS)
 
 
-def _theorem(kind: str, names: Sequence[str] | dict) -> Table:
+def _theorem(kind: str, names: Collection[str]) -> Table:
     rows = [[name, *ratios(kind, name).values()] for name in names]
     notes = (
         "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias together. "
@@ -178,7 +178,7 @@ def measure_3(_: Claim, __: Evidence) -> Measured:
     return _largest("convolution", CONVOLUTIONS)
 
 
-def _largest(kind: str, names: Sequence[str] | dict) -> Measured:
+def _largest(kind: str, names: Collection[str]) -> Measured:
     largest = max(max(ratios(kind, name).values()) for name in names)
     explanation = f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
     return Measured(value=largest, computed=True, explanation=explanation)

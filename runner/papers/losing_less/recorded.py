@@ -31,7 +31,9 @@ def gradient_norms(run: PlannedRun) -> dict[str, list[float]]:
 
 def gradient_counts(run: PlannedRun, epochs: int | None = None) -> Array:
     """Per-example gradients by norm, in bins of width 0.5 and one for the rest, of all or the first epochs: [201]."""
-    return np.array(run.diagnostic("gradient_histogram")["counts"][:epochs], dtype=np.float64).sum(axis=0)
+    by_epoch: Array = np.array(run.diagnostic("gradient_histogram")["counts"][:epochs], dtype=np.float64)
+    counts: Array = by_epoch.sum(axis=0)
+    return counts
 
 
 def cosines(run: PlannedRun) -> tuple[Array, Array]:
@@ -68,4 +70,5 @@ def confusion(run: PlannedRun, epoch: int) -> Array | None:
     if epoch not in columns["epoch"]:
         return None
     counts = np.array(columns["counts"][columns["epoch"].index(epoch)], dtype=np.float64)
-    return 100 * counts / counts.sum(axis=1, keepdims=True)
+    percent: Array = 100 * counts / counts.sum(axis=1, keepdims=True)
+    return percent

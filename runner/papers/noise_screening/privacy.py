@@ -154,7 +154,8 @@ class Screened:
             for i, (p, q) in enumerate(((log_1, log_0), (log_0, log_1))):
                 moments[i].append([logsumexp(a * p + (1 - a) * q + ends) for a in ORDERS])
         by_order = [logsumexp(np.array(piece), axis=0) for piece in moments]
-        return np.maximum(*by_order) / (np.array(ORDERS) - 1)
+        divergences: Array = np.maximum(*by_order) / (np.array(ORDERS) - 1)
+        return divergences
 
     def _log_ratio(self, y: Array) -> Array:
         """ln(f_1 / f_0)."""
@@ -203,4 +204,5 @@ def _normal_mass(edges: Array, mean: float, sigma: float) -> Array:
     z = (edges - mean) / sigma
     below, above = ndtr(z), ndtr(-z)
     right = np.minimum(z[1:], z[:-1]) > 0
-    return np.abs(np.where(right, np.diff(above), np.diff(below)))
+    mass: Array = np.abs(np.where(right, np.diff(above), np.diff(below)))
+    return mass

@@ -33,7 +33,8 @@ TRIPLES = (
 
 def tempered_sigmoid(triple: tuple[float, float, float], x: Tensor) -> Tensor:
     """phi_{s,T,o}(x), elementwise."""
-    return TemperedSigmoid(*triple)(x)
+    values: Tensor = TemperedSigmoid(*triple)(x)
+    return values
 
 
 def _points() -> Tensor:

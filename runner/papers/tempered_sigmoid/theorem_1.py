@@ -84,7 +84,9 @@ DATA = {"mixture": mixture, "two groups": two_groups}
 
 def risk(theta: Array, z: Array, y: Array, temperature: Array) -> Array:
     """Mean tempered logistic loss: [problems], for theta [problems, d] and temperature [problems]."""
-    return np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T)).mean(axis=1)
+    losses: Array = np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T))
+    mean: Array = losses.mean(axis=1)
+    return mean
 
 
 def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array) -> tuple[Array, Array]:
@@ -174,7 +176,8 @@ def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
     logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
     (-logits.log_softmax(dim=1)[:, 0]).sum().backward()
     assert theta.grad is not None
-    return (theta.grad.flatten(1).norm(dim=1) / (temperature * z.norm(dim=1))).max().item()
+    ratios: Tensor = theta.grad.flatten(1).norm(dim=1) / (temperature * z.norm(dim=1))
+    return ratios.max().item()
 
 
 def measure(_: Claim, __: Evidence) -> Measured:

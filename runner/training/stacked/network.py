@@ -65,7 +65,8 @@ class StackedObjectives(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         self.forget()
-        return self._stacked(inputs, targets)
+        losses: Tensor = self._stacked(inputs, targets)
+        return losses
 
     def forget(self) -> None:
         """Let go of what the layers keep of the last pass."""
@@ -146,7 +147,8 @@ class _Mapped(nn.Module):
     def _call_one(self, numbers: list[Tensor], buffers: dict[str, Tensor], inputs: tuple[Any, ...]) -> Tensor:
         for (path, name), value in zip(self._places, numbers, strict=True):
             setattr(self._template.get_submodule(path), name, value)
-        return functional_call(self._template, buffers, inputs)
+        output: Tensor = functional_call(self._template, buffers, inputs)
+        return output
 
 
 def _differences(modules: Sequence[nn.Module], recurse: bool = True) -> dict[Place, list[float]]:

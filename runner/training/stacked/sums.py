@@ -147,7 +147,8 @@ def _one_pass(stacked: StackedObjectives, inputs: Tensor, targets: Tensor) -> tu
 def _squares(numbers: Tensor) -> Tensor:
     """Squared L2 norms of numbers [R P, ...], row by row and then over the rows (see `engines.interface._norms`)."""
     rows = torch.linalg.vector_norm(numbers, dim=2) if numbers.dim() > 2 else numbers
-    return torch.linalg.vector_norm(rows, dim=1).square()
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.square()
 
 
 def _silenced(numbers: Tensor, silent: Tensor) -> Tensor:
