@@ -3,9 +3,9 @@
 Runs of one setting with different seeds are taken as independent draws of a normal distribution, of unknown mean and
 spread. With n of them, mean m and standard deviation s (n - 1 in its denominator), and the claim a number c:
 
-- c the mean of k runs, of spread s_c: m - c plus or minus t sqrt(s^2/n + s_c^2/k), Welch's interval, with Satterthwaite's
-  degrees of freedom. Where the paper gives no spread, the claim's runs are taken to spread as those measured do:
-  m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom.
+- c the mean of k runs, of spread s_c: m - c plus or minus t sqrt(s^2/n + s_c^2/k), Welch's interval, with the degrees
+  of freedom by Satterthwaite. Where the paper gives no spread, the claim's runs are taken to spread as those measured
+  do: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom.
 - c a single run: the same with k = 1, which is the prediction interval of one more run.
 - c the best of k runs: what the best of k more runs would be, by the distribution of (max of k - m) / s. See `best`.
 
@@ -69,6 +69,18 @@ def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1, spre
     return Interval(difference - half, difference + half)
 
 
+def mean_of(values: Sequence[float]) -> Interval:
+    """Student's interval of the mean of a setting's runs.
+
+    Raises:
+        ValueError: there are fewer than two values.
+    """
+    if len(values) < 2:
+        raise ValueError(f"Expected two values or more, got {len(values)}.")
+    half = _t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Interval(fmean(values) - half, fmean(values) + half)
+
+
 def best_less_claim(values: Sequence[float], claimed: float, runs: int) -> Interval:
     """The interval of the best of so many `runs` like those measured, minus the claim.
 
@@ -100,8 +112,8 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
 def best(runs: int, measured: int, probability: float) -> float:
     """The quantile of (max of `runs` new values - m) / s, where m and s are of `measured` values of the same normal.
 
-    Its distribution does not hang on that normal's mean and spread. Given m and s, the new maximum is below m + q s with
-    probability Phi(m + q s)^runs for the standard normal; this is averaged over m ~ N(0, 1/n) and (n - 1) s^2 ~
+    Its distribution does not hang on that normal's mean and spread. Given m and s, the new maximum is below m + q s
+    with probability Phi(m + q s)^runs for the standard normal; this is averaged over m ~ N(0, 1/n) and (n - 1) s^2 ~
     chi-squared with n - 1 degrees of freedom, by Gauss-Legendre quadrature over their own quantiles. For one run it is
     Student's t quantile times sqrt(1 + 1/n).
     """

@@ -73,8 +73,8 @@ def test_what_decides() -> None:
 
 
 def test_how_many_more_runs_would_decide() -> None:
-    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 13:
-    2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101548 at 13, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097472 at 14.
+    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14:
+    2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101568, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097473.
     """
     found = more_runs(lambda n: mean_less_claim(like(FIVE, n), 98.2, 100), 5, 0.1)
     assert found == 9
