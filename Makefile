@@ -12,7 +12,7 @@ PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard 
 OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format benchmark clean
+.PHONY: help demo test lint format leaderboard benchmark clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -51,6 +51,9 @@ plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, hours left on thi
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
 	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
+
+leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
+	$(RUN) -m runner.report.leaderboard
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m benchmarks $(OVERRIDES)

@@ -1,0 +1,261 @@
+"""`python -m runner.report.leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
+
+Nothing is trained: the numbers are of the records. A setting counts where its delta is at most that of the board and
+its runs report on test images; of each of its runs, what it had after the last epoch whose sound epsilon is at most the
+one in question. Epochs are not chosen by accuracy. That a longer run may do worse there than one made for this budget
+shows in the second table: runs that end at it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.config import REPOSITORY, ConfigError, Evaluation
+from runner.report import plots
+from runner.report.evidence import PAPER_SCALE, PlannedRun, collect, folder_of
+from runner.report.files import Table, bound_text, markdown, number, write_csv, write_text
+from runner.report.statistics import Interval, mean_of
+from runner.report.summary import summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
+DELTA = 1e-5
+HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
+_VARIED = {"experiment", "seed", "target_epsilon"}  # what else a sweep varies makes a search of it
+_MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
+_DRAWN = 6  # methods of a panel
+_MARKERS = "osD^vPX*"
+COLUMNS = (
+    "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",
+    "made_for_it", "held_out", "chosen_by_test_images", "setting_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A setting's accuracies (percent) at a bound on the sound epsilon, one a run that got there.
+
+    sound: the largest sound epsilon spent there. made_for_it: whether its runs end there. held_out: whether its
+    settings were chosen on held-out images. by_test_images: whether the images reported on chose the updates.
+    """
+
+    dataset: str
+    epsilon: float
+    method: str
+    setting: str
+    accuracies: tuple[float, ...]
+    planned: int
+    sound: float
+    made_for_it: bool
+    held_out: bool
+    by_test_images: bool
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95% interval of the mean; None of a single run."""
+        return mean_of(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def mean(self) -> float:
+        return sum(self.accuracies) / len(self.accuracies)
+
+
+def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
+    """Every setting at every bound that one of its runs has an epoch within, the highest mean first."""
+    settings: dict[str, dict[str, PlannedRun]] = {}
+    for run in runs:
+        if _counts(run):
+            settings.setdefault(run.job.setting_id, {}).setdefault(run.job.run_id, run)
+    found = []
+    for setting, planned in settings.items():
+        recorded = [run for run in planned.values() if run.record is not None]
+        for epsilon in epsilons:
+            entry = _entry(setting, recorded, len(planned), epsilon)
+            found += [entry] if entry else []
+    return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.method))
+
+
+def _counts(run: PlannedRun) -> bool:
+    config = run.job.config
+    return set(run.job.overrides) <= _VARIED and config.evaluation is Evaluation.test and run.delta <= DELTA
+
+
+def _entry(setting: str, recorded: Sequence[PlannedRun], planned: int, epsilon: float) -> Entry | None:
+    reached = []
+    for run in recorded:
+        within = [epoch for epoch, spent in enumerate(run.history("epsilon_sound")) if spent <= epsilon]
+        reached += [(run, within[-1])] if within else []
+    if not reached:
+        return None
+    first = recorded[0].job
+    sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    return Entry(
+        dataset=str(first.config.dataset.name),
+        epsilon=epsilon,
+        method=_method(first.experiment, str(first.overrides.get("target_epsilon", ""))),
+        setting=setting,
+        accuracies=tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
+        planned=planned,
+        sound=sound,
+        made_for_it=sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
+        held_out=HELD_OUT in first.config.tracking.tags,
+        by_test_images=any(_reports_on_what_chose(run) for run, _ in reached),
+    )
+
+
+def _last(run: PlannedRun) -> int:
+    return len(run.history("epoch")) - 1
+
+
+def _reports_on_what_chose(run: PlannedRun) -> bool:
+    """Whether a record says that no image reported on was kept from choosing (see `unscreened_accuracy`)."""
+    assert run.record is not None
+    return "unscreened_accuracy" in run.record["history"] and all(map(math.isnan, run.history("unscreened_accuracy")))
+
+
+def _method(experiment: str, target: str) -> str:
+    paper, _, name = experiment.partition("/")
+    return f"{paper.replace('_', '-')}: {name}" + (f", calibrated to {target}" if target else "")
+
+
+def board(found: Sequence[Entry], title: str) -> str:
+    """A Markdown table for each data set: a method a row, a bound a column, the best at the largest bound first."""
+    text = f"## {title}\n"
+    for dataset in dict.fromkeys(entry.dataset for entry in found):
+        of_it = [entry for entry in found if entry.dataset == dataset]
+        bounds = sorted({entry.epsilon for entry in of_it})
+        cells = {(entry.setting, entry.epsilon): entry for entry in of_it}
+        names = {entry.setting: _marked(entry) for entry in of_it}
+        best = {e: max(entry.mean for entry in of_it if entry.epsilon == e) for e in bounds}
+        order = sorted(names, key=lambda s: [-cells[s, e].mean if (s, e) in cells else 0.0 for e in reversed(bounds)])
+        rows = [
+            [names[setting], *(_cell(cells.get((setting, e)), best[e], len(of_it)) for e in bounds)]
+            for setting in order
+        ]
+        header = ("method", *(f"sound ε ≤ {e:g}" for e in bounds))
+        text += f"\n### {dataset}\n\n{markdown(Table(header, rows))}"
+    return text
+
+
+def _marked(entry: Entry) -> str:
+    return entry.method + (" ‡" if entry.held_out else "") + (" †" if entry.by_test_images else "")
+
+
+def _cell(entry: Entry | None, best: float, rivals: int) -> str:
+    if entry is None:
+        return "–"
+    summary, interval = summarise(entry.accuracies), entry.interval
+    spread = "" if summary.std is None else f" ± {number(summary.std, '%')}"
+    limits = "" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
+    mean = number(entry.mean, "%")
+    mean = f"**{mean}**" if entry.mean == best and rivals > 1 else mean
+    return f"{mean}{spread} ({len(entry.accuracies)}){limits} at {bound_text(entry.sound)}"
+
+
+def row(entry: Entry) -> dict[str, Any]:
+    """One row of leaderboard.csv (COLUMNS)."""
+    summary, interval = summarise(entry.accuracies), entry.interval
+    return {
+        "dataset": entry.dataset,
+        "sound_epsilon_at_most": entry.epsilon,
+        "method": entry.method,
+        "mean": entry.mean,
+        "std": summary.std,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "n": len(entry.accuracies),
+        "planned": entry.planned,
+        "sound_epsilon": entry.sound,
+        "made_for_it": "yes" if entry.made_for_it else "no",
+        "held_out": "yes" if entry.held_out else "no",
+        "chosen_by_test_images": "yes" if entry.by_test_images else "no",
+        "setting_id": entry.setting,
+    }
+
+
+def draw(found: Sequence[Entry]) -> Figure:
+    """Mean accuracy and its 95% interval against the bound, the best methods of each data set."""
+    datasets = list(dict.fromkeys(entry.dataset for entry in found))
+    drawn = plots.figure(4.6 * len(datasets), 5.2)
+    for axes, dataset in zip(drawn.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+        of_it = [entry for entry in found if entry.dataset == dataset]
+        bounds = sorted({entry.epsilon for entry in of_it})
+        best = {s: max(e.mean for e in of_it if e.setting == s) for s in {e.setting for e in of_it}}
+        shown = sorted(best, key=lambda setting: -best[setting])[:_DRAWN]
+        for place, setting in enumerate(shown):
+            line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
+            at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
+            reach = [[e.mean - e.interval.low if e.interval else 0.0 for e in line]] * 2
+            marker = _MARKERS[place % len(_MARKERS)]
+            axes.errorbar(at, [e.mean for e in line], reach, marker=marker, capsize=2, label=_marked(line[0]))
+        axes.set(title=dataset, xticks=range(len(bounds)), xticklabels=[f"{e:g}" for e in bounds], xlabel="sound ε ≤")
+        middle = sorted(best.values())[-len(shown) :]
+        axes.set_ylim(bottom=max(0.0, min(middle) - 12), top=min(100.0, max(middle) + 1))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    drawn.axes[0].set_ylabel("test accuracy (%), mean and 95% interval")
+    return drawn
+
+
+_TEXT = f"""# Leaderboard
+
+Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the mean] at the sound ε spent, with
+δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released; of a run that decides itself how many
+updates it tries, of all tries made until then, as if their number had been fixed beforehand. A single run has no
+interval. **Bold**: the highest mean; where intervals overlap it may be chance.
+
+Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. ‡ marks
+settings chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report
+on, which flatters them.
+
+"""
+
+
+def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
+    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder; returns what was written."""
+    place = folder / "leaderboard"
+    made = [entry for entry in found if entry.made_for_it]
+    text = _TEXT + board(found, "By the last epoch within the budget")
+    text += "\n" + board(made, "Runs that end at the budget") if made else ""
+    written = [write_text(place / "README.md", text), write_csv(place / "leaderboard.csv", COLUMNS, [*map(row, found)])]
+    with plots.style():
+        return written + plots.save(draw(found), place)
+
+
+def planned_runs() -> list[PlannedRun]:
+    """Every run that a sweep of any paper plans, and its record where there is one.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    sweeps = sorted(
+        path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
+        for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
+    )
+    return [run for runs in collect(sweeps).sweeps.values() for run in runs]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    argparse.ArgumentParser(prog="python -m runner.report.leaderboard", description=__doc__).parse_args(arguments)
+    try:
+        found = entries(planned_runs())
+        if not found:
+            raise ValueError("no run is recorded that a leaderboard could show.")
+        for path in write(folder_of(PAPER_SCALE), found):
+            print(path)
+    except (ValueError, ConfigError) as error:
+        print(f"leaderboard: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Intervals of a difference, measured minus claimed, at 95%: what a verdict follows from.
+
+Runs of one setting with different seeds are taken as independent draws of a normal distribution, of unknown mean and
+spread. With n of them, mean m and standard deviation s (n - 1 in its denominator), and the claim a number c:
+
+- c the mean of k runs, of spread s_c: m - c plus or minus t sqrt(s^2/n + s_c^2/k), Welch's interval, with the degrees
+  of freedom by Satterthwaite. Where the paper gives no spread, the claim's runs are taken to spread as those measured
+  do: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom.
+- c a single run: the same with k = 1, which is the prediction interval of one more run.
+- c the best of k runs: what the best of k more runs would be, by the distribution of (max of k - m) / s. See `best`.
+
+Every one is a statement about the same question: could the paper's number be a draw of what was measured here? A number
+of runs that is below 2 has no spread, and so no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean, stdev
+
+import numpy as np
+from scipy import optimize, stats
+
+LEVEL = 0.95
+MOST_RUNS = 1000  # seeds: no larger number is proposed
+_NODES = 64  # of each quadrature
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a difference lies, with confidence `LEVEL`."""
+
+    low: float
+    high: float
+
+    def within(self, tolerance: float) -> bool:
+        """Whether all of it is at most `tolerance` from zero."""
+        return -tolerance <= self.low and self.high <= tolerance
+
+    def beyond(self, tolerance: float) -> bool:
+        """Whether all of it is further than `tolerance` from zero, on one side."""
+        return self.low > tolerance or self.high < -tolerance
+
+    def decides(self, tolerance: float) -> bool:
+        """Whether it is wholly within the tolerance or wholly beyond it."""
+        return self.within(tolerance) or self.beyond(tolerance)
+
+
+def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1, spread: float | None = None) -> Interval:
+    """The interval of mean minus claim, the claim a mean of so many `runs` (1: a single run).
+
+    Args:
+        spread: the standard deviation of the claim's runs, where the paper gives it.
+
+    Raises:
+        ValueError: there are fewer than two values, or `runs` is below 1.
+    """
+    if len(values) < 2 or runs < 1:
+        raise ValueError(f"Expected two values or more and a claim of one run or more, got {len(values)} and {runs}.")
+    own = stdev(values)
+    if spread is None or runs < 2:
+        half = _t(len(values) - 1) * own * math.sqrt(1 / len(values) + 1 / runs)
+    else:
+        half = _welch(own, len(values), spread, runs)
+    difference = fmean(values) - claimed
+    return Interval(difference - half, difference + half)
+
+
+def mean_of(values: Sequence[float]) -> Interval:
+    """Student's interval of the mean of a setting's runs.
+
+    Raises:
+        ValueError: there are fewer than two values.
+    """
+    if len(values) < 2:
+        raise ValueError(f"Expected two values or more, got {len(values)}.")
+    half = _t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Interval(fmean(values) - half, fmean(values) + half)
+
+
+def best_less_claim(values: Sequence[float], claimed: float, runs: int) -> Interval:
+    """The interval of the best of so many `runs` like those measured, minus the claim.
+
+    Raises:
+        ValueError: there are fewer than two values, or `runs` is below 1.
+    """
+    if len(values) < 2 or runs < 1:
+        raise ValueError(f"Expected two values or more and a claim of one run or more, got {len(values)} and {runs}.")
+    mean, own = fmean(values), stdev(values)
+    tail = (1 - LEVEL) / 2
+    low, high = (mean + own * best(runs, len(values), p) - claimed for p in (tail, 1 - tail))
+    return Interval(low, high)
+
+
+def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
+    """Welch's interval of the difference of two means, one minus the other.
+
+    Raises:
+        ValueError: either has fewer than two values.
+    """
+    if min(len(one), len(other)) < 2:
+        raise ValueError(f"Expected two values or more of each, got {len(one)} and {len(other)}.")
+    half = _welch(stdev(one), len(one), stdev(other), len(other))
+    middle = fmean(one) - fmean(other)
+    return Interval(middle - half, middle + half)
+
+
+@lru_cache
+def best(runs: int, measured: int, probability: float) -> float:
+    """The quantile of (max of `runs` new values - m) / s, where m and s are of `measured` values of the same normal.
+
+    Its distribution does not hang on that normal's mean and spread. Given m and s, the new maximum is below m + q s
+    with probability Phi(m + q s)^runs for the standard normal; this is averaged over m ~ N(0, 1/n) and (n - 1) s^2 ~
+    chi-squared with n - 1 degrees of freedom, by Gauss-Legendre quadrature over their own quantiles. For one run it is
+    Student's t quantile times sqrt(1 + 1/n).
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    places, weights = (nodes + 1) / 2, weights / 2
+    means = stats.norm.ppf(places)[:, None] / math.sqrt(measured)
+    spreads = np.sqrt(stats.chi2.ppf(places, measured - 1) / (measured - 1))[None, :]
+    joint = weights[:, None] * weights[None, :]
+
+    def excess(q: float) -> float:
+        return float((joint * stats.norm.cdf(means + q * spreads) ** runs).sum()) - probability
+
+    return float(optimize.brentq(excess, -1e3, 1e3, xtol=1e-9))
+
+
+def more_runs(interval_of: Callable[[int], Interval], have: int, tolerance: float) -> int | None:
+    """How many more runs would decide, if they came out as those measured did; None where no number would.
+
+    Args:
+        interval_of: the interval that so many runs in all of the present mean and spread would give.
+    """
+    for runs in range(have + 1, MOST_RUNS + 1):
+        if interval_of(runs).decides(tolerance):
+            return runs - have
+    return None
+
+
+def like(values: Sequence[float], runs: int) -> list[float]:
+    """So many values of the same mean and standard deviation: half of them above, half below, one in the middle if odd.
+
+    Raises:
+        ValueError: there are fewer than two values, or `runs` is below 2.
+    """
+    if min(len(values), runs) < 2:
+        raise ValueError(f"Expected two values or more for two runs or more, got {len(values)} and {runs}.")
+    half = runs // 2
+    step = stdev(values) * math.sqrt((runs - 1) / (2 * half))
+    middle = fmean(values)
+    return [middle - step] * half + [middle] * (runs % 2) + [middle + step] * half
+
+
+def _t(freedom: float) -> float:
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+
+
+def _welch(s_1: float, n_1: int, s_2: float, n_2: int) -> float:
+    """Half the width of Welch's interval of a difference of means."""
+    parts = s_1**2 / n_1, s_2**2 / n_2
+    if not sum(parts):
+        return 0.0
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (n_1 - 1) + parts[1] ** 2 / (n_2 - 1))
+    return _t(freedom) * math.sqrt(sum(parts))

@@ -1,0 +1,75 @@
+"""The leaderboard on fabricated records of real jobs: which epoch counts, which runs, and what is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.report.evidence import PlannedRun
+from runner.report.leaderboard import board, entries, row
+from runner.runs.jobs import Job
+from runner.runs.records import read_record
+
+Fabricate = Callable[..., Path]
+SOUND = [0.4, 0.9, 1.1]
+
+
+@pytest.fixture
+def planned(fabricate: Fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., list[PlannedRun]]:
+    """`planned("mnist_tanh", [[90, 95, 96], [91, 96, 95]])`: the first runs of an experiment with these accuracies."""
+
+    def of(experiment: str, accuracies: list[list[float]], sound: list[float] = SOUND) -> list[PlannedRun]:
+        listed = jobs("fig_3", experiment)
+        found = [PlannedRun(job, None) for job in listed]
+        for place, accuracy in enumerate(accuracies):
+            path = fabricate(listed[place], accuracy, sound=sound)
+            found[place] = PlannedRun(listed[place], read_record(path))
+        return found
+
+    return of
+
+
+def test_the_last_epoch_within_the_bound_counts_not_the_best(planned: Callable[..., list[PlannedRun]]) -> None:
+    """Mean of 95 and 97 at 1: 96, t(1) = 12.706205 times sqrt(2)/sqrt(2) = 12.706205 on either side."""
+    found = entries(planned("mnist_tanh", [[99.0, 95.0, 96.0], [98.0, 97.0, 95.0]]), [0.3, 1.0, 3.0])
+    assert [(e.epsilon, e.accuracies, e.sound) for e in found] == [(1.0, (95.0, 97.0), 0.9), (3.0, (96.0, 95.0), 1.1)]
+    interval = found[0].interval
+    assert interval is not None
+    assert (interval.low, interval.high) == pytest.approx((96 - 12.706205, 96 + 12.706205), abs=1e-5)
+    assert found[0].planned == 10
+
+
+def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedRun]]) -> None:
+    runs = planned("mnist_relu", [[90.0, 94.0, 95.0]]) + planned("mnist_tanh", [[92.0, 96.0, 97.0]])
+    found = entries(runs, [1.0])
+    assert [entry.method for entry in found] == ["tempered-sigmoid: mnist_tanh", "tempered-sigmoid: mnist_relu"]
+    text = board(found, "Title")
+    assert "**96.00** (1) at 0.9" in text
+    assert "| 94.00 (1) at 0.9 |" in text
+
+
+@pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
+def test_which_runs_were_made_for_a_budget(planned: Callable[..., list[PlannedRun]], end: float, made: bool) -> None:
+    """Those that end at it: not those that stop far below, nor those that go on."""
+    (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0]], [2.86, end] if end > 2.5 else [1.0, end]), [3.0])
+    assert entry.made_for_it is made
+
+
+def test_searches_and_runs_without_privacy_are_no_methods(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
+    """A search varies more than seeds; a run without noise has no epsilon within any bound."""
+    search = jobs("fig_2", "mnist_triple")[0]
+    plain = jobs("fig_4", "mnist_sgd_tanh_norms")[0]
+    records = [
+        PlannedRun(search, read_record(fabricate(search, [90.0, 95.0, 96.0], sound=SOUND))),
+        PlannedRun(plain, read_record(fabricate(plain, [99.0], epsilon=float("inf"), sound=float("inf")))),
+    ]
+    assert entries(records) == []
+
+
+def test_a_row_has_a_cell_for_each_number(planned: Callable[..., list[PlannedRun]]) -> None:
+    (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0, 96.0]]), [1.0])
+    cells = row(entry)
+    assert (cells["mean"], cells["std"], cells["low"], cells["n"], cells["planned"]) == (95.0, None, None, 1, 10)
+    assert cells["sound_epsilon"] == 0.9

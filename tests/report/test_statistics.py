@@ -1,0 +1,100 @@
+"""Intervals against values computed by hand, by another library, and by drawing."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from runner.report.statistics import Interval, best, best_less_claim, difference, like, mean_less_claim, more_runs
+
+FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.025) = 0.158114
+
+
+def test_a_mean_of_five_against_a_mean_of_five() -> None:
+    """t(4) = 2.776445; half: 2.776445 * 0.158114 * sqrt(2/5) = 0.277645."""
+    found = mean_less_claim(FIVE, 98.0, runs=5)
+    assert (found.low, found.high) == pytest.approx((0.2 - 0.277645, 0.2 + 0.277645), abs=1e-5)
+
+
+def test_a_single_run_is_a_prediction() -> None:
+    """Half: 2.776445 * 0.158114 * sqrt(1 + 1/5) = 0.480895."""
+    found = mean_less_claim(FIVE, 98.0)
+    assert (found.low, found.high) == pytest.approx((0.2 - 0.480895, 0.2 + 0.480895), abs=1e-5)
+
+
+def test_a_single_run_within_the_spread_of_ten() -> None:
+    """Ten runs of 76.86 +- 3.14 and a claim of 79: t(9) = 2.262157, half 2.262157 * 3.14 * sqrt(1.1) = 7.449871."""
+    ten = like([76.86 - 3.14 / math.sqrt(2), 76.86 + 3.14 / math.sqrt(2)], 10)
+    assert (fmean(ten), stdev(ten)) == pytest.approx((76.86, 3.14))
+    found = mean_less_claim(ten, 79)
+    assert (found.low, found.high) == pytest.approx((-2.14 - 7.449871, -2.14 + 7.449871), abs=1e-5)
+    assert not found.decides(1)
+
+
+def test_a_claim_with_its_own_spread_is_welchs() -> None:
+    other = [97.0, 98.0, 99.0]
+    found = mean_less_claim(FIVE, fmean(other), runs=3, spread=stdev(other))
+    expected = stats.ttest_ind(FIVE, other, equal_var=False).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert difference(FIVE, other) == found
+
+
+def test_the_best_of_one_is_students_t() -> None:
+    for n in (2, 5, 10):
+        expected = stats.t.ppf(0.975, n - 1) * math.sqrt(1 + 1 / n)
+        assert best(1, n, 0.975) == pytest.approx(expected, rel=2e-2 if n == 2 else 1e-3)
+
+
+@pytest.mark.parametrize(("runs", "measured"), [(5, 5), (5, 10), (10, 3)])
+def test_the_best_of_several_covers_as_often_as_it_says(runs: int, measured: int) -> None:
+    draws = np.random.default_rng(0)
+    old, new = draws.normal(size=(20_000, measured)), draws.normal(size=(20_000, runs)).max(1)
+    scaled = (new - old.mean(1)) / old.std(1, ddof=1)
+    inside = (best(runs, measured, 0.025) <= scaled) & (scaled <= best(runs, measured, 0.975))
+    assert inside.mean() == pytest.approx(0.95, abs=0.006)
+
+
+def test_the_best_of_five_is_above_their_mean() -> None:
+    of_best, of_mean = best_less_claim(FIVE, 98.0, 5), mean_less_claim(FIVE, 98.0, 5)
+    assert of_best.low > of_mean.low
+    assert of_best.high > of_mean.high
+
+
+def test_what_decides() -> None:
+    assert Interval(-0.1, 0.2).within(0.3)
+    assert Interval(0.4, 0.9).beyond(0.3)
+    assert Interval(-0.9, -0.4).beyond(0.3)
+    assert not Interval(0.2, 0.4).decides(0.3)
+    assert not Interval(-5, 5).decides(0.3)
+
+
+def test_how_many_more_runs_would_decide() -> None:
+    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14:
+    2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101568, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097473.
+    """
+    found = more_runs(lambda n: mean_less_claim(like(FIVE, n), 98.2, 100), 5, 0.1)
+    assert found == 9
+
+
+def test_against_a_single_run_no_number_may_decide() -> None:
+    assert more_runs(lambda n: mean_less_claim(like(FIVE, n), 98.2), 5, 0.1) is None
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 10])
+def test_like_has_the_same_mean_and_spread(n: int) -> None:
+    made = like(FIVE, n)
+    assert len(made) == n
+    assert (fmean(made), stdev(made)) == pytest.approx((fmean(FIVE), stdev(FIVE)))
+
+
+def test_one_run_has_no_interval() -> None:
+    with pytest.raises(ValueError, match="two values or more"):
+        mean_less_claim([98.0], 98.0)
+    with pytest.raises(ValueError, match="two values or more"):
+        best_less_claim([98.0], 98.0, 5)
+    with pytest.raises(ValueError, match="two values or more"):
+        difference([98.0], FIVE)
