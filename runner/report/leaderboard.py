@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.config import REPOSITORY, ConfigError, Evaluation
+from runner.config import REPOSITORY, ConfigError, EvaluationSplit
 from runner.report import plots
-from runner.report.evidence import PAPER_SCALE, PlannedRun, collect, folder_of
+from runner.report.evidence import PAPER_SCALE, collect, folder_of
 from runner.report.files import Table, bound_text, markdown, number, write_csv, write_text
+from runner.report.runs import PlannedRun
 from runner.report.statistics import Interval, mean_of
 from runner.report.summary import summarise
 
@@ -85,7 +86,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
 
 def _counts(run: PlannedRun) -> bool:
     config = run.job.config
-    return set(run.job.overrides) <= _VARIED and config.evaluation is Evaluation.test and run.delta <= DELTA
+    return set(run.job.overrides) <= _VARIED and config.evaluation is EvaluationSplit.test and run.delta <= DELTA
 
 
 def _entry(setting: str, recorded: Sequence[PlannedRun], planned: int, epsilon: float) -> Entry | None:

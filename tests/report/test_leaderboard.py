@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.evidence import PlannedRun
 from runner.report.leaderboard import board, entries, row
+from runner.report.runs import PlannedRun
 from runner.runs.jobs import Job
 from runner.runs.records import read_record
 
