@@ -25,10 +25,11 @@ from runner.scheduler import run_jobs
 
 def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
     """Four short runs on the digits; `losses` replaces the loss of a run, by its place (`r1="tests.failing.Dies"`)."""
-    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled")
     jobs = []
     for place, job in enumerate(sweep_jobs("tempered_sigmoid/text_sgd", extra)):
         config = copy.deepcopy(job.config)
+        config.runtime.results_root = str(tmp_path)
         config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
         jobs.append(Job(job.sweep, job.overrides, config, *identify(config)))
     return jobs

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from runner.aggregate import aggregate, headline, main
 from runner.aggregation import measures
@@ -27,6 +28,13 @@ from runner.scheduler import Tally
 
 PAPER = "tempered_sigmoid"
 _TEXT = (".md", ".csv")
+RENDER = Figure.savefig
+
+
+@pytest.fixture(autouse=True)
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure is drawn, and its files left empty: rendering takes a second each, and tests here read text."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -157,7 +165,8 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     assert "7.53" in judged["explanation"]
 
 
-def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs):
+def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", RENDER)
     for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
         fabricate(job, [90.0, accuracy])
     first = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
