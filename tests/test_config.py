@@ -202,6 +202,7 @@ CLAIMED_EPSILON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_can_be_run(composed, experiment: str) -> None:
     header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
@@ -225,6 +226,7 @@ def run_dataset(run) -> str:
     return {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}[run.dataset.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_lists_runs(sweep: str) -> None:
     jobs = sweep_jobs(sweep)
@@ -233,6 +235,7 @@ def test_every_sweep_lists_runs(sweep: str) -> None:
     assert len(sweep_jobs(sweep, ("scale=smoke",))) <= 12
 
 
+@pytest.mark.slow
 def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"

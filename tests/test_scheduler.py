@@ -102,6 +102,7 @@ def _records(tmp_path: Path) -> dict[str, int]:
     return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """SIGKILL to the driver: nothing half-written, nothing left running, and afterwards nothing run twice."""
     killed = subprocess.Popen(_reproduce(tmp_path), cwd=REPOSITORY, stderr=subprocess.PIPE, start_new_session=True)

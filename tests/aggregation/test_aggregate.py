@@ -165,6 +165,7 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     assert "7.53" in judged["explanation"]
 
 
+@pytest.mark.slow
 def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", RENDER)
     for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
@@ -216,6 +217,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
 
 
+@pytest.mark.slow
 def test_every_claim_has_one_row_in_the_report(tmp_path):
     aggregate(PAPER, results_root=tmp_path)
     claims = read_claims(claims_path(PAPER))
@@ -231,6 +233,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
         assert measured.startswith("– (0 of ") or measured.endswith("(computed)")
 
 
+@pytest.mark.slow
 def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monkeypatch, capsys):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     folder = tmp_path / PAPER / "fig-3"
@@ -256,6 +259,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert "README" not in here + there
 
 
+@pytest.mark.slow
 def test_the_committed_results_are_current(tmp_path):
     results, update = REPOSITORY / "results", "run make aggregate-PAPER for every paper and commit"
     shutil.copytree(results / "runs", tmp_path / "runs")
