@@ -10,9 +10,11 @@ OVERRIDES ?=
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
 OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
+# Two processes, a file of tests always in one of them: what a file computes once stays computed.
+PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format leaderboard benchmark clean
+.PHONY: help demo check test lint format leaderboard benchmark clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -31,8 +33,11 @@ help: ## Explain every target
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
 	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke --jobs 2 --items fig-3,fig-4,table-1,theorem-1
 
+check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within two minutes
+	$(PYTEST) -m "not slow"
+
 test: $(VENV)/installed lint ## Linters, types and all tests
-	$(RUN) -m pytest -q
+	$(PYTEST)
 
 lint: $(VENV)/installed ## Linters and types only
 	$(VENV)/bin/ruff check .

@@ -11,11 +11,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from runner import __main__ as command
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import ImageDataset
+from runner.runs.identity import identify, plain, resolved
 from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 
@@ -88,32 +91,43 @@ BAD = {
 
 @pytest.mark.parametrize("overrides", BAD)
 def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> None:
-    said, code = _run_in_fork([f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()], tmp_path)
+    arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()]
+    code, _, errors = _run_in_fork(arguments, tmp_path)
     assert code == 2
+    said = errors.strip().splitlines()
     assert len(said) == 1, said
     assert said[0].startswith("runner: ")
     assert BAD[overrides] in said[0]
     assert not list(tmp_path.rglob("*.json"))
 
 
-def _run_in_fork(arguments: list[str], folder) -> tuple[list[str], int]:
-    """The command line in a forked process (Hydra keeps hold of the streams of the one it ran in)."""
+def _run_in_fork(arguments: list[str], folder) -> tuple[int, str, str]:
+    """The command line in a forked process (Hydra keeps hold of the streams of the one it ran in).
+
+    Returns its exit code and what it wrote to stdout and stderr. It reads no data and has no network.
+    """
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT), 2)
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
         sys.argv = ["runner", *arguments]
         if not any(a.startswith("runtime.data_root") for a in arguments):
             ImageDataset.load = _data_was_read  # type: ignore[method-assign]
         urllib.request.urlopen = _no_network  # type: ignore[assignment]
+        code = 0
         try:
             command.main()
         except SystemExit as stopped:
-            sys.stderr.flush()
-            os._exit(int(stopped.code or 0))
-        os._exit(99)
+            code = int(stopped.code or 0)
+        except BaseException:
+            code = 99
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     _, status = os.waitpid(child, 0)
-    return (folder / "stderr").read_text().strip().splitlines(), os.waitstatus_to_exitcode(status)
+    written = ((folder / name).read_text() for name in ("stdout", "stderr"))
+    return (os.waitstatus_to_exitcode(status), *written)
 
 
 def _data_was_read(*_: object) -> None:
@@ -130,14 +144,37 @@ def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
         prepare(composed("runtime.device=cuda"))
 
 
-def test_help_shows_the_groups() -> None:
-    shown = subprocess.run([sys.executable, "-m", "runner", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
-    assert shown.returncode == 0
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("scale=smoke", "tracking=disabled", "batch_size=20", "diagnostics=[weights]", "optimizer.lr=.inf"),
+        ("experiment=losing_less/mnist_ours", "~loss.gamma", "+optimizer.weight_decay=0.1", "loss.threshold_epoch=0.5"),
+        ("experiment=losing_less/pfe_mnist_ours", "~normalization", "screening=annealing", "noise_multiplier=null"),
+        ("mechanism=printed", "mechanism.neighbours=replace_one", "activation._target_=torch.nn.ReLU6", "seed=3"),
+    ],
+)
+def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_path, overrides) -> None:
+    """The fixture takes options of groups from a cache and sets values afterwards."""
+    folders = [f"runtime.results_root={tmp_path}/results", f"tracking.directory={tmp_path}/tracking"]
+    register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+        expected = resolved(compose("config", [*folders, *overrides]))
+    for _ in range(2):
+        found = composed(*overrides)
+        assert plain(found) == plain(expected)
+        assert identify(found) == identify(expected)
+        found.delta = 0.5  # a test may change its config, and no other sees it
+
+
+def test_help_shows_the_groups(tmp_path) -> None:
+    code, shown, _ = _run_in_fork(["--help"], tmp_path)
+    assert code == 0
     groups = "dataset features normalization architecture activation loss clipping accountant optimizer"
     for group in groups.split():
-        assert re.search(rf"^{group}: ", shown.stdout, re.MULTILINE)
-    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown.stdout, re.MULTILINE)
-    assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown.stdout, re.MULTILINE)
+        assert re.search(rf"^{group}: ", shown, re.MULTILINE)
+    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
+    assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown, re.MULTILINE)
 
 
 EXPERIMENTS = sorted(
@@ -166,6 +203,7 @@ CLAIMED_EPSILON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_can_be_run(composed, experiment: str) -> None:
     header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
@@ -189,6 +227,7 @@ def run_dataset(run) -> str:
     return {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}[run.dataset.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_lists_runs(sweep: str) -> None:
     jobs = sweep_jobs(sweep)
@@ -197,6 +236,7 @@ def test_every_sweep_lists_runs(sweep: str) -> None:
     assert len(sweep_jobs(sweep, ("scale=smoke",))) <= 12
 
 
+@pytest.mark.slow
 def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,10 +38,11 @@ class Job:
         return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
 
 
-def sweep_jobs(sweep: str, extra: tuple[str, ...] = ()) -> list[Job]:
+def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Job]:
     """Every run of sweeps/<sweep>.yaml under further overrides (`scale=smoke`), runs that coincide once.
 
-    At a scale that limits it, only the first `runs_per_sweep` are listed, first seeds and draws first.
+    They are composed once for the same overrides, and so once at the paper's scale, which is named even by default. At
+    a scale that limits it, only the first `runs_per_sweep` are listed, first seeds and draws first.
 
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
@@ -68,10 +68,11 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
         for arguments in (job for batch in batches for job in batch):
             parsed = parser.parse_overrides(arguments)
             # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
+            # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
             choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
             if choices not in composed:
                 composed[choices] = compose("config", [*base, *choices])
-            config = copy.deepcopy(composed[choices])
+            config = composed[choices]
             for override in parsed:
                 if override.key_or_group not in groups:
                     OmegaConf.update(config, override.key_or_group, override.value())

@@ -71,6 +71,7 @@ def test_quartiles_and_turns() -> None:
     assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
 def test_peak_memory_is_what_a_step_adds() -> None:
     """Outputs of the first convolution alone are 12.5 KB an example, and autograd keeps several like it."""
@@ -78,6 +79,7 @@ def test_peak_memory_is_what_a_step_adds() -> None:
     assert 25 < peak < 400
 
 
+@pytest.mark.slow
 def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), str(tmp_path)])
@@ -94,6 +96,7 @@ def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert printed.count("one_pass") == 2
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     timed: list[tuple[int, str, str]] = []
 
@@ -119,6 +122,7 @@ def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureF
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
     """One epoch: a second or several, never nothing."""
     (run,) = full_run.runs_of("one_pass", "tempered_sigmoid/mnist_tanh", "cpu", 1)

@@ -93,6 +93,7 @@ def test_the_sensitivity_of_a_layer() -> None:
     assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_the_story_says_what_is_left_at_the_claimed_epsilon() -> None:
     sweeps = [sweep for sweep in PAPER.item("story").sweeps if sweep.endswith(("table_1", "story_plain"))]
     measured = {"mnist_joint": (62.0, 0.07), "mnist_original_bug": (98.5, 2033.0), "mnist_plain_large": (70.0, 0.07)}

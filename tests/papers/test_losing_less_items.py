@@ -470,6 +470,7 @@ def test_tables_6_and_7_are_the_papers():
     assert values[1].endswith("181, 191")
 
 
+@pytest.mark.slow
 def test_every_figure_can_be_drawn_from_next_to_nothing(tmp_path, record):
     """Every figure that a run is part of can be drawn from that run alone."""
     diagnostics = norms(8, 4.0, 5.0, 2) | gradients((2.0, 4.0), 1.0, (4, 8)) | confusion({2: 50, 20: 45, 30: 90})
@@ -482,6 +483,7 @@ def test_every_figure_can_be_drawn_from_next_to_nothing(tmp_path, record):
             assert any(axes.lines or axes.patches or axes.images for axes in drawn.axes), item.name
 
 
+@pytest.mark.slow
 def test_at_smoke_scale_nothing_is_judged(tmp_path, fabricate, jobs):
     for name in ("mnist_ours", "mnist_ce"):
         fabricate(jobs("fig_3", name, "smoke", NAME)[0], [80.0], diagnostics=confusion({2: 50, 3: 60}, (2, 3)))

@@ -90,6 +90,7 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
     return next(c for c in CLAIMS if c.item == item and c.experiments[:1] == [experiment] and c.quantity == quantity)
 
 
+@pytest.mark.slow
 def test_every_claim_has_an_item_a_measure_and_runs() -> None:
     experiments = {
         sweep: {job.experiment for job in sweep_jobs(sweep)} for sweep in {c.sweep for c in CLAIMS if c.sweep}
@@ -429,6 +430,7 @@ def test_the_toy_screens() -> None:
     assert len(toy.data().rows) == toy.STEPS + 1
 
 
+@pytest.mark.slow
 def test_aggregation_writes_every_item(tmp_path) -> None:
     written = aggregate("noise_screening", results_root=tmp_path)
     folders = {path.parent.name for path in written}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from runner.aggregate import aggregate, headline, main
 from runner.config import REPOSITORY
@@ -27,6 +28,13 @@ from runner.runs.local import Tally
 
 PAPER = "tempered_sigmoid"
 _TEXT = (".md", ".csv")
+RENDER = Figure.savefig
+
+
+@pytest.fixture(autouse=True)
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure is drawn, and its files left empty: rendering takes a second each, and tests here read text."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -157,7 +165,9 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     assert "7.53" in judged["explanation"]
 
 
-def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs):
+@pytest.mark.slow
+def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", RENDER)
     for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
         fabricate(job, [90.0, accuracy])
     first = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
@@ -222,6 +232,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
 
 
+@pytest.mark.slow
 def test_every_claim_has_one_row_in_the_report(tmp_path):
     aggregate(PAPER, results_root=tmp_path)
     claims = read_claims(claims_path(PAPER))
@@ -237,6 +248,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
         assert measured.startswith("– (0 of ") or measured.endswith("(computed)")
 
 
+@pytest.mark.slow
 def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monkeypatch, capsys):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     folder = tmp_path / PAPER / "fig-3"
@@ -262,6 +274,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert "README" not in here + there
 
 
+@pytest.mark.slow
 def test_the_committed_results_are_current(tmp_path):
     results, update = REPOSITORY / "results", "run make aggregate-PAPER for every paper and commit"
     shutil.copytree(results / "runs", tmp_path / "runs")

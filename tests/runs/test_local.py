@@ -25,10 +25,11 @@ from runner.terminal import Line, duration
 
 def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
     """Four short runs on the digits; `losses` replaces the loss of a run, by its place (`r1="tests.failing.Dies"`)."""
-    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled")
     jobs = []
     for place, job in enumerate(sweep_jobs("tempered_sigmoid/text_sgd", extra)):
         config = copy.deepcopy(job.config)
+        config.runtime.results_root = str(tmp_path)
         config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
         jobs.append(Job(job.sweep, job.overrides, config, *identify(config)))
     return jobs
@@ -101,6 +102,7 @@ def _records(tmp_path: Path) -> dict[str, int]:
     return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """SIGKILL to the driver: nothing half-written, nothing left running, and afterwards nothing run twice."""
     killed = subprocess.Popen(_reproduce(tmp_path), cwd=REPOSITORY, stderr=subprocess.PIPE, start_new_session=True)

@@ -21,8 +21,11 @@ from runner.training.stacked import NotStackableError
 
 def jobs_of(tmp_path: Path, *overrides: str, sweep: str = "tempered_sigmoid/text_sgd", seeds: int = 3) -> list[Job]:
     """Short runs on the digits: MNIST's and FashionMNIST's settings, so many seeds of each."""
-    extra = ("scale=smoke", "scale.epochs=1", f"scale.seeds={seeds}", "tracking=disabled")
-    return sweep_jobs(sweep, (*extra, f"runtime.results_root={tmp_path}", *overrides))
+    extra = ("scale=smoke", "scale.epochs=1", f"scale.seeds={seeds}", "tracking=disabled", *overrides)
+    jobs = copy.deepcopy(sweep_jobs(sweep, extra))  # listed once for all folders
+    for job in jobs:
+        job.config.runtime.results_root = str(tmp_path)
+    return jobs
 
 
 def test_runs_that_differ_in_seed_and_numbers_are_grouped(tmp_path: Path) -> None:

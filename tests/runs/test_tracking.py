@@ -25,6 +25,7 @@ def _inspect(folder: Path, *options: str) -> str:
     return shown.stdout
 
 
+@pytest.mark.slow
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
         "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
@@ -58,6 +59,7 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
     assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: signal.Signals) -> None:
     """Runs with wandb, whose run prints a traceback when it is left by an exception."""

@@ -108,6 +108,7 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
     assert expected != [list(column) for column in zip(*expected, strict=True)]
 
 
+@pytest.mark.slow
 def test_diagnostics_do_not_change_training(smoke) -> None:
     every = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
     every += "gradient_cosine,confusion,hessian]"
