@@ -229,7 +229,7 @@ def trained(smoke, *overrides: str):
     run = prepare(smoke("normalization=private_statistics", "epochs=2", *overrides))
     objective, data = run.new_objective(), load(run)
     with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that it can be looked at afterwards
-        patch.setattr(Run, "objective", property(lambda self: objective))
+        patch.setattr(Run, "new_objective", lambda self: objective)
         result = train(run, data, lambda row: None)
     return run, result, objective.network.get_submodule("normalization"), data
 

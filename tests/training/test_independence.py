@@ -184,7 +184,7 @@ def test_a_run_is_refused_before_data_is_read(composed: Compose, tmp_path: Path,
     config = composed("experiment=losing_less/mnist_ours", f"runtime.data_root={tmp_path / 'no data'}")
     config.tracking.mode = "disabled"
     network = coupling.Plain([1, 28, 28], 10, torch.nn.Tanh)
-    monkeypatch.setattr(Run, "objective", Objective(network, coupling.Centred()))
+    monkeypatch.setattr(Run, "new_objective", lambda self: Objective(network, coupling.Centred()))
     with pytest.raises(ConfigError, match="others of its batch"):
         execute(config, lambda row, run: None)
     assert not list(tmp_path.rglob("*.json"))

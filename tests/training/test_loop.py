@@ -38,7 +38,7 @@ def audit(smoke, examples: int, batch_size: int, *overrides: str):
     objective = run.new_objective()
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that its weights can be read afterwards
-        patch.setattr(Run, "objective", property(lambda self: objective))
+        patch.setattr(Run, "new_objective", lambda self: objective)
         trained = train(run, (split, split), lambda row: None)
     after = {name: p.detach() for name, p in objective.named_parameters()}
     return run, trained, before, after, split
