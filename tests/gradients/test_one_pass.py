@@ -466,3 +466,14 @@ def test_one_channel_images_say_that_they_are_channels_last() -> None:
     assert images.stride() == (20, 1, 4, 1)
     assert nn.Conv2d(1, 2, 3)(images).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(channels_last(torch.ones(2, 3)), torch.ones(2, 3))
+
+
+def test_what_draws_at_random_goes_to_opacus_which_can_take_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """vmap refuses random numbers; norms are of what was drawn, so that every example is clipped all the same."""
+    torch.manual_seed(0)
+    objective = Objective(nn.Sequential(nn.Linear(8, 64), nn.Dropout(), nn.Linear(64, 10)), spread())
+    names = [name for name, _ in objective.named_parameters()]
+    found = OnePassEngine(objective).clipped_sum(torch.randn(4, 8), torch.tensor([1, 5, 6, 9]), [names], clip)
+    assert found.norms is not None
+    assert found.norms.shape == (4,)
+    assert "Opacus" in capsys.readouterr().err

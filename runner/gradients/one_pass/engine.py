@@ -53,8 +53,8 @@ Plan = dict[str, Planned]  # by layer name
 
 class OnePassEngine(OrdinaryPass):
     """See the module's text. A layer that it does not cover gives the objective to Opacus, with a line on stderr; to
-    vmap, which is exact for any, goes what Opacus gets wrong: a loss that reads pre-activations, a weight used outside
-    its layer or by two, a layer that sees several rows an example.
+    vmap, which is exact for any that it can take, goes what Opacus gets wrong: a loss that reads pre-activations, a
+    weight used outside its layer or by two, a layer that sees several rows an example.
 
     Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
     sit in the objective, and anything without parameters around them.
@@ -97,12 +97,20 @@ class OnePassEngine(OrdinaryPass):
                     self._plans[kind] = self._plan(inputs, targets)
                 return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
-                self._fall_back(str(reason), to_vmap=True)
+                self._fall_back(str(reason), to_vmap=self._maps(inputs[:1], targets[:1]))
         try:
             return self._by_fallback(inputs, targets, groups, factors)
         except RowsError as reason:
             self._fall_back(str(reason), to_vmap=True)
         return self._by_fallback(inputs, targets, groups, factors)
+
+    def _maps(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether vmap can take the objective: not where random numbers are drawn, or values decide what is done."""
+        try:
+            VmapEngine(self.objective).gradients(inputs, targets)
+        except (RuntimeError, ValueError, TypeError):
+            return False
+        return True
 
     def _by_fallback(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
