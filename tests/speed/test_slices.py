@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.methods import problem
 from runner.clipping import NoClipping, gradient_sum
-from runner.gradients import GradientSum
+from runner.gradients import ENGINES, GradientSum
 from runner.speed.slices import examples_in_cache
 
 
@@ -37,6 +37,6 @@ def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(self, engine, inputs, targets)
 
     monkeypatch.setattr(NoClipping, "sum_contributions", noted)
-    engine = type("Engine", (), {"objective": of.objective})()
+    engine = ENGINES["vmap"](of.objective)
     gradient_sum(NoClipping(), engine, of.inputs, of.targets, physical_batch=8)
     assert sizes == [5, 5]
