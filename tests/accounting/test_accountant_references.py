@@ -37,10 +37,10 @@ def one_step_delta(eps, q, sigma, direction):
     """Hockey-stick divergence of (1-q) N(0, s^2) + q N(1, s^2) and N(0, s^2), by quadrature."""
 
     def without(x):
-        return stats.norm.pdf(x, 0, sigma)
+        return math.exp(-((x / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
 
     def with_record(x):
-        return (1 - q) * without(x) + q * stats.norm.pdf(x, 1, sigma)
+        return (1 - q) * without(x) + q * without(x - 1)
 
     top, bottom = (with_record, without) if direction == "remove" else (without, with_record)
     # loss(x) = +-ln(1 - q + q e^((2x-1)/(2 s^2))) = eps at the kink
