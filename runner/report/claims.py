@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.config import REPOSITORY
 from runner.report.files import read_csv
 
-DIRECTIONS = ("higher", "lower", "match", "above", "below", "above_other", "below_other")
+DIRECTIONS = ("higher", "lower", "match", "above", "below", "above_other", "below_other", "none")
+_RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
 
 
 @dataclass(frozen=True)
@@ -17,14 +19,14 @@ class Claim:
     """One row, as text. The columns up to `note` are what the paper says; the others say how it is checked.
 
     sweep, experiment: whose records count (several experiments separated by a space, the claim's own first);
-    empty
-        where a number is computed.
+        empty where a number is computed.
     measure: the name of the function that measures it (see `runner.report.measures`).
     target: the number to compare with where claimed_value is not one.
     tolerance: the largest difference that still counts as reproduced.
-    direction: higher or lower (is better); match (neither is); above or below (the target, strictly);
-    above_other or
-        below_other (the value that the second experiment has).
+    direction: higher or lower (is better); match (neither is); above or below (the target, strictly); above_other or
+        below_other (the value that the second experiment has); none, where it is shown beside the claims and not
+        judged.
+    ours: what of the setting the paper leaves open and this project chose; empty where that is nothing.
     comment: why this tolerance, this direction, these runs.
     """
 
@@ -48,11 +50,23 @@ class Claim:
     target: str
     tolerance: str
     direction: str
+    ours: str
     comment: str
 
     @property
     def experiments(self) -> list[str]:
         return self.experiment.split()
+
+    @property
+    def runs(self) -> int:
+        """Of how many runs the claimed number is the mean or the best: 1 where it is of one, or does not say."""
+        found = _RUNS.fullmatch(self.aggregation)
+        return int(found[1]) if found else 1
+
+    @property
+    def copied(self) -> bool:
+        """Whether the paper only repeats another paper's number."""
+        return self.aggregation == "copied"
 
     @property
     def aim(self) -> float | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.report.files import Table, bound_text, number, plus_minus
-from runner.report.verdicts import Judged, explanation
+from runner.report.statistics import Interval
+from runner.report.verdicts import NOT_JUDGED, NOT_RUN, Judged, explanation
 
-_MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference", "verdict")
+_MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict")
 HEADER = (
     *("dataset", "method", "claimed", "at ε"),
     *_MEASURED,
-    *("ε of the run", "sound ε of the run", "claimed ε holds?"),
+    *("ε of the run", "sound ε of the run", "claimed ε"),
 )
 
 
@@ -34,10 +35,10 @@ def _row(judged: Judged) -> list[str]:
         claim.claimed_value or "qualitative",
         claim.privacy_epsilon.replace("inf", "∞") or "–",
         *measured_text(judged),
-        difference_text(judged.difference, unit),
-        judged.verdict,
+        difference_text(judged.difference, unit, judged.decided.interval, claim.target),
+        verdict_text(judged.verdict, judged.decided.more_runs, claim.ours),
         number(measured.epsilon),
-        bound_text(measured.epsilon_sound),
+        sound_text(measured.epsilon_sound, measured.epsilon_tries),
         judged.privacy,
     ]
 
@@ -67,8 +68,32 @@ def runs_count(judged: Judged) -> str:
     return "computed" if judged.measured.computed else f"{judged.measured.n} of {judged.measured.planned}"
 
 
-def difference_text(difference: float | None, unit: str) -> str:
-    """A difference with its sign; a dash where there is none."""
-    if difference is None:
-        return "–"
-    return ("+" if difference >= 0 else "−") + number(abs(difference), unit)
+def difference_text(difference: float | None, unit: str, interval: Interval | None, target: str) -> str:
+    """A difference with its sign and its interval in brackets; a dash where there is neither.
+
+    Where a level is claimed, `target`, the interval is that of what was measured, beside the level.
+    """
+    if interval is None:
+        return "–" if difference is None else _signed(difference, unit)
+    if target:
+        level = float(target)
+        low, high = (number(end + level, unit) for end in (interval.low, interval.high))
+        return f"[{low}, {high}] beside {number(level, unit)}"
+    ends = f"[{_signed(interval.low, unit)}, {_signed(interval.high, unit)}]"
+    return ends if difference is None else f"{_signed(difference, unit)} {ends}"
+
+
+def _signed(value: float, unit: str) -> str:
+    return ("+" if value >= 0 else "−") + number(abs(value), unit)
+
+
+def verdict_text(verdict: str, more_runs: int | str | None, ours: str) -> str:
+    """The verdict, how many more seeds would decide it, and whether settings are this project's."""
+    more = f" ({more_runs} more seed{'' if str(more_runs) == '1' else 's'})" if more_runs else ""
+    return verdict + more + (", with settings of ours" if ours and verdict not in (NOT_RUN, NOT_JUDGED) else "")
+
+
+def sound_text(sound: float | None, tries: float | None) -> str:
+    """The sound epsilon, and that of the tries that were made where a run could have made more."""
+    text = bound_text(sound)
+    return text if tries is None else f"{text} (tries made: {bound_text(tries)})"

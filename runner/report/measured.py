@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Literal, TypeAlias
 
 from runner.report.runs import Runs, RunsAt, Sample
 from runner.report.summary import summarise
 
-Statistic: TypeAlias = Literal["mean", "best", "median", "single"]
+Statistic: TypeAlias = Literal["mean", "geometric", "best", "median", "single"]
 Comparison: TypeAlias = Literal["difference", "ratio", "order"]
 
 
@@ -24,11 +24,18 @@ class Measured:
     sample, statistic: the number of each run that the value is made of, and what is taken of them; None where the
         value is not made of such numbers.
     against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
+    every: what was measured for each of several statements of which the claim says that all hold (a data set each, a
+        layer each); the value is then that of the one that supports it least. Empty where there is one.
+    lacking: experiments of the claim without any run, where the others say something without it.
+    chosen_on_test: whether the test data chose the epoch or the setting that was measured.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
         largest too.
+    epsilon_tries: where the run itself decides how much it releases: the sound epsilon of what it did release, had that
+        been fixed beforehand. `epsilon_sound` is then of the most that it could have released, and so what holds.
+    epsilon_least: a lower bound on the true epsilon, where one was computed or attacked.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
-    reference: the other experiment's value, for claims about an order; reference_partial: it lacks planned runs.
+    reference: the other experiment's value, for claims about an order.
     at_least: whether no more is known than that the value is at least `value`, as runs ended before showing it.
     """
 
@@ -38,23 +45,22 @@ class Measured:
     statistic: Statistic | None = None
     against: Sample | None = None
     comparison: Comparison | None = None
+    every: tuple[Measured, ...] = ()
+    lacking: tuple[str, ...] = ()
+    chosen_on_test: bool = False
     n: int = 0
     planned: int = 0
     diverged: int = 0
     epsilon: float | None = None
     epsilon_sound: float | None = None
+    epsilon_tries: float | None = None
+    epsilon_least: float | None = None
     best: float | None = None
     reference: float | None = None
     computed: bool = False
     explanation: str = ""
-    reference_partial: bool = False
     at_least: bool = False
     delta: float | None = None
-
-    @property
-    def partial(self) -> bool:
-        """Whether there is a value and planned runs are missing from it, or from what it is compared with."""
-        return self.value is not None and (self.n < self.planned or self.reference_partial)
 
     def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
         """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""
@@ -91,6 +97,8 @@ def _taken(statistic: Statistic, sample: Sample) -> float:
         return max(sample.values)
     if statistic == "median":
         return median(sample.values)
+    if statistic == "geometric":
+        return geometric_mean(sample.values) if min(sample.values) > 0 else math.nan
     mean = summarise(sample.values).mean  # of one number, that number
     assert mean is not None
     return mean

@@ -16,7 +16,7 @@ from types import ModuleType
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.measured import Measured, of_sample
-from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
+from runner.report.runs import Runs, RunsAt, Sample
 
 
 class Measure:
@@ -83,33 +83,17 @@ def of_experiments(measure: Callable[..., Measured]) -> Measure:
     def of_all(claim: Claim, evidence: Evidence) -> Measured:
         by_name = {name: evidence.planned(claim.sweep, name) for name in claim.experiments}
         planned = Runs(run for runs in by_name.values() for run in runs)
-        return counted(planned, measure(claim, *(by_name[name] for name in claim.experiments)))
+        lacking = tuple(name.rpartition("/")[2] for name, runs in by_name.items() if not runs.recorded)
+        found = counted(planned, measure(claim, *(by_name[name] for name in claim.experiments)))
+        return found if found.value is None else replace(found, lacking=lacking)
 
     return Measure(of_all)
-
-
-def of_one_run_each(measure: Callable[..., Measured]) -> Measure:
-    """A measure of the first recorded run of each experiment of the claim, if all have one.
-
-    Where it does not say what is charged, that is the first of them, in all.
-    """
-
-    @wraps(measure)
-    def of_firsts(claim: Claim, *experiments: Runs) -> Measured:
-        firsts: list[PlannedRun] = [run for planned in experiments for run in planned.recorded[:1]]
-        if len(firsts) < len(experiments):
-            return Measured()
-        found: Measured = measure(claim, *firsts)
-        return found if found.delta is not None else found.charged(Runs(firsts[:1]))
-
-    return of_experiments(of_firsts)
 
 
 def against_others(measure: Callable[..., Measured]) -> Measure:
     """A measure of the claim's first experiment beside the others, if all have a recorded run.
 
-    It is given the recorded runs of each. The first's count and are charged; where the others lack any, what it is
-    compared with is partial.
+    It is given the recorded runs of each. The first's count and are charged.
     """
 
     @wraps(measure)
@@ -118,8 +102,7 @@ def against_others(measure: Callable[..., Measured]) -> Measure:
         recorded = [runs.recorded for runs in (own, *others)]
         if not all(recorded):
             return counted(own, Measured())
-        found = counted(own, measure(claim, *recorded))
-        return replace(found, reference_partial=any(len(runs.recorded) < len(runs) for runs in others))
+        return counted(own, measure(claim, *recorded))
 
     return Measure(of_first)
 
@@ -136,13 +119,8 @@ def counted(planned: Runs, found: Measured) -> Measured:
 @of_runs
 def test_accuracy(claim: Claim, runs: Runs) -> Measured:
     """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
-    search = claim.aggregation.startswith("best of search")
-    return of_sample(
-        "mean",
-        runs.sample(),
-        best=fmean(runs.finals("best_test_accuracy")),
-        explanation="mean of the seeds at one setting" if search else "",
-    )
+    del claim
+    return of_sample("mean", runs.sample(), best=fmean(runs.finals("best_test_accuracy")))
 
 
 @within_epsilon

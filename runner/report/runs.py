@@ -69,11 +69,6 @@ class Sample:
     seeds: tuple[int, ...] = ()
 
 
-def of_one_run(run: PlannedRun, value: float) -> Sample:
-    """A number of one run alone."""
-    return Sample((value,), (run.seed,))
-
-
 def last_accuracy(run: PlannedRun) -> float:
     """Test accuracy in percent after the last epoch; of a diverged run as it ended."""
     return run.final("test_accuracy")

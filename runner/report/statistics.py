@@ -8,9 +8,14 @@ spread. With n of them, mean m and standard deviation s (n - 1 in its denominato
   do: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom.
 - c a single run: the same with k = 1, which is the prediction interval of one more run.
 - c the best of k runs: what the best of k more runs would be, by the distribution of (max of k - m) / s. See `best`.
+- c the difference of two settings' means of k runs, measured with n_1 and n_2: the same as a mean, the variance being
+  s_1^2 (1/n_1 + 1/k) + s_2^2 (1/n_2 + 1/k), with Satterthwaite's degrees of freedom.
 
-Every one is a statement about the same question: could the paper's number be a draw of what was measured here? A number
-of runs that is below 2 has no spread, and so no interval.
+Every one is a statement about the same question: could the paper's number be a draw of what was measured here? A claim
+without a number (above a threshold, one setting above another) is a statement about means: Student's and Welch's
+intervals. A ratio of two positive numbers is the difference of their logarithms, so its means are geometric.
+
+A number of runs that is below 2 has no spread, and so no interval.
 """
 
 from __future__ import annotations
@@ -40,13 +45,9 @@ class Interval:
         """Whether all of it is at most `tolerance` from zero."""
         return -tolerance <= self.low and self.high <= tolerance
 
-    def beyond(self, tolerance: float) -> bool:
-        """Whether all of it is further than `tolerance` from zero, on one side."""
-        return self.low > tolerance or self.high < -tolerance
-
-    def decides(self, tolerance: float) -> bool:
-        """Whether it is wholly within the tolerance or wholly beyond it."""
-        return self.within(tolerance) or self.beyond(tolerance)
+    def less(self, number: float) -> Interval:
+        """Where the difference less a number lies."""
+        return Interval(self.low - number, self.high - number)
 
 
 def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1, spread: float | None = None) -> Interval:
@@ -64,7 +65,7 @@ def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1, spre
     if spread is None or runs < 2:
         half = _t(len(values) - 1) * own * math.sqrt(1 / len(values) + 1 / runs)
     else:
-        half = _welch(own, len(values), spread, runs)
+        half = _welch((own**2 / len(values), len(values) - 1), (spread**2 / runs, runs - 1))
     difference = fmean(values) - claimed
     return Interval(difference - half, difference + half)
 
@@ -101,10 +102,38 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
     Raises:
         ValueError: either has fewer than two values.
     """
+    return _difference(one, other, 0.0, 0.0)
+
+
+def difference_less_claim(one: Sequence[float], other: Sequence[float], claimed: float, runs: int) -> Interval:
+    """The interval of the difference of two means minus a claimed one, of means of so many `runs` each.
+
+    Raises:
+        ValueError: either has fewer than two values, or `runs` is below 1.
+    """
+    if runs < 1:
+        raise ValueError(f"Expected a claim of one run or more, got {runs}.")
+    return _difference(one, other, claimed, 1 / runs)
+
+
+def ratio(one: Sequence[float], other: Sequence[float]) -> Interval:
+    """The interval of the ratio of two geometric means, one over the other: Welch's, of the logarithms.
+
+    Raises:
+        ValueError: either has fewer than two values, or one that is not positive.
+    """
+    if min(*one, *other) <= 0:
+        raise ValueError("Expected positive values: of others the ratio has no such interval.")
+    logs = difference([math.log(value) for value in one], [math.log(value) for value in other])
+    return Interval(math.exp(logs.low), math.exp(logs.high))
+
+
+def _difference(one: Sequence[float], other: Sequence[float], claimed: float, more: float) -> Interval:
+    """`more` is what the claim's own runs add to 1/n, on either side."""
     if min(len(one), len(other)) < 2:
         raise ValueError(f"Expected two values or more of each, got {len(one)} and {len(other)}.")
-    half = _welch(stdev(one), len(one), stdev(other), len(other))
-    middle = fmean(one) - fmean(other)
+    half = _welch(*((stdev(values) ** 2 * (1 / len(values) + more), len(values) - 1) for values in (one, other)))
+    middle = fmean(one) - fmean(other) - claimed
     return Interval(middle - half, middle + half)
 
 
@@ -129,14 +158,14 @@ def best(runs: int, measured: int, probability: float) -> float:
     return float(optimize.brentq(excess, -1e3, 1e3, xtol=1e-9))
 
 
-def more_runs(interval_of: Callable[[int], Interval], have: int, tolerance: float) -> int | None:
+def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
     """How many more runs would decide, if they came out as those measured did; None where no number would.
 
     Args:
-        interval_of: the interval that so many runs in all of the present mean and spread would give.
+        decided: whether so many runs in all, of the present mean and spread (see `like`), would decide.
     """
     for runs in range(have + 1, MOST_RUNS + 1):
-        if interval_of(runs).decides(tolerance):
+        if decided(runs):
             return runs - have
     return None
 
@@ -159,10 +188,10 @@ def _t(freedom: float) -> float:
     return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
 
 
-def _welch(s_1: float, n_1: int, s_2: float, n_2: int) -> float:
-    """Half the width of Welch's interval of a difference of means."""
-    parts = s_1**2 / n_1, s_2**2 / n_2
-    if not sum(parts):
+def _welch(*parts: tuple[float, int]) -> float:
+    """Half the width of Welch's interval: of independent means, each one's variance and its degrees of freedom."""
+    variance = sum(part for part, _ in parts)
+    if not variance:
         return 0.0
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (n_1 - 1) + parts[1] ** 2 / (n_2 - 1))
-    return _t(freedom) * math.sqrt(sum(parts))
+    freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+    return _t(freedom) * math.sqrt(variance)

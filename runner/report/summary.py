@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of n values; everything but n is None where n is 0, and std where n is 1."""
+    """Statistics of n values; everything but n is None where n is 0, and std where n is 1 or one is not finite."""
 
     n: int
     mean: float | None = None
@@ -29,6 +30,6 @@ def summarise(values: Sequence[float]) -> Summary:
     if not values:
         return Summary(0)
     series = pd.Series(values, dtype="float64")
-    std = float(series.std(skipna=False)) if len(series) > 1 else None
+    std = float(series.std(skipna=False)) if len(series) > 1 and np.isfinite(series).all() else None
     mean, low, median, high = (float(getattr(series, name)(skipna=False)) for name in ("mean", "min", "median", "max"))
     return Summary(len(series), mean, std, low, median, high)

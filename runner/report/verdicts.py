@@ -1,21 +1,45 @@
-"""Does a claim hold? Its number, and apart from that its epsilon."""
+"""Does a claim hold? Its number, by an interval, and apart from that its epsilon."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+from scipy.stats import fisher_exact
 
 from runner.report.claims import CLAIM_COLUMNS, Claim
 from runner.report.evidence import PAPER_SCALE
+from runner.report.intervals import ORDERS, THRESHOLDS, interval_of, more_runs_for
 from runner.report.measured import Measured
+from runner.report.statistics import LEVEL, Interval
 from runner.report.summary import Summary, summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
 UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "undecided", "order holds", "order fails", "not judged"
 VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
-PARTIAL = " (partial)"  # ends a verdict that was reached before all of the planned runs were recorded
-HOLDS, DOES_NOT_HOLD, NOT_PRIVATE, NONE_CLAIMED = "holds", "does not hold", "not private", "none claimed"
+GUARANTEED, NOT_GUARANTEED, REFUTED = "guaranteed", "not guaranteed", "refuted"
+NOT_PRIVATE, NONE_CLAIMED = "not private", "none claimed"
+
+_FAIL = (NOT_REPRODUCED, ORDER_FAILS)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows for a claim's number.
+
+    interval: where measured minus claimed lies, of an order the claim's setting minus the other, at 95%; None where
+        there is none.
+    more_runs: how many more seeds would decide what is undecided, if they came out like those there are; None where it
+        is decided, or where no such number is known.
+    reason: why it is undecided or not judged.
+    """
+
+    word: str
+    interval: Interval | None = None
+    more_runs: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,8 +49,12 @@ class Judged:
     claim: Claim
     measured: Measured
     difference: float | None
-    verdict: str
+    decided: Verdict
     privacy: str
+
+    @property
+    def verdict(self) -> str:
+        return self.decided.word
 
     @property
     def summary(self) -> Summary:
@@ -39,38 +67,117 @@ def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     At any scale but the paper's, runs say nothing about a claim: only what is computed is judged there.
     """
     if measured.value is None:
-        return Judged(claim, measured, None, NOT_RUN, NOT_RUN)
+        return Judged(claim, measured, None, Verdict(NOT_RUN), NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
-        return Judged(claim, measured, None, NOT_JUDGED, NOT_JUDGED)
-    difference = None if claim.target else _difference(claim, measured)
-    verdict = _verdict(claim, measured)
-    if verdict != NOT_RUN and measured.partial:
-        verdict += PARTIAL
-    return Judged(claim, measured, difference, verdict, privacy(claim, measured))
+        return Judged(claim, measured, None, Verdict(NOT_JUDGED), NOT_JUDGED)
+    difference = None if claim.target else _difference(claim, measured.value)
+    return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
 
 
-def _difference(claim: Claim, measured: Measured) -> float | None:
+def _difference(claim: Claim, value: float) -> float | None:
     """Measured minus claimed, or minus the target where what is claimed is not a number."""
-    if claim.aim is None or measured.value is None or claim.direction in ("above_other", "below_other"):
+    if claim.aim is None or claim.direction in ORDERS:
         return None  # of an order there is no difference to state
-    return round(measured.value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
+    return round(value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
 
 
-def _verdict(claim: Claim, measured: Measured) -> str:
-    """Where only the order of two experiments is checked, the value may be far off: a verdict of its own."""
+def _verdict(claim: Claim, measured: Measured) -> Verdict:
+    if claim.direction == "none":
+        return Verdict(NOT_JUDGED, reason="not a claim of the paper")
+    if claim.copied:
+        return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
+    found = _of_all(claim, measured) if measured.every else _of_one(claim, measured)
+    if measured.lacking and found.word not in (*_FAIL, UNDECIDED):
+        return replace(found, word=UNDECIDED, reason=f"without a run: {', '.join(measured.lacking)}")
+    return found
+
+
+def _of_all(claim: Claim, measured: Measured) -> Verdict:
+    """All of several statements have to hold: one that fails decides, then one that is undecided."""
+    each = [_of_one(claim, one) for one in measured.every]
+    ranked = [[v for v in each if v.word in _FAIL], [v for v in each if v.word == UNDECIDED]]
+    for of_rank in ranked:
+        if of_rank:
+            return of_rank[0]
+    return each[[one.value for one in measured.every].index(measured.value)]
+
+
+def _of_one(claim: Claim, measured: Measured) -> Verdict:
     assert measured.value is not None
-    if claim.direction in ("above_other", "below_other"):
-        if measured.reference is None:
-            return NOT_RUN
-        above = measured.value > measured.reference
-        below = measured.value < measured.reference
-        return ORDER_HOLDS if (above if claim.direction == "above_other" else below) else ORDER_FAILS
-    difference = _difference(claim, measured)
+    if measured.computed:
+        return Verdict(_of_point(claim, measured))
+    if measured.sample and any(map(math.isinf, measured.sample.values)):
+        return _of_never_reached(claim, measured.sample.values)
+    interval = interval_of(claim, measured)
+    if interval is None:
+        return Verdict(UNDECIDED, reason=_without_interval(claim, measured))
+    word = _of_interval(claim, interval)
+    if word == BETTER and measured.chosen_on_test:
+        return Verdict(UNDECIDED, interval, reason="better, but at an epoch or setting picked on test data")
+    if word != UNDECIDED:
+        return Verdict(word, interval)
+    more = more_runs_for(claim, measured, lambda found: _of_interval(claim, found) != UNDECIDED)
+    if measured.at_least:
+        return Verdict(word, interval, reason="runs ended before it showed: only a bound is known")
+    would = f"{more} more {'seed' if more == 1 else 'seeds'}" if more else "no number of seeds"
+    return Verdict(word, interval, more, f"{would} like these would decide")
+
+
+def _without_interval(claim: Claim, measured: Measured) -> str:
+    sizes = [len(sample.values) for sample in (measured.sample, measured.against) if sample is not None]
+    if not sizes:
+        return "no number of each seed, so no interval"
+    if min(sizes) < 2:
+        return "one run has no spread"
+    if measured.statistic == "best":
+        return f"the best of {claim.runs} is judged by {claim.runs} runs"
+    return "too few runs to take their agreement for a spread of zero"
+
+
+def _of_interval(claim: Claim, interval: Interval) -> str:
+    """The verdict that the whole interval gives; undecided where it gives none."""
+    low, high = interval.low, interval.high
+    if claim.direction in ORDERS:
+        holds, fails = (low > 0, high < 0) if claim.direction == "above_other" else (high < 0, low > 0)
+        return ORDER_HOLDS if holds else ORDER_FAILS if fails else UNDECIDED
+    if claim.direction in THRESHOLDS:
+        holds, fails = (low > 0, high <= 0) if claim.direction == "above" else (high < 0, low >= 0)
+        return REPRODUCED if holds else NOT_REPRODUCED if fails else UNDECIDED
+    tolerance = float(claim.tolerance)
+    if interval.within(tolerance):
+        return REPRODUCED
+    above, below = low > tolerance, high < -tolerance
+    if (above and claim.direction == "higher") or (below and claim.direction == "lower"):
+        return BETTER
+    return NOT_REPRODUCED if above or below else UNDECIDED
+
+
+def _of_never_reached(claim: Claim, values: Sequence[float]) -> Verdict:
+    """Runs of which some never reach what the claimed number is the cost of: infinite, as the paper counts them.
+
+    A finite claim means that all of the paper's runs reached it. It fails where Fisher's exact test tells the two
+    numbers of runs apart, at 2.5% as it looks to one side. That it is never reached holds where no run does.
+    """
+    never = sum(map(math.isinf, values))
+    text = f"{never} of {len(values)} runs never reach it"
+    if claim.direction == "above":
+        return Verdict(REPRODUCED if never == len(values) >= 2 else UNDECIDED, reason=text)
+    table = [[never, len(values) - never], [0, claim.runs]]
+    unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2
+    return Verdict(NOT_REPRODUCED if unlikely else UNDECIDED, reason=text)
+
+
+def _of_point(claim: Claim, measured: Measured) -> str:
+    """What is computed is exact: the number alone decides."""
+    assert measured.value is not None
+    if claim.direction in ORDERS:
+        assert measured.reference is not None
+        gap = measured.value - measured.reference
+        return ORDER_HOLDS if (gap > 0 if claim.direction == "above_other" else gap < 0) else ORDER_FAILS
+    difference = _difference(claim, measured.value)
     if difference is None or math.isnan(difference):
         return NOT_REPRODUCED
-    if measured.at_least and claim.direction in ("lower", "match", "below"):
-        return NOT_REPRODUCED if difference > float(claim.tolerance) else UNDECIDED
-    if claim.direction in ("above", "below"):
+    if claim.direction in THRESHOLDS:
         return REPRODUCED if (difference > 0) == (claim.direction == "above") and difference != 0 else NOT_REPRODUCED
     if abs(difference) <= float(claim.tolerance):
         return REPRODUCED
@@ -79,7 +186,11 @@ def _verdict(claim: Claim, measured: Measured) -> str:
 
 
 def privacy(claim: Claim, measured: Measured) -> str:
-    """Whether the epsilon and delta that a claim names cover the sound epsilon of what was run, and its delta."""
+    """Whether the epsilon and delta that a claim names hold for what was run.
+
+    Guaranteed where they cover its sound epsilon, an upper bound, and its delta. That they do not shows nothing false:
+    refuted is a claim below a lower bound on the true epsilon.
+    """
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
@@ -87,8 +198,11 @@ def privacy(claim: Claim, measured: Measured) -> str:
     bound, strict = claim.epsilon
     if math.isinf(bound):
         return NOT_PRIVATE
+    at_no_smaller_delta = claim.delta is not None and measured.delta is not None and measured.delta >= claim.delta
+    if measured.epsilon_least is not None and measured.epsilon_least > bound and at_no_smaller_delta:
+        return REFUTED  # a lower bound at one delta is one at every smaller delta, and at no larger
     holds = measured.epsilon_sound < bound if strict else measured.epsilon_sound <= bound
-    return HOLDS if holds and not delta_exceeded(claim, measured) else DOES_NOT_HOLD
+    return GUARANTEED if holds and not delta_exceeded(claim, measured) else NOT_GUARANTEED
 
 
 def delta_exceeded(claim: Claim, measured: Measured) -> bool:
@@ -114,9 +228,14 @@ JUDGED_COLUMNS = (
     *(
         "at_least",
         "difference",
+        "interval_low",
+        "interval_high",
         "verdict",
+        "more_runs",
         "epsilon",
+        "epsilon_tries",
         "epsilon_sound",
+        "epsilon_least",
         "delta",
         "claimed_epsilon",
         "explanation",
@@ -126,8 +245,8 @@ JUDGED_COLUMNS = (
 
 
 def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
-    """One row of an item's claims.csv (JUDGED_COLUMNS). `claimed_epsilon` says whether that epsilon holds."""
-    measured, summary = judged.measured, judged.summary
+    """One row of an item's claims.csv (JUDGED_COLUMNS). `claimed_epsilon` says whether that epsilon is guaranteed."""
+    measured, summary, interval = judged.measured, judged.summary, judged.decided.interval
     return {
         **{name: getattr(judged.claim, name) for name in CLAIM_COLUMNS},
         "measured": measured.value,
@@ -139,9 +258,11 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
         "best_epoch_mean": measured.best,
         "at_least": "yes" if measured.at_least else "no",
         "difference": judged.difference,
+        "interval_low": interval.low if interval else None,
+        "interval_high": interval.high if interval else None,
         "verdict": judged.verdict,
-        "epsilon": measured.epsilon,
-        "epsilon_sound": measured.epsilon_sound,
+        "more_runs": judged.decided.more_runs,
+        **{name: getattr(measured, name) for name in ("epsilon", "epsilon_tries", "epsilon_sound", "epsilon_least")},
         "delta": measured.delta,
         "claimed_epsilon": judged.privacy,
         "explanation": explanation(judged),
@@ -150,16 +271,16 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
 
 
 def explanation(judged: Judged) -> str:
-    """For the reader: incomplete or diverged runs, a delta above the claimed one, then how it was measured, then
-    the claim's own note.
+    """For the reader: why it is undecided, what of the setting is ours, incomplete or diverged runs, a delta above the
+    claimed one, then how it was measured, then the claim's own note.
     """
     claim, measured = judged.claim, judged.measured
-    parts = []
+    parts = [judged.decided.reason, f"ours: {claim.ours}" if claim.ours else ""]
     if 0 < measured.n < measured.planned:
         parts.append(f"partial: {measured.n} of {measured.planned} runs")
     if measured.diverged:
         parts.append(f"{measured.diverged} diverged, counted as they ended")
-    if judged.privacy == DOES_NOT_HOLD and delta_exceeded(claim, measured):
+    if judged.privacy == NOT_GUARANTEED and delta_exceeded(claim, measured):
         run = "unknown" if measured.delta is None else f"{measured.delta:g}"
         parts.append(f"the δ of the runs, {run}, is above the claimed δ, {claim.delta:g}")
     return "; ".join(part for part in (*parts, measured.explanation, claim.note) if part)

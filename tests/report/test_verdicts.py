@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from runner.report.claims import Claim, read_claims
 from runner.report.files import bound_text, number
-from runner.report.measured import Measured
+from runner.report.markdown import verdict_text
+from runner.report.measured import Measured, of_sample, of_two
+from runner.report.runs import Sample
+from runner.report.statistics import best_less_claim
 from runner.report.summary import summarise
 from runner.report.verdicts import explanation, judge
 
@@ -43,52 +46,192 @@ def claim(**columns: str) -> Claim:
         ("match", "~1", math.nan, "not reproduced"),
     ],
 )
-def test_verdict(direction, claimed, value, verdict):
-    judged = judge(claim(direction=direction, claimed_value=claimed), Measured(value=value, n=1, planned=1), "paper")
+def test_what_is_computed_is_judged_by_its_value(direction, claimed, value, verdict):
+    judged = judge(claim(direction=direction, claimed_value=claimed), Measured(value=value, computed=True), "paper")
     assert judged.verdict == verdict
 
 
 @pytest.mark.parametrize(("direction", "verdict"), [("above_other", "order holds"), ("below_other", "order fails")])
 def test_an_order_has_no_difference(direction, verdict):
-    judged = judge(claim(direction=direction, claimed_value="0.27"), Measured(value=0.5, reference=0.4), "paper")
+    one = Measured(value=0.5, reference=0.4, computed=True)
+    judged = judge(claim(direction=direction, claimed_value="0.27"), one, "paper")
     assert (judged.verdict, judged.difference) == (verdict, None)
 
 
+FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
+
+
+def sample(*values: float) -> Sample:
+    return Sample(values, tuple(range(len(values))))
+
+
+def mean_of(*values: float, **columns: object) -> Measured:
+    return replace(of_sample("mean", sample(*values)), n=len(values), planned=len(values), **columns)
+
+
+def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
+    found = judge(one, measured, "paper").decided
+    ends = (round(found.interval.low, 4), round(found.interval.high, 4)) if found.interval else (None, None)
+    return (found.word, *ends, found.more_runs)
+
+
 @pytest.mark.parametrize(
-    ("n", "planned", "reference_partial", "verdict"),
+    ("direction", "claimed", "verdict"),
     [
-        (1, 10, False, "reproduced (partial)"),
-        (9, 10, False, "reproduced (partial)"),
-        (10, 10, False, "reproduced"),
-        (10, 10, True, "reproduced (partial)"),
+        # t(4) s sqrt(1/5 + 1/5) = 2.776445 * 0.158114 * 0.632456 = 0.277645; the tolerance is 0.5
+        ("higher", "98.2", ("reproduced", -0.2776, 0.2776, None)),
+        ("higher", "98.4", ("reproduced", -0.4776, 0.0776, None)),
+        ("higher", "97.4", ("better", 0.5224, 1.0776, None)),
+        ("match", "97.4", ("not reproduced", 0.5224, 1.0776, None)),
+        ("higher", "99.0", ("not reproduced", -1.0776, -0.5224, None)),
+        ("lower", "99.0", ("better", -1.0776, -0.5224, None)),
+        # 2.570582 * 0.158114 * sqrt(1/6 + 1/5) = 0.246117 is the first below 0.25
+        ("higher", "98.45", ("undecided", -0.5276, 0.0276, 1)),
     ],
 )
-def test_a_verdict_on_some_of_the_runs_is_partial(n, planned, reference_partial, verdict):
-    one = Measured(value=98.0, n=n, planned=planned, reference_partial=reference_partial)
-    assert judge(claim(claimed_value="98.1"), one, "paper").verdict == verdict
+def test_a_mean_of_five_by_the_whole_interval(direction, claimed, verdict):
+    one = claim(direction=direction, claimed_value=claimed, aggregation="mean of 5")
+    assert decided(one, mean_of(*FIVE)) == verdict
 
 
-def test_every_verdict_can_be_partial_but_not_run():
-    values = {"better": 99.0, "reproduced": 98.0, "not reproduced": 90.0}
-    for verdict, value in values.items():
-        judged = judge(claim(claimed_value="98.1"), Measured(value=value, n=1, planned=2), "paper")
-        assert judged.verdict == f"{verdict} (partial)"
-    order = claim(claimed_value="0.27", direction="above_other")
-    for reference, verdict in ((0.1, "order holds (partial)"), (0.9, "order fails (partial)"), (None, "not run")):
-        assert judge(order, Measured(value=0.5, n=1, planned=2, reference=reference), "paper").verdict == verdict
-    assert judge(order, Measured(n=1, planned=2), "paper").verdict == "not run"
-    assert judge(order, Measured(value=0.5, n=1, planned=2, reference=0.1), "smoke").verdict == "not judged"
-    assert judge(claim(claimed_value="1"), Measured(value=1.0, computed=True), "paper").verdict == "reproduced"
+def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
+    """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside; whatever number of seeds leaves 1.96 s."""
+    for aggregation in ("single", "single run", "unspecified", ""):
+        one = claim(claimed_value="98.5", tolerance="0.1", aggregation=aggregation)
+        assert decided(one, mean_of(*FIVE)) == ("undecided", -0.7809, 0.1809, None)
+    assert decided(claim(claimed_value="98.2"), mean_of(*FIVE)) == ("reproduced", -0.4809, 0.4809, None)
+
+
+def test_one_run_decides_nothing():
+    judged = judge(claim(claimed_value="98.1"), mean_of(98.1), "paper")
+    assert (judged.verdict, judged.decided.interval, judged.decided.reason) == ("undecided", None, "one run has no spread")
+
+
+def test_a_best_of_five_is_judged_by_five_runs():
+    one = claim(claimed_value="98.4", aggregation="max of 5 (not said)")
+    four, five = (of_sample("best", sample(*FIVE[:n])) for n in (4, 5))
+    assert decided(one, four)[:3] == ("undecided", None, None)
+    assert "judged by 5 runs" in judge(one, four, "paper").decided.reason
+    interval = judge(one, five, "paper").decided.interval
+    assert interval == best_less_claim(FIVE, 98.4, 5)
+
+
+def test_better_by_an_epoch_picked_on_test_data_is_undecided():
+    one = claim(claimed_value="97.4", aggregation="mean of 5")
+    judged = judge(one, mean_of(*FIVE, chosen_on_test=True), "paper")
+    assert (judged.verdict, judged.decided.reason.endswith("test data")) == ("undecided", True)
+    same = claim(claimed_value="98.2", aggregation="mean of 5")
+    assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("direction", "target", "verdict"),
+    [
+        # Student's: 2.776445 * 0.158114 / sqrt(5) = 0.196324 around 98.2
+        ("above", "98.0", "reproduced"),
+        ("above", "98.1", "undecided"),
+        ("above", "98.4", "not reproduced"),
+        ("below", "98.4", "reproduced"),
+        ("below", "98.0", "not reproduced"),
+    ],
+)
+def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
+    judged = judge(claim(direction=direction, target=target, tolerance=""), mean_of(*FIVE), "paper")
+    assert judged.verdict == verdict
+    assert judged.decided.interval.high + float(target) == pytest.approx(98.396324, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shift", "direction", "verdict"),
+    [
+        # Welch, equal spreads: t(8) s sqrt(2/5) = 2.306004 * 0.158114 * 0.632456 = 0.230600
+        (0.24, "above_other", "order holds"),
+        (0.22, "above_other", "undecided"),
+        (-0.24, "above_other", "order fails"),
+        (-0.24, "below_other", "order holds"),
+        (0.0, "below_other", "undecided"),
+    ],
+)
+def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
+    found = of_two("order", "mean", sample(*(value + shift for value in FIVE)), sample(*FIVE))
+    judged = judge(claim(direction=direction, tolerance=""), found, "paper")
+    assert (judged.verdict, judged.difference) == (verdict, None)
+    assert judged.decided.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)
+
+
+def test_a_claimed_difference_spreads_as_two_means_of_the_claims_runs():
+    """Variance 2 s^2 (1/5 + 1/5), 8 degrees of freedom: 2.306004 * 0.158114 * sqrt(0.8) = 0.326118."""
+    found = of_two("difference", "mean", sample(*(value + 1 for value in FIVE)), sample(*FIVE))
+    one = claim(direction="match", claimed_value="1.1", tolerance="0.5", aggregation="mean of 5")
+    assert decided(one, found) == ("reproduced", -0.4261, 0.2261, None)
+
+
+def test_a_ratio_is_of_geometric_means():
+    """Logs of the first are 1, 2 and 3 times ln 2 above those of the second: mean ratio 4, and by t(4) of the logs."""
+    found = of_two("ratio", "geometric", sample(2.0, 4.0, 8.0), sample(1.0, 1.0001, 1.0))
+    assert found.value == pytest.approx(4, rel=1e-4)
+    one = claim(direction="above", target="0.5", tolerance="")
+    half = 4.302653 * math.log(2) / math.sqrt(3)  # t(2), as the second hardly spreads
+    interval = judge(one, found, "paper").decided.interval
+    assert interval.low == pytest.approx(4 * math.exp(-half) - 0.5, rel=1e-3)
+    assert interval.high == pytest.approx(4 * math.exp(half) - 0.5, rel=1e-3)
+
+
+def test_of_several_statements_all_have_to_hold():
+    one = claim(direction="above", target="98", tolerance="")
+    high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.2), mean_of(*(value - 1 for value in FIVE))
+    for every, verdict in (
+        ((high, high), "reproduced"),
+        ((high, unsure), "undecided"),
+        ((unsure, low, high), "not reproduced"),
+    ):
+        least = min(every, key=lambda found: found.value)
+        assert judge(one, replace(least, every=every), "paper").verdict == verdict
+    lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
+    assert judge(one, lacking, "paper").verdict == "undecided"
+    assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "not reproduced"
+
+
+def test_few_runs_that_agree_are_no_proof_of_no_spread():
+    one = claim(direction="above", target="0.9", tolerance="")
+    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "undecided"
+    assert judge(one, mean_of(*[0.0] * 5), "paper").verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("never", "verdict"),
+    # Fisher: 4 of 5 against 0 of 5 is C(5, 4) / C(10, 4) = 0.0238, 3 of 5 is C(5, 3) / C(10, 3) = 0.083
+    [(1, "undecided"), (3, "undecided"), (4, "not reproduced"), (5, "not reproduced")],
+)
+def test_a_cost_that_some_runs_never_reach(never, verdict):
+    found = mean_of(*[math.inf] * never, *[2.5] * (5 - never))
+    one = claim(direction="lower", claimed_value="2.5", tolerance="0.2", aggregation="mean of 5")
+    assert judge(one, found, "paper").verdict == verdict
+    beyond = claim(direction="above", claimed_value=">6", tolerance="0", aggregation="mean of 5")
+    assert judge(beyond, found, "paper").verdict == ("reproduced" if never == 5 else "undecided")
+
+
+def test_what_the_paper_does_not_claim_is_not_judged():
+    for columns in ({"direction": "none"}, {"aggregation": "copied"}):
+        judged = judge(claim(claimed_value="98.2", **columns), mean_of(*FIVE), "paper")
+        assert (judged.verdict, bool(judged.decided.reason)) == ("not judged", True)
+
+
+def test_settings_of_ours_are_said_beside_the_verdict():
+    assert verdict_text("reproduced", None, "the learning rate") == "reproduced, with settings of ours"
+    assert verdict_text("undecided", 1, "") == "undecided (1 more seed)"
+    assert verdict_text("undecided", "12", "") == "undecided (12 more seeds)"
+    assert verdict_text("not run", None, "the learning rate") == "not run"
 
 
 @pytest.mark.parametrize(
     ("claimed", "sound", "privacy"),
     [
-        ("2.93", 2.93, "holds"),
-        ("2.93", 2.9301, "does not hold"),
-        ("2.93", math.inf, "does not hold"),
-        ("<3", 2.999, "holds"),
-        ("<3", 3.0, "does not hold"),
+        ("2.93", 2.93, "guaranteed"),
+        ("2.93", 2.9301, "not guaranteed"),
+        ("2.93", math.inf, "not guaranteed"),
+        ("<3", 2.999, "guaranteed"),
+        ("<3", 3.0, "not guaranteed"),
         ("inf", math.inf, "not private"),
         ("", 2.0, "none claimed"),
         ("2.93", None, "undecided"),
@@ -102,27 +245,39 @@ def test_privacy(claimed, sound, privacy):
 @pytest.mark.parametrize(
     ("claimed", "delta", "privacy"),
     [
-        ("1e-5", 1e-5, "holds"),
-        ("1e-5", 1e-6, "holds"),
-        ("1e-5", 1.1e-5, "does not hold"),
-        ("1e-5", None, "does not hold"),
-        ("0", 1e-3, "holds"),
-        ("", 1e-3, "holds"),
+        ("1e-5", 1e-5, "guaranteed"),
+        ("1e-5", 1e-6, "guaranteed"),
+        ("1e-5", 1.1e-5, "not guaranteed"),
+        ("1e-5", None, "not guaranteed"),
+        ("0", 1e-3, "guaranteed"),
+        ("", 1e-3, "guaranteed"),
     ],
 )
 def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
     one = claim(privacy_epsilon="2.93", privacy_delta=claimed, claimed_value="98.1", note="a note")
-    judged = judge(one, Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=2.0, delta=delta), "paper")
+    measured = Measured(value=98.0, epsilon=2.0, epsilon_sound=2.0, delta=delta, computed=True)
+    judged = judge(one, measured, "paper")
     assert judged.privacy == privacy
     text = "unknown" if delta is None else f"{delta:g}"
     both = f"the δ of the runs, {text}, is above the claimed δ, 1e-05; a note"
-    assert explanation(judged) == ("a note" if privacy == "holds" else both)
+    assert explanation(judged) == ("a note" if privacy == "guaranteed" else both)
+
+
+@pytest.mark.parametrize(
+    ("least", "delta", "privacy"),
+    [(3.1, 1e-5, "refuted"), (3.1, 1e-4, "refuted"), (3.1, 1e-6, "not guaranteed"), (2.9, 1e-5, "not guaranteed")],
+)
+def test_only_a_lower_bound_refutes(least, delta, privacy):
+    """Not (3, delta) is not (3, any smaller delta) either; of a larger delta it says nothing."""
+    one = claim(privacy_epsilon="3", privacy_delta="1e-5", claimed_value="98.1")
+    measured = Measured(value=98.0, epsilon_sound=5.0, epsilon_least=least, delta=delta, computed=True)
+    assert judge(one, measured, "paper").privacy == privacy
 
 
 def test_an_epsilon_too_large_does_not_hold_at_a_smaller_delta_either():
     one = claim(privacy_epsilon="2.93", privacy_delta="1e-5", claimed_value="98.1")
-    judged = judge(one, Measured(value=98.0, n=1, planned=1, epsilon_sound=3.0, delta=1e-9), "paper")
-    assert (judged.privacy, explanation(judged)) == ("does not hold", "")
+    judged = judge(one, Measured(value=98.0, epsilon_sound=3.0, delta=1e-9, computed=True), "paper")
+    assert (judged.privacy, explanation(judged)) == ("not guaranteed", "")
 
 
 def test_nothing_is_judged_at_another_scale_but_what_is_computed():
@@ -176,4 +331,4 @@ def test_the_papers_epsilon_is_rounded_to_the_nearest():
 @pytest.mark.parametrize(("bound", "verdict"), [(2.9, "undecided"), (3.3, "undecided"), (3.31, "not reproduced")])
 def test_a_bound_decides_only_where_it_is_out_of_reach(bound, verdict):
     low = claim(claimed_value="3", tolerance="0.3", direction="lower")
-    assert judge(low, Measured(value=bound, n=5, planned=5, at_least=True), "paper").verdict == verdict
+    assert judge(low, mean_of(*[bound] * 5, at_least=True), "paper").verdict == verdict

@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from functools import partial
+from statistics import fmean, geometric_mean, median
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -19,9 +20,9 @@ from scipy.stats import spearmanr
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
-from runner.report.measured import Measured, of_sample, of_two
-from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_one_run_each, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt, of_one_run
+from runner.report.measured import Comparison, Measured, of_sample, of_two
+from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_runs
+from runner.report.runs import PlannedRun, Runs, RunsAt
 
 CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {
@@ -31,6 +32,7 @@ FIELDS = {
     "fig_15_huber": "loss.threshold",
 }
 Numbers = Callable[[PlannedRun], Sequence[float]]
+Read = Callable[[PlannedRun], tuple[recorded.Array, recorded.Array]]  # steps, and a number at each
 
 
 @of_experiments
@@ -67,35 +69,41 @@ def class_train_accuracy(claim: Claim, runs: Runs) -> Measured:
 def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Measure:
     """A measure: the smallest ratio of first to second over the pairs and, where there are several, their `numbers`.
 
-    These are of whole runs, or of their first epoch only.
+    Of geometric means over the runs. The numbers are of whole runs, or of their first epoch only. Every ratio has to
+    hold what is claimed.
     """
 
     @of_experiments
     def smallest_ratio(_: Claim, *experiments: Runs) -> Measured:
-        ratios: list[tuple[float, Measured]] = []
+        ratios: list[Measured] = []
         charged, texts = [], []
-        for one, other in ((one[0], other[0]) for one, other in _recorded_pairs(experiments)):
-            values = list(zip(numbers(one), numbers(other), strict=True))
-            of_pair = [a / b if b else math.inf for a, b in values]
-            samples = [(of_one_run(one, a), of_one_run(other, b)) for a, b in values]
-            ratios += zip(of_pair, (of_two("ratio", "single", *both) for both in samples), strict=True)
-            charged += [one, other]
-            texts.append(_ratios_text(one.name, other.name, values, of_pair))
+        for one, other in _recorded_pairs(experiments):
+            of_pair = [_ratio(one, other, numbers, index) for index in range(len(numbers(one[0])))]
+            ratios += of_pair
+            charged += [*one, *other]
+            texts.append(_ratios_text(one, other, of_pair))
         if not ratios:
             return Measured()
-        smallest = min(ratios, key=lambda found: -math.inf if math.isnan(found[0]) else found[0])[1]
+        smallest = min(ratios, key=lambda found: -math.inf if math.isnan(found.value or 0.0) else found.value or 0.0)
         counts = "; the smallest ratio counts" if len(ratios) > 1 else ""
-        found = replace(smallest, explanation=f"{what}: {'; '.join(texts)}{counts}")
+        found = replace(smallest, every=tuple(ratios), explanation=f"{what}: {'; '.join(texts)}{counts}")
         return found.charged(RunsAt((run, 0) for run in charged) if first_epoch else Runs(charged))
 
     return smallest_ratio
 
 
-def _ratios_text(one: str, other: str, values: Sequence[tuple[float, float]], ratios: Sequence[float]) -> str:
+def _ratio(one: Runs, other: Runs, numbers: Numbers, index: int) -> Measured:
+    own, others = (runs.sample(lambda run: numbers(run)[index]) for runs in (one, other))
+    return of_two("ratio", "geometric", own, others)
+
+
+def _ratios_text(one: Runs, other: Runs, ratios: Sequence[Measured]) -> str:
+    values = [found.value or 0.0 for found in ratios]
+    names = f"{one[0].name} over {other[0].name} (n = {len(one)} and {len(other)})"
     if len(values) == 1:
-        return f"{one} {values[0][0]:.4g} over {other} {values[0][1]:.4g}"
-    above = sum(ratio > 1 for ratio in ratios)
-    return f"{one} over {other} {min(ratios):.3g} to {max(ratios):.3g}, {above} of {len(ratios)} above 1"
+        return f"{names} {values[0]:.3g}"
+    above = sum(value > 1 for value in values)
+    return f"{names} {min(values):.3g} to {max(values):.3g}, {above} of {len(values)} above 1"
 
 
 def _recorded_pairs(experiments: Sequence[Runs]) -> list[tuple[Runs, Runs]]:
@@ -141,85 +149,103 @@ first_gradient_spread_ratio = ratio_of(
 )
 
 
-@of_one_run_each
-def cosine_gain(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
-    """Mean cosine over steps at equal distances, first experiment minus second."""
-    return _cosine_gain(one, other, recorded.cosines, "steps at equal distances")
+def gain_of(read: Read, what: str, *, first_epoch: bool = False) -> Measure:
+    """A measure: mean cosine over the steps that `read` gives, first less second: the smallest over the pairs."""
+
+    @of_experiments
+    def smallest_gain(_: Claim, *experiments: Runs) -> Measured:
+        pairs = _recorded_pairs(experiments)
+        number = _mean_of(read)
+        gains = [of_two("difference", "mean", one.sample(number), other.sample(number)) for one, other in pairs]
+        if not gains:
+            return Measured()
+        texts = [
+            f"{one[0].name} less {other[0].name} {gain.value:+.3f} (n = {len(one)} and {len(other)})"
+            for (one, other), gain in zip(pairs, gains, strict=True)
+        ]
+        smallest = min(gains, key=lambda gain: gain.value or 0.0)
+        found = replace(smallest, every=tuple(gains), explanation=f"mean over {what}: {'; '.join(texts)}")
+        charged = [run for pair in pairs for runs in pair for run in runs]
+        return found.charged(RunsAt((run, 0) for run in charged) if first_epoch else Runs(charged))
+
+    return smallest_gain
 
 
-@of_one_run_each
-def first_cosine_gain(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
-    """Mean cosine over the steps of the first epoch, first experiment minus second."""
-    gain = _cosine_gain(one, other, recorded.first_epoch_cosines, "the steps of epoch 1")
-    return gain.charged(RunsAt([(one, 0)]))
+def _mean_of(read: Read) -> Callable[[PlannedRun], float]:
+    return lambda run: float(np.mean(read(run)[1]))
 
 
-def _cosine_gain(
-    one: PlannedRun, other: PlannedRun, read: Callable[[PlannedRun], tuple[recorded.Array, recorded.Array]], steps: str
+cosine_gain = gain_of(recorded.cosines, "steps at equal distances")
+first_cosine_gain = gain_of(recorded.first_epoch_cosines, "the steps of epoch 1", first_epoch=True)
+
+
+@of_experiments
+def eigenvalue_ratio(_: Claim, one: Runs, other: Runs) -> Measured:
+    """Ratio of the largest singular values, first to second: of geometric means over the epochs and the runs."""
+    return _of_eigenvalues("ratio", one.recorded, other.recorded, _geometric_mean, "all epochs")
+
+
+@of_experiments
+def early_eigenvalue_ratio(_: Claim, one: Runs, other: Runs) -> Measured:
+    """The largest singular value in the first quarter of the epochs over that in the others, beside the second's.
+
+    Where the first's is below the second's, the ratio of the two is smaller early than late.
+    """
+    return _of_eigenvalues("order", one.recorded, other.recorded, _early_over_late, "the first quarter over the others")
+
+
+def _of_eigenvalues(
+    comparison: Comparison, one: Runs, other: Runs, number: Callable[[recorded.Array], float], what: str
 ) -> Measured:
-    own, reference = (float(np.mean(read(run)[1])) for run in (one, other))
-    explanation = f"mean over {steps}: {own:.3f} less {reference:.3f}"
-    return of_two("difference", "single", of_one_run(one, own), of_one_run(other, reference), explanation)
+    if not one or not other:
+        return Measured()
+    own, others = (runs.sample(lambda run: number(recorded.eigenvalues(run)[1])) for runs in (one, other))
+    means = f"{geometric_mean(own.values):.3g} and {geometric_mean(others.values):.3g}"
+    return of_two(comparison, "geometric", own, others, f"geometric means, {what}: {means}").charged(one)
 
 
-@of_one_run_each
-def eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
-    """Geometric mean over the measured epochs of the ratio of the largest singular values, first to second."""
-    ratios = np.concatenate(_early_and_late(one, other))
-    explanation = f"geometric mean over the epochs 0 to {len(ratios) - 1}; below 1 in {int((ratios < 1).sum())} of them"
-    return Measured(_geometric_mean(ratios), explanation=explanation)
+def _early_over_late(values: recorded.Array) -> float:
+    quarter = 1 + (len(values) - 1) // 4  # epoch 0 is before training
+    return _geometric_mean(values[:quarter]) / _geometric_mean(values[quarter:])
 
 
-@of_one_run_each
-def early_eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
-    """That geometric mean over the first quarter of the epochs; the reference is that over the others."""
-    early, late = (_geometric_mean(part) for part in _early_and_late(one, other))
-    explanation = f"first quarter of the epochs; {late:.3g} in the others; the verdict is on the order"
-    return Measured(early, reference=late, explanation=explanation)
-
-
-def _early_and_late(one: PlannedRun, other: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
-    (_, first), (_, second) = recorded.eigenvalues(one), recorded.eigenvalues(other)
-    epochs = min(len(first), len(second))  # one may have diverged
-    ratios = first[:epochs] / second[:epochs]
-    quarter = 1 + (epochs - 1) // 4  # epoch 0 is before training
-    return ratios[:quarter], ratios[quarter:]
-
-
-def _geometric_mean(ratios: recorded.Array) -> float:
-    return float(np.exp(np.mean(np.log(ratios))))
+def _geometric_mean(values: recorded.Array) -> float:
+    return float(np.exp(np.mean(np.log(values))))
 
 
 @of_experiments
 def class_accuracy_distance(_: Claim, *experiments: Runs) -> Measured:
-    """How far the classes' training accuracies are from those without privacy: ours; the reference is cross-entropy's.
+    """How far the classes' training accuracies are from those without privacy: ours beside cross-entropy's.
 
-    Mean of the absolute differences, in points, over the classes, the recorded epochs and the data sets of which all
-    three runs are recorded. The experiments come in threes: ours, cross-entropy, without privacy.
+    Of a run, the mean of the absolute differences to the mean of the runs without privacy, in points, over the classes
+    and the recorded epochs. The experiments come in threes, a data set each: ours, cross-entropy, without privacy. All
+    have to hold; the value is that where ours is the least closer.
     """
-    own: list[float] = []
-    reference: list[float] = []
-    charged, texts = [], []
-    firsts = [runs.recorded[:1] for runs in experiments]
-    for runs in (runs for runs in zip(firsts[::3], firsts[1::3], firsts[2::3], strict=True) if all(runs)):
-        (ours,), (ce,), (without,) = runs
-        of_ours, of_ce = _distances(ours, without), _distances(ce, without)
-        if of_ours and of_ce:
-            own += of_ours
-            reference += of_ce
-            charged += [ours, ce]
-            texts.append(f"{ours.name} {fmean(of_ours):.3g}, {ce.name} {fmean(of_ce):.3g}")
-    if not charged:
+    every, used, texts = [], [], []
+    threes = [runs.recorded for runs in experiments]
+    for ours, ce, without in zip(threes[::3], threes[1::3], threes[2::3], strict=True):
+        if ours and ce and without:
+            own, others = (runs.sample(partial(_distance, others=without)) for runs in (ours, ce))
+            every.append(of_two("order", "mean", own, others))
+            used += [*ours, *ce]
+            texts.append(f"{ours[0].name} {fmean(own.values):.3g}, {ce[0].name} {fmean(others.values):.3g}")
+    if not every:
         return Measured()
+    least = max(every, key=lambda found: (found.value or 0.0) - (found.reference or 0.0))
     explanation = f"mean distance per class in points: {'; '.join(texts)}; the verdict is on the order"
-    return Measured(fmean(own), reference=fmean(reference), explanation=explanation).charged(Runs(charged))
+    return replace(least, every=tuple(every), explanation=explanation).charged(Runs(used))
 
 
-def _distances(run: PlannedRun, other: PlannedRun) -> list[float]:
-    """Mean absolute difference of the diagonals, by epoch that both recorded."""
-    both = [e for e in run.diagnostic("confusion")["epoch"] if recorded.confusion(other, e) is not None]
-    diagonals = ([np.array(recorded.class_accuracies(of, epoch)) for of in (run, other)] for epoch in both)
-    return [float(np.abs(one - two).mean()) for one, two in diagonals]
+def _distance(run: PlannedRun, others: Runs) -> float:
+    """Mean absolute difference of the diagonals to the mean of the others', over the epochs that all recorded."""
+    every = [run, *others]
+    both = [
+        epoch
+        for epoch in run.diagnostic("confusion")["epoch"]
+        if all(recorded.confusion(of, epoch) is not None for of in every)
+    ]
+    own, *without = ([np.array(recorded.class_accuracies(of, epoch)) for epoch in both] for of in every)
+    return float(np.abs(np.array(own) - np.mean(without, axis=0)).mean())
 
 
 def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
@@ -245,7 +271,8 @@ def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
             texts.append(f"{one[0][0].name} − {other[0][0].name} {lead.value:+.2f}")
         explanation = f"medians of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
         smallest = min(leads, key=lambda lead: lead.value or 0.0)
-        return replace(smallest, reference=0.0, explanation=explanation).charged(RunsAt(used))
+        found = replace(smallest, every=tuple(leads), reference=0.0, explanation=explanation)
+        return found.charged(RunsAt(used))
 
     return smallest_lead
 

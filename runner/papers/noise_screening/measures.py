@@ -66,12 +66,13 @@ def accuracy_at_epsilon(claim: Claim, runs: Runs) -> Measured:
         return Measured()
     if all(screened(run) for run in recorded):
         text, sound = tries_text(recorded), most_guaranteed(recorded)
+        tries = reached.largest("epsilon_sound")
     else:
         text = f"after epoch {max(last for _, last in reached) + 1}, the last within {bound:g}"
-        sound = reached.largest("epsilon_sound")
+        sound, tries = reached.largest("epsilon_sound"), None
     best = fmean(reached.best_until("test_accuracy"))
     found = of_sample("mean", reached.sample(), best=best, explanation=text)
-    return replace(found.charged(reached, sound), n=len(reached), delta=recorded.delta)
+    return replace(found.charged(reached, sound), n=len(reached), delta=recorded.delta, epsilon_tries=tries)
 
 
 @Measure
@@ -98,7 +99,8 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         if screened(recorded[0]):
             text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
         found = of_sample("mean", reached.sample("epsilon"), explanation=text).charged(reached, sound)
-    return counted(planned, found)
+        found = replace(found, epsilon_tries=made if screened(recorded[0]) else None)
+    return replace(counted(planned, found), chosen_on_test=True)
 
 
 def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
@@ -110,8 +112,16 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
     at_least = all(run.field("max_epsilon") != LIMIT for run in others)
-    value = fmean([*reached.values("epsilon"), *ends]) if at_least else math.inf
-    return Measured(value, explanation=text, at_least=at_least, delta=recorded.delta)
+    found = of_sample("mean", recorded.sample(lambda run: _needed(run, accuracy, at_least)), explanation=text)
+    return replace(found, at_least=at_least, delta=recorded.delta)
+
+
+def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
+    """The epsilon of the first epoch with this accuracy; of a run without one what it has spent, or infinity."""
+    epoch = first_epoch(run, accuracy)
+    if epoch is None:
+        return run.final("epsilon") if at_least else math.inf
+    return run.history("epsilon")[epoch]
 
 
 def accuracy_of(claim: Claim) -> float:
@@ -185,21 +195,25 @@ def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
 
 @against_others
 def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
-    """The share of the second experiment's epochs up to the claim's epsilon at which the first leads all others.
+    """The share of the second experiment's epochs, up to the claim's epsilon, at which a run of the first leads.
 
-    In mean accuracy, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
+    Its accuracy beside the means of the others, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
+    Mean of the shares of the first's runs.
     """
-    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= 3]
-    places = [[mean_at(runs, "test_accuracy", epsilon) for runs in (own, *others)] for epsilon in grid]
-    compared = [[v for v in values if v is not None] for values in places if values[0] is not None]
-    compared = [values for values in compared if len(values) > 1]
-    if not compared:
-        return Measured()
-    share = sum(values[0] > max(values[1:]) for values in compared) / len(compared)
-    last = ", ".join("–" if v is None else f"{v:.2f}" for v in places[-1])
+    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= bound_of(claim)]
+    rivals = [[mean_at(runs, "test_accuracy", epsilon) for runs in others] for epsilon in grid]
+
+    def share(run: PlannedRun) -> float:
+        places = [mean_at(Runs([run]), "test_accuracy", epsilon) for epsilon in grid]
+        compared = [(a, [r for r in of if r is not None]) for a, of in zip(places, rivals, strict=True)]
+        led = [a > max(of) for a, of in compared if a is not None and of]
+        return fmean(led) if led else 0.0
+
+    last = [mean_at(own, "test_accuracy", grid[-1]), *rivals[-1]]
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
-    found = Measured(share, explanation=f"accuracy at the last of them: {last} ({names})")
-    return found.charged(own, most_guaranteed(own))
+    text = ", ".join("–" if v is None else f"{v:.2f}" for v in last)
+    found = of_sample("mean", own.sample(share), explanation=f"accuracy at the last of them: {text} ({names})")
+    return replace(found.charged(own, most_guaranteed(own)), epsilon_tries=own.largest("epsilon_sound"))
 
 
 def over_field(
@@ -217,10 +231,17 @@ def over_field(
         if found is None:
             return Measured()
         text = ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in accuracies.items())
-        sound = most_guaranteed(runs if at is None else runs.where(field, at))
-        return Measured(found, explanation=f"{explanation}: {text}").charged(runs, sound)
+        explained = f"{explanation}: {text}"
+        if at is None:
+            return Measured(found, explanation=explained).charged(runs, most_guaranteed(runs))
+        there = runs.where(field, at)
+        return of_sample("mean", there.sample(), explanation=explained).charged(there, most_guaranteed(there))
 
     return measure
+
+
+def _best(values: dict[float, float]) -> float | None:
+    return max(values, key=lambda at: values[at]) if len(values) > 1 else None
 
 
 def _spread(values: dict[float, float], above: float) -> float | None:
@@ -232,7 +253,7 @@ lowest_by_rate = over_field(
     "optimizer.lr", lambda v: min(v.values()) if {0.1, 2.0} <= set(v) else None, "by learning rate"
 )
 at_rate_1_5 = over_field("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
-at_batch_256 = over_field("batch_size", lambda v: v.get(256), "by batch size", at=256)
-best_batch = over_field("batch_size", lambda v: max(v, key=lambda at: v[at]) if len(v) > 1 else None, "by batch size")
+best_rate = over_field("optimizer.lr", _best, "by learning rate")
+best_batch = over_field("batch_size", _best, "by batch size")
 spread_by_temperature = over_field("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
 spread_by_threshold = over_field("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")

@@ -92,6 +92,7 @@ def theorem_1(claim: Claim) -> Measured:
         value=float(bound),
         epsilon=claimed,
         epsilon_sound=every,
+        epsilon_least=float(bound),
         delta=delta,
         explanation=f"{steps} kept updates, candidates kept where their one coordinate is above {threshold} sigma: the "
         f"true epsilon is at least {bound} and at most {upper}, where {_above(claimed)} is charged; "

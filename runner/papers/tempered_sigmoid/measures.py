@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, Releases, sound_epsilon
 from runner.report.claims import Claim
 from runner.report.measured import Measured, of_sample, of_two
-from runner.report.measures import Measure, against_others, computed, of_one_run_each, of_runs
-from runner.report.runs import PlannedRun, Runs, of_one_run
+from runner.report.measures import Measure, against_others, computed, of_experiments, of_runs
+from runner.report.runs import PlannedRun, Runs
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run
 EXAMPLES, DELTA = 60_000, 1e-5
@@ -86,23 +87,31 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
     return list(columns["step"]), [float(v) for v in columns[first]]
 
 
-@of_one_run_each
-def gradient_norm_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
+@of_experiments
+def gradient_norm_ratio(_: Claim, one: Runs, other: Runs) -> Measured:
     """Level of the gradient norm of the claim's first experiment over that of its second (see `level`)."""
-    own, others = (level(*gradient_norms(run)) for run in (one, other))
-    explanation = f"mean per-example norm, last quarter of training: {own:.4g} over {others:.4g}"
-    return of_two("ratio", "single", of_one_run(one, own), of_one_run(other, others), explanation)
+    return _level_ratio(gradient_norms, one.recorded, other.recorded)
 
 
-@of_one_run_each
-def activation_norm_ratio(_: Claim, one: PlannedRun, *others: PlannedRun) -> Measured:
-    """Level of the first activation's norm of the first experiment over the larger of the others'."""
-    own = level(*first_activation_norms(one))
-    levels = [level(*first_activation_norms(run)) for run in others]
-    ratios = ", ".join(f"{own / other:.3g} times {run.name}" for run, other in zip(others, levels, strict=True))
-    largest, run = max(zip(levels, others, strict=True), key=lambda pair: pair[0])
-    explanation = f"last quarter of training: {ratios}; the smaller one counts"
-    return of_two("ratio", "single", of_one_run(one, own), of_one_run(run, largest), explanation)
+@of_experiments
+def activation_norm_ratio(_: Claim, one: Runs, *others: Runs) -> Measured:
+    """Level of the first activation's norm of the first experiment over the others': over each, the smallest counts."""
+    ratios = [_level_ratio(first_activation_norms, one.recorded, other.recorded) for other in others]
+    if any(found.value is None for found in ratios):
+        return Measured()
+    smallest = min(ratios, key=lambda found: found.value or 0.0)
+    explanation = f"{'; '.join(found.explanation for found in ratios)}; the smaller one counts"
+    return replace(smallest, every=tuple(ratios), explanation=explanation)
+
+
+def _level_ratio(norms: Callable[[PlannedRun], tuple[list[int], list[float]]], one: Runs, other: Runs) -> Measured:
+    """Of the geometric means over the runs; charged is the first's cost."""
+    if not one or not other:
+        return Measured()
+    own, others = (runs.sample(lambda run: level(*norms(run))) for runs in (one, other))
+    means = [statistics.geometric_mean(sample.values) for sample in (own, others)]
+    explanation = f"last quarter of training: {means[0]:.4g} over {means[1]:.4g} of {other[0].name}"
+    return of_two("ratio", "geometric", own, others, explanation).charged(one)
 
 
 def class_std(run: PlannedRun) -> float:

@@ -34,7 +34,7 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             "n",
             "best epoch (%)",
         ]
-    header += ["claimed ε", "ε of the run", "sound ε of the run", "claimed ε holds?"]
+    header += ["claimed ε", "ε of the run", "sound ε of the run", "claimed ε"]
     rows = []
     for optimizer in ("SGD", "Adam"):
         row = [optimizer]

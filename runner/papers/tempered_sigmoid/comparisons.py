@@ -1,0 +1,79 @@
+"""Measures of what the paper says of two settings, and of the best of a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.measured import Measured, of_two
+from runner.report.measures import Measure, counted, of_experiments, test_accuracy
+from runner.report.runs import PlannedRun, Runs, RunsAt, last_accuracy
+
+_RATE = "optimizer.lr"
+_FIFTHS = 5
+
+
+@Measure
+def accuracy_of_best_of_search(claim: Claim, evidence: Evidence) -> Measured:
+    """Last-epoch accuracy (percent), mean over the runs at the learning rate that the search chose.
+
+    The search is of the claim's experiment in a sweep named like the claim's own with `_search`, on held-out images.
+    Until all of it has run there is no such number.
+    """
+    searched = Runs(
+        run
+        for sweep in evidence.sweeps
+        if sweep.startswith(f"{claim.sweep}_search")
+        for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
+    )
+    planned = evidence.planned(claim.sweep, claim.experiment)
+    missing = len(searched) - len(searched.recorded)
+    if missing or not searched:
+        fixed = planned.sample().values
+        text = f"the search has not run ({len(searched.recorded)} of {len(searched)} settings)"
+        if fixed:
+            text += f"; at one fixed setting the mean is {sum(fixed) / len(fixed):.2f} (n = {len(fixed)})"
+        return Measured(planned=len(planned), n=len(planned.recorded), explanation=text)
+    best = max(searched.recorded, key=last_accuracy).field(_RATE)
+    chosen = planned.where(_RATE, best)
+    if not chosen.recorded:
+        return counted(
+            planned, Measured(explanation=f"the search chose a learning rate of {best:g}, which has not run")
+        )
+    found = test_accuracy(claim, Evidence(evidence.scale, {claim.sweep: chosen}))
+    return replace(found, explanation=f"at {best:g}, the best of {len(searched)} learning rates on held-out images")
+
+
+@of_experiments
+def above_at_every_fifth(_: Claim, one: Runs, other: Runs) -> Measured:
+    """Mean accuracy of the first experiment beside the second's after every fifth of the epochs.
+
+    All five have to hold; the value is that where the first leads least.
+    """
+    recorded = one.recorded, other.recorded
+    if not all(recorded):
+        return Measured()
+    at = [[runs.at(partial(_epoch, part)) for runs in recorded] for part in range(1, _FIFTHS + 1)]
+    every = [of_two("order", "mean", a.sample(), b.sample()) for a, b in at]
+    leads = [(found.value or 0.0) - (found.reference or 0.0) for found in every]
+    least = every[leads.index(min(leads))]
+    text = ", ".join(f"{lead:+.2f}" for lead in leads)
+    found = replace(least, every=tuple(every), explanation=f"lead in points after each fifth of the epochs: {text}")
+    return found.charged(RunsAt(pair for runs in at[-1] for pair in runs))
+
+
+def _epoch(part: int, run: PlannedRun) -> int:
+    """The last epoch, from 0, of so many fifths of them."""
+    return max(1, len(run.history("epoch")) * part // _FIFTHS) - 1
+
+
+@of_experiments
+def accuracy_difference(_: Claim, one: Runs, other: Runs) -> Measured:
+    """Last-epoch accuracy of the first experiment less that of the second, in points, of the means of the seeds."""
+    if not one.recorded or not other.recorded:
+        return Measured()
+    samples = one.recorded.sample(), other.recorded.sample()
+    text = f"{one[0].name} (n = {len(samples[0].values)}) less {other[0].name} (n = {len(samples[1].values)})"
+    return of_two("difference", "mean", *samples, explanation=text)
