@@ -54,7 +54,8 @@ def measured_text(judged: Judged) -> list[str]:
     spread = "–"
     if summary.min is not None and summary.median is not None and summary.max is not None:
         spread = " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max))
-    std = summary.std if measured.value == summary.mean else None  # the std of runs is not that of their maximum
+    of_the_mean = measured.value == summary.mean and not measured.at_least
+    std = summary.std if of_the_mean else None  # the std of runs is not that of their maximum, nor of bounds
     return [
         plus_minus(measured.value, std, unit, at_least=measured.at_least),
         spread,

@@ -113,7 +113,7 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
     at_least = all(run.field("max_epsilon") != LIMIT for run in others)
     found = of_sample("mean", recorded.sample(lambda run: _needed(run, accuracy, at_least)), explanation=text)
-    return replace(found, at_least=at_least, delta=recorded.delta)
+    return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
 
 
 def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
