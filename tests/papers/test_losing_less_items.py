@@ -396,8 +396,8 @@ def test_squared_error_against_absolute_and_huber(tmp_path, record):
     assert judged.verdict == "undecided"
     axes = figures.figure_15(evidence_of(tmp_path, "fig-15")).axes[0]
     named = {line.get_label(): list(line.get_ydata()) for line in axes.lines if len(line.get_ydata())}
-    assert named["SSE, n = 1"] == [97.0]
-    assert named["SAE, n = 1"] == [95.5]
+    assert named["SSE, n = 1 of 3"] == [97.0]
+    assert named["SAE, n = 1 of 3"] == [95.5]
     assert named["Huber, β = 0.3, n = 1"] == [pytest.approx(96.3)]
     assert named["Huber, β = 1, n = 1"] == [pytest.approx(96.45)]
 
