@@ -151,12 +151,12 @@ class Config:
     )
     delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=PROBABILITY)
     evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    diagnostics: list[str] = stated([], part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
+    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing)
     diagnostics_every: int = stated(
-        10, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
+        10, part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
     )
     confusion_epochs: list[int] = stated(
-        [], part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
+        [], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
     )
     draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
 

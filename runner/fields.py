@@ -16,12 +16,14 @@ from omegaconf import MISSING
 class Part(Enum):
     """What a field is a part of.
 
-    `setting`: the setting, and so every run of it. `run`: one run, among those that repeat its setting. `record`: the
+    `setting`: the setting, and so every run of it. `observed`: the setting, but only what is measured along the way: the
+    network is trained as without. `run`: one run, among those that repeat its setting. `record`: the
     record alone, as what the field does shows in other fields. `machine`: where, how fast and under whose eyes a run is
     computed, of which the record's config says nothing.
     """
 
     setting = "setting"
+    observed = "observed"
     run = "run"
     record = "record"
     machine = "machine"
@@ -29,7 +31,12 @@ class Part(Enum):
     @property
     def identifies(self) -> bool:
         """Whether the field is a part of the run id."""
-        return self in (Part.setting, Part.run)
+        return self.defines_setting or self is Part.run
+
+    @property
+    def defines_setting(self) -> bool:
+        """Whether the field is a part of the setting id."""
+        return self in (Part.setting, Part.observed)
 
     @property
     def recorded(self) -> bool:

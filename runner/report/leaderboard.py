@@ -23,6 +23,7 @@ from runner.report.files import Table, bound_text, markdown, number, write_csv, 
 from runner.report.runs import PlannedRun
 from runner.report.statistics import Interval, mean_of
 from runner.report.summary import summarise
+from runner.runs.identity import trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,10 +72,9 @@ class Entry:
 
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Every setting at every bound that one of its runs has an epoch within, the highest mean first."""
-    settings: dict[str, dict[str, PlannedRun]] = {}
-    for run in runs:
-        if _counts(run):
-            settings.setdefault(run.job.setting_id, {}).setdefault(run.job.run_id, run)
+    settings: dict[str, dict[int, PlannedRun]] = {}
+    for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
+        settings.setdefault(trained(run.job.config), {}).setdefault(run.seed, run)
     found = []
     for setting, planned in settings.items():
         recorded = [run for run in planned.values() if run.record is not None]
@@ -135,7 +135,8 @@ def board(found: Sequence[Entry], title: str) -> str:
         bounds = sorted({entry.epsilon for entry in of_it})
         cells = {(entry.setting, entry.epsilon): entry for entry in of_it}
         names = {entry.setting: _marked(entry) for entry in of_it}
-        best = {e: max(entry.mean for entry in of_it if entry.epsilon == e) for e in bounds}
+        ranked = [entry for entry in of_it if not entry.by_test_images] or of_it
+        best = {e: max((entry.mean for entry in ranked if entry.epsilon == e), default=math.inf) for e in bounds}
         order = sorted(names, key=lambda s: [-cells[s, e].mean if (s, e) in cells else 0.0 for e in reversed(bounds)])
         rows = [
             [names[setting], *(_cell(cells.get((setting, e)), best[e], len(of_it)) for e in bounds)]
@@ -209,8 +210,8 @@ _TEXT = f"""# Leaderboard
 
 Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the mean] at the sound ε spent, with
 δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released; of a run that decides itself how many
-updates it tries, of all tries made until then, as if their number had been fixed beforehand. A single run has no
-interval. **Bold**: the highest mean; where intervals overlap it may be chance.
+updates it tries, of all tries made until then: what a run costs that stops at so many tries, kept or not. A single run
+has no interval. **Bold**: the highest mean of those without †; where intervals overlap it may be chance.
 
 Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. ‡ marks
 settings chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report

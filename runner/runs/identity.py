@@ -71,8 +71,14 @@ def identify(config: DictConfig) -> tuple[str, str]:
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
     """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
     content = _hashed(config)
-    setting = {name: value for name, value in content.items() if _part(name) is Part.setting}
+    setting = {name: value for name, value in content.items() if _part(name).defines_setting}
     return _digest(content), _digest(setting)
+
+
+def trained(config: DictConfig) -> str:
+    """What a setting trains, whatever it measures along the way: settings that differ in that alone have it in common."""
+    content = {name: value for name, value in plain(config).items() if _part(name) is not Part.observed}
+    return identify_recorded(content)[1]
 
 
 def _hashed(config: dict[str, Any]) -> dict[str, Any]:

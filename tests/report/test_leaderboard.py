@@ -41,6 +41,18 @@ def test_the_last_epoch_within_the_bound_counts_not_the_best(planned: Callable[.
     assert found[0].planned == 10
 
 
+def test_runs_that_differ_in_what_is_measured_of_them_are_one(
+    jobs: Callable[..., list[Job]], fabricate: Fabricate
+) -> None:
+    """Figures 3 and 4 train the same networks: seed 0 counts once, and seed 1 beside it."""
+    with_norms = jobs("fig_4", "mnist_tanh_norms")[0]
+    runs = [PlannedRun(with_norms, read_record(fabricate(with_norms, [90.0, 95.0, 96.0], sound=SOUND)))]
+    runs += [PlannedRun(job, None) for job in jobs("fig_3", "mnist_tanh")]
+    runs[2] = PlannedRun(runs[2].job, read_record(fabricate(runs[2].job, [91.0, 94.0, 96.0], sound=SOUND)))
+    (entry,) = entries(runs, [1.0])
+    assert (entry.accuracies, entry.planned) == ((95.0, 94.0), 10)
+
+
 def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedRun]]) -> None:
     runs = planned("mnist_relu", [[90.0, 94.0, 95.0]]) + planned("mnist_tanh", [[92.0, 96.0, 97.0]])
     found = entries(runs, [1.0])

@@ -104,7 +104,11 @@ def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
 
 def test_one_run_decides_nothing():
     judged = judge(claim(claimed_value="98.1"), mean_of(98.1), "paper")
-    assert (judged.verdict, judged.decided.interval, judged.decided.reason) == ("undecided", None, "one run has no spread")
+    assert (judged.verdict, judged.decided.interval, judged.decided.reason) == (
+        "undecided",
+        None,
+        "one run has no spread",
+    )
 
 
 def test_a_best_of_five_is_judged_by_five_runs():

@@ -81,11 +81,13 @@ def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
     plain = recorded_config(composed())
     for name, field in FIELDS.items():
         run, setting = identify_recorded(plain | {name: "another value"})
-        assert (run != identify_recorded(plain)[0]) is (field.part in (Part.setting, Part.run)), name
-        assert (setting != identify_recorded(plain)[1]) is (field.part is Part.setting), name
+        assert (run != identify_recorded(plain)[0]) is field.part.identifies, name
+        assert (setting != identify_recorded(plain)[1]) is field.part.defines_setting, name
         assert (name in plain) is (field.part is not Part.machine), name
     assert {name for name, field in FIELDS.items() if not field.part.identifies} == {"runtime", "tracking", "draw"}
     assert [name for name, field in FIELDS.items() if field.part is Part.run] == ["seed"]
+    observed = [name for name, field in FIELDS.items() if field.part is Part.observed]
+    assert observed == ["diagnostics", "diagnostics_every", "confusion_epochs"]
 
 
 def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(composed) -> None:
