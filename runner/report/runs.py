@@ -109,6 +109,15 @@ class Runs(tuple[PlannedRun, ...]):
             groups.setdefault(key(run), []).append(run)
         return {of: Runs(runs) for of, runs in groups.items()}
 
+    def by_value(self, field: str) -> dict[float, Runs]:
+        """Groups of those with the same number in a field, by that, the smallest first."""
+        return dict(sorted(self.by(lambda run: float(run.field(field))).items()))
+
+    @property
+    def best(self) -> PlannedRun:
+        """The recorded one with the highest last accuracy; of equals the first."""
+        return max(self.recorded, key=last_accuracy)
+
     def finals(self, name: str) -> list[float]:
         """A number of the last epoch, of each run."""
         return [run.final(name) for run in self.recorded]

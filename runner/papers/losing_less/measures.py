@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from statistics import fmean, median
 
 import numpy as np
@@ -21,7 +22,7 @@ from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
 from runner.report.measured import Measured, of_sample, of_two
 from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_one_run_each, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt, of_one_run
+from runner.report.runs import PlannedRun, Runs, RunsAt, Sample, last_accuracy, of_one_run
 
 CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {
@@ -165,29 +166,39 @@ def _cosine_gain(
 @of_one_run_each
 def eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
     """Geometric mean over the measured epochs of the ratio of the largest singular values, first to second."""
-    ratios = np.concatenate(_early_and_late(one, other))
-    explanation = f"geometric mean over the epochs 0 to {len(ratios) - 1}; below 1 in {int((ratios < 1).sum())} of them"
-    return Measured(_geometric_mean(ratios), explanation=explanation)
+    first, second = _eigenvalues(one, other)
+    below = int((first < second).sum())
+    explanation = f"geometric mean over the epochs 0 to {len(first) - 1}; below 1 in {below} of them"
+    own, others = of_one_run(one, _geometric_mean(first)), of_one_run(other, _geometric_mean(second))
+    return of_two("ratio", "single", own, others, explanation)
 
 
 @of_one_run_each
 def early_eigenvalue_ratio(_: Claim, one: PlannedRun, other: PlannedRun) -> Measured:
-    """That geometric mean over the first quarter of the epochs; the reference is that over the others."""
-    early, late = (_geometric_mean(part) for part in _early_and_late(one, other))
+    """Geometric mean of the ratio of the largest singular values over the first quarter of the epochs; the reference is
+    that over the others.
+    """
+    first, second = _eigenvalues(one, other)
+    ratios, quarter = first / second, 1 + (len(first) - 1) // 4  # epoch 0 is before training
+    early, late = _geometric_mean(ratios[:quarter]), _geometric_mean(ratios[quarter:])
     explanation = f"first quarter of the epochs; {late:.3g} in the others; the verdict is on the order"
-    return Measured(early, reference=late, explanation=explanation)
+    return _order_of(of_one_run(one, early), of_one_run(one, late), explanation)
 
 
-def _early_and_late(one: PlannedRun, other: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
+def _order_of(own: Sample, reference: Sample, explanation: str) -> Measured:
+    """The order of one number a seed each, which several runs of that seed have together: no run's own `values`."""
+    return replace(of_two("order", "single", own, reference, explanation), values=())
+
+
+def _eigenvalues(one: PlannedRun, other: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
+    """The largest singular values of both runs, at the epochs that both have: one may have diverged."""
     (_, first), (_, second) = recorded.eigenvalues(one), recorded.eigenvalues(other)
-    epochs = min(len(first), len(second))  # one may have diverged
-    ratios = first[:epochs] / second[:epochs]
-    quarter = 1 + (epochs - 1) // 4  # epoch 0 is before training
-    return ratios[:quarter], ratios[quarter:]
+    epochs = min(len(first), len(second))
+    return first[:epochs], second[:epochs]
 
 
-def _geometric_mean(ratios: recorded.Array) -> float:
-    return float(np.exp(np.mean(np.log(ratios))))
+def _geometric_mean(values: recorded.Array) -> float:
+    return float(np.exp(np.mean(np.log(values))))
 
 
 @of_experiments
@@ -212,7 +223,8 @@ def class_accuracy_distance(_: Claim, *experiments: Runs) -> Measured:
     if not charged:
         return Measured()
     explanation = f"mean distance per class in points: {'; '.join(texts)}; the verdict is on the order"
-    return Measured(fmean(own), reference=fmean(reference), explanation=explanation).charged(Runs(charged))
+    found = _order_of(of_one_run(charged[0], fmean(own)), of_one_run(charged[1], fmean(reference)), explanation)
+    return found.charged(Runs(charged))
 
 
 def _distances(run: PlannedRun, other: PlannedRun) -> list[float]:
@@ -226,7 +238,7 @@ def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
     """A measure: median accuracy after an epoch, first less second, in points: the smallest over the pairs."""
 
     def reached(run: PlannedRun) -> int:
-        """That epoch, from 0, or the run's last where it diverged before."""
+        """The epoch asked for, from 0, or the run's last where it diverged before."""
         return min(epoch(run), len(run.history("epoch")) - 1)
 
     @of_experiments
@@ -254,39 +266,36 @@ lead_at_the_end = lead_after(lambda run: len(run.history("epoch")) - 1, "the las
 lead_at_a_quarter = lead_after(lambda run: max(1, int(run.field("epochs")) // 4) - 1, "a quarter of the epochs")
 
 
-@of_experiments
-def sensitivity(claim: Claim, *experiments: Runs) -> Measured:
+def of_swept(measure: Callable[[Mapping[str, Mapping[float, float]]], Measured]) -> Measure:
+    """A measure of last-epoch accuracy by a parameter's value: for each experiment half of whose runs are recorded.
+
+    It is of several settings, one run each: no sample of one setting.
+    """
+
+    @wraps(measure)
+    def of_all(claim: Claim, *experiments: Runs) -> Measured:
+        field = FIELDS[claim.sweep.rpartition("/")[2]]
+        enough = [runs for runs in experiments if len(runs.recorded) >= max(2, len(runs) / 2)]
+        if not enough:
+            return Measured(explanation="less than half of the values have run on any data set")
+        groups = {runs[0].name: runs.recorded.by_value(field) for runs in enough}
+        return measure({name: {at: last_accuracy(of[0]) for at, of in by.items()} for name, by in groups.items()})
+
+    return of_experiments(of_all)
+
+
+@of_swept
+def sensitivity(swept: Mapping[str, Mapping[float, float]]) -> Measured:
     """Best less worst last-epoch accuracy over one parameter's values, in points: the largest over the data sets."""
-    swept = _swept(claim, experiments)
-    if not swept:
-        return Measured(explanation=_TOO_FEW)
     ranges = {name: max(accuracy.values()) - min(accuracy.values()) for name, accuracy in swept.items()}
     texts = [f"{name} {span:.2f} over {len(swept[name])} values" for name, span in ranges.items()]
     explanation = f"best less worst, in points: {', '.join(texts)}; the largest counts; of one seed, so partly noise"
     return Measured(max(ranges.values()), explanation=explanation)
 
 
-@of_experiments
-def rank_correlation(claim: Claim, *experiments: Runs) -> Measured:
+@of_swept
+def rank_correlation(swept: Mapping[str, Mapping[float, float]]) -> Measured:
     """Spearman's rank correlation of a parameter and the last-epoch accuracy: the smallest over the data sets."""
-    swept = _swept(claim, experiments)
-    if not swept:
-        return Measured(explanation=_TOO_FEW)
     found = {name: float(spearmanr(list(a), list(a.values())).statistic) for name, a in swept.items()}
     explanation = f"{', '.join(f'{name} {value:.2f}' for name, value in found.items())}; the smallest counts"
     return Measured(min(found.values()), explanation=explanation)
-
-
-_TOO_FEW = "less than half of the values have run on any data set"
-
-
-def _swept(claim: Claim, experiments: Sequence[Runs]) -> dict[str, dict[float, float]]:
-    """Last-epoch accuracy by the parameter's value, of each experiment half of whose runs are recorded."""
-    field = FIELDS[claim.sweep.rpartition("/")[2]]
-    enough = [runs for runs in experiments if len(runs.recorded) >= max(2, len(runs) / 2)]
-    return {runs[0].name: accuracy_by_value(runs.recorded, field) for runs in enough}
-
-
-def accuracy_by_value(runs: Iterable[PlannedRun], field: str) -> dict[float, float]:
-    """Last-epoch accuracy in percent by the value of a config field, in the order of the values."""
-    return dict(sorted((float(run.field(field)), run.final("test_accuracy")) for run in runs))
