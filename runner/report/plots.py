@@ -123,10 +123,10 @@ def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
     axes.plot([], [], line, color=colour, label=f"{label}{_NOT_RUN}")
 
 
-def panel_each(height: float, width: float = 11) -> tuple[Figure, list[tuple[Axes, str]]]:
+def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, list[tuple[Axes, str]]]:
     """A figure with a panel a data set, side by side, titled: each panel with its data set as experiments name it."""
     drawn = figure(width, height)
-    panels = list(zip(drawn.subplots(1, len(DATASETS)), DATASETS, strict=True))
+    panels = list(zip(drawn.subplots(1, len(DATASETS), **grid), DATASETS, strict=True))
     for axes, dataset in panels:
         axes.set_title(DATASETS[dataset])
     return drawn, panels

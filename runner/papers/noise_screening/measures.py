@@ -20,7 +20,7 @@ from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.measured import Measured, of_sample
 from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt
+from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
 
 LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
@@ -168,7 +168,7 @@ def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
 
 
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
-    """That first epoch as a function of the run."""
+    """The first epoch that reaches an accuracy (see `first_epoch`), as a function of the run."""
     return lambda run: first_epoch(run, accuracy)
 
 
@@ -189,7 +189,7 @@ def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
 
     In mean accuracy, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
     """
-    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= 3]
+    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= bound_of(claim)]
     places = [[mean_at(runs, "test_accuracy", epsilon) for runs in (own, *others)] for epsilon in grid]
     compared = [[v for v in values if v is not None] for values in places if values[0] is not None]
     compared = [values for values in compared if len(values) > 1]
@@ -203,36 +203,58 @@ def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
 
 
 def over_field(
-    field: str, value: Callable[[dict[float, float]], float | None], explanation: str, at: float | None = None
+    field: str, explanation: str, found: Callable[[dict[float, Sample]], Measured | None], at: float | None = None
 ) -> Measure:
-    """A measure of accuracy (percent, last epoch, mean of the seeds) by a swept field; of the runs `at` one value, if
-    given.
+    """A measure of accuracy (percent, last epoch) by a swept field: what is `found` in the accuracies of each value.
+
+    Charged is the largest cost of the runs, or of those `at` one value.
     """
 
     @of_runs
     def measure(_: Claim, runs: Runs) -> Measured:
-        by_value = sorted(runs.recorded.by(lambda run: float(run.field(field))).items())
-        accuracies = {each: fmean(of.finals("test_accuracy")) for each, of in by_value}
-        found = value(accuracies)
-        if found is None:
+        samples = {value: of.sample() for value, of in runs.recorded.by_value(field).items()}
+        measured = found(samples)
+        if measured is None:
             return Measured()
-        text = ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in accuracies.items())
+        text = ", ".join(f"{value:g}: {fmean(sample.values):.2f}" for value, sample in samples.items())
         sound = most_guaranteed(runs if at is None else runs.where(field, at))
-        return Measured(found, explanation=f"{explanation}: {text}").charged(runs, sound)
+        return replace(measured, values=(), explanation=f"{explanation}: {text}").charged(runs, sound)
 
     return measure
 
 
-def _spread(values: dict[float, float], above: float) -> float | None:
-    chosen = [accuracy for at, accuracy in values.items() if at >= above]
-    return max(chosen) - min(chosen) if len(chosen) > 1 else None
+def mean_at_value(field: str, value: float, explanation: str) -> Measure:
+    """A measure: the mean accuracy of the seeds at one value of a swept field."""
+    return over_field(field, explanation, lambda s: of_sample("mean", s[value]) if value in s else None, at=value)
 
 
-lowest_by_rate = over_field(
-    "optimizer.lr", lambda v: min(v.values()) if {0.1, 2.0} <= set(v) else None, "by learning rate"
-)
-at_rate_1_5 = over_field("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
-at_batch_256 = over_field("batch_size", lambda v: v.get(256), "by batch size", at=256)
-best_batch = over_field("batch_size", lambda v: max(v, key=lambda at: v[at]) if len(v) > 1 else None, "by batch size")
-spread_by_temperature = over_field("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
-spread_by_threshold = over_field("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")
+def spread_from(field: str, least: float, explanation: str) -> Measure:
+    """A measure: how far the mean accuracies lie apart, over the values of a swept field that are `least` or more."""
+
+    def spread(samples: dict[float, Sample]) -> Measured | None:
+        means = [fmean(sample.values) for value, sample in samples.items() if value >= least]
+        return Measured(max(means) - min(means)) if len(means) > 1 else None
+
+    return over_field(field, explanation, spread)
+
+
+def _lowest(samples: dict[float, Sample]) -> Measured | None:
+    """The lowest mean, once both ends of the range that the claim is about have run."""
+    if not {0.1, 2.0} <= set(samples):
+        return None
+    return of_sample("mean", min(samples.values(), key=lambda sample: fmean(sample.values)))
+
+
+def _highest(samples: dict[float, Sample]) -> Measured | None:
+    """The value with the highest mean."""
+    if len(samples) < 2:
+        return None
+    return Measured(max(samples, key=lambda value: fmean(samples[value].values)))
+
+
+lowest_by_rate = over_field("optimizer.lr", "by learning rate", _lowest)
+at_rate_1_5 = mean_at_value("optimizer.lr", 1.5, "by learning rate")
+at_batch_256 = mean_at_value("batch_size", 256, "by batch size")
+best_batch = over_field("batch_size", "by batch size", _highest)
+spread_by_temperature = spread_from("screening.initial_temperature", 1.001, "by Q0")
+spread_by_threshold = spread_from("screening.rejection_threshold", 5, "by mu0")

@@ -17,9 +17,9 @@ from runner.papers.noise_screening.measures import (
     until,
     within,
 )
-from runner.papers.noise_screening.settings import DATASETS, SWEEP, screened_run, screening
+from runner.papers.noise_screening.settings import DATASETS, SWEEP, claimed_at, delta, screened_run, screening
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, number, plus_minus
+from runner.report.files import Table, bound_text, delta_text, number, plus_minus
 from runner.report.runs import Runs
 from runner.report.summary import summarise
 from runner.report.verdicts import Judged, explanation
@@ -76,8 +76,7 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 def _measured(planned: Runs) -> list[str]:
     runs = planned.recorded
     count = f"{len(runs)} of {len(planned)}"
-    limit = screened_run("MNIST").config.max_epsilon
-    private = runs.at(lambda run: within(run, limit))
+    private = runs.at(lambda run: within(run, claimed_at()))
     if not runs:
         return ["–", "–", count, *["–"] * 5]
     if not private:  # training without privacy
@@ -100,25 +99,22 @@ def _measured(planned: Runs) -> list[str]:
 
 def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
     """The settings, and the kept updates that they are said to allow."""
-    header = (
-        "dataset",
-        "learning rate",
-        "batch size",
-        "clipping norm",
-        "noise multiplier",
-        "Q0",
-        "mu0",
-        "kept updates",
-    )
-    rows = [(j.claim.dataset, *_stated(j.claim.dataset), int(j.measured.value or 0)) for j in judged]
-    return Table(header, rows, ("Kept updates: what classic RDP allows at ε = 3, δ = 1e-5.",))
-
-
-def _stated(dataset: str) -> tuple[float, ...]:
-    """Learning rate, batch size, clipping norm, noise multiplier, Q0 and mu0 of a data set's runs."""
-    config, rule = screened_run(dataset).config, screening(dataset)
-    settings = (config.optimizer.lr, config.batch_size, config.clipping.norm, config.noise_multiplier)
-    return (*settings, rule.initial_temperature, rule.rejection_threshold)
+    rows = []
+    for j in judged:
+        config, rule = screened_run(j.claim.dataset).config, screening(j.claim.dataset)
+        rows.append(
+            {
+                "dataset": j.claim.dataset,
+                "learning rate": config.optimizer.lr,
+                "batch size": config.batch_size,
+                "clipping norm": config.clipping.norm,
+                "noise multiplier": config.noise_multiplier,
+                "Q0": rule.initial_temperature,
+                "mu0": rule.rejection_threshold,
+                "kept updates": int(j.measured.value or 0),
+            }
+        )
+    return Table.of(rows, (f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}.",))
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -189,8 +185,8 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
         rows.append([label, *measured, *settings])
     notes = [
         "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
-        "the noise calibrated to it, so the sound ε holds (PLD, δ = 1e-5, training images private, screening images "
-        "public).",
+        "the noise calibrated to it, so the sound ε holds (PLD, "
+        f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
     ]
     if len(accuracies) == 2:
