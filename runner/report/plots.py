@@ -112,7 +112,7 @@ def runs_text(planned: Runs) -> str:
 
 
 def mark_not_run(axes: Axes, *, without_ticks: bool = False) -> None:
-    """Say so above the middle of a panel that has no run; a claimed point may be in the middle."""
+    """Write "not run" above the middle of a panel that has no run; a claimed point may be in the middle."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
     axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")

@@ -47,7 +47,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
 
 
 def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """Steps, from 0, and that cosine at all steps of the first epoch: [steps of an epoch] each."""
+    """Steps of the first epoch, from 0, and the cosine of clipped and unclipped mean gradient at each: [steps] both."""
     steps, values = _all_cosines(run)
     first = steps < run.history("steps")[0]
     return steps[first], values[first]
