@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.report.summary import summarise
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 
@@ -68,6 +69,18 @@ def markdown(table: Table) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def mean_text(values: Sequence[float], unit: str = "") -> str:
+    """`98.02 ± 0.11`: mean and standard deviation of the runs' values, see `plus_minus`."""
+    summary = summarise(values)
+    return plus_minus(summary.mean, summary.std, unit)
+
+
+def spread_text(values: Sequence[float], unit: str = "") -> str:
+    """`97.9 / 98.02 / 98.1`: minimum, median and maximum of the runs' values; a dash where there are none."""
+    summary = summarise(values)
+    return " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max)) if values else "–"
 
 
 def delta_text(*deltas: float) -> str:

@@ -89,6 +89,11 @@ class Runs(tuple[PlannedRun, ...]):
         return Runs(run for run in self if run.record is not None)
 
     @property
+    def recorded_of(self) -> str:
+        """`3 of 10`: how many are recorded, and planned."""
+        return f"{len(self.recorded)} of {len(self)}"
+
+    @property
     def diverged(self) -> int:
         """How many of the recorded runs diverged."""
         return sum(run.diverged for run in self)
@@ -136,7 +141,7 @@ class Runs(tuple[PlannedRun, ...]):
         return RunsAt((run, found) for run in self.recorded if (found := epoch(run)) is not None)
 
     def last_below(self, bound: float, by: str = "epsilon") -> RunsAt:
-        """The recorded runs at the last epoch whose epsilon (or epsilon_sound) is below a bound, those that have one."""
+        """The recorded runs at their last epoch with an epsilon (or epsilon_sound) below a bound, if they have one."""
 
         def last(run: PlannedRun) -> int | None:
             return max((epoch for epoch, spent in enumerate(run.history(by)) if spent < bound), default=None)

@@ -20,6 +20,7 @@ from runner.papers.losing_less import dynamics, figures, recorded, tables
 from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import load
+from runner.report.runs import Sample
 from runner.report.verdicts import Judged, judge
 from runner.runs.jobs import Job
 
@@ -288,8 +289,14 @@ def test_the_hessian(tmp_path, record):
     every = only_verdict(tmp_path, "fig-2", measure="eigenvalue_ratio")
     early = only_verdict(tmp_path, "fig-2", measure="early_eigenvalue_ratio")
     assert every.measured.value == pytest.approx((0.25**3 * 0.5**6) ** (1 / 9))
+    own, others = ((1.0**3 * 8.0**6) ** (1 / 9), (4.0**3 * 16.0**6) ** (1 / 9))
+    assert (every.measured.sample, every.measured.against) == (
+        Sample((pytest.approx(own),), (0,)), Sample((pytest.approx(others),), (0,)),
+    )  # fmt: skip
+    assert (every.measured.statistic, every.measured.comparison) == ("single", "ratio")
     assert every.verdict == "reproduced"
     assert (early.measured.value, early.measured.reference) == (pytest.approx(0.25), pytest.approx(0.5))
+    assert (early.measured.comparison, early.measured.against.values) == ("order", (pytest.approx(0.5),))
     assert early.verdict == "order holds"
     (axes,) = dynamics.figure_2(evidence_of(tmp_path, "fig-2")).axes
     assert {colour: y for colour, (_, y) in lines(axes).items()} == {
@@ -343,6 +350,7 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
         record("fig_13", f"mnist_{loss}", diagnostics=confusion(at, (2, 20, 40)))
     judged = only_verdict(tmp_path, "fig-13")
     assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
+    assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
     assert judged.verdict == "order holds (partial)"
     drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
     shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]

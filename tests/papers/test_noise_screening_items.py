@@ -20,7 +20,7 @@ from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.report.runs import PlannedRun, Runs
+from runner.report.runs import PlannedRun, Runs, Sample
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
@@ -360,6 +360,17 @@ def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
     assert measures.at_batch_256(claim, found).epsilon_sound == 1000.0 / 256
     (claim,) = (c for c in CLAIMS if c.measure == "best_batch")
     assert measures.best_batch(claim, found).epsilon_sound == 1000.0 / 64
+
+
+def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() -> None:
+    sweep = "noise_screening/fig_4a"
+    found = evidence({"noise_screening/mnist_screened_momentum": 98.0}, (sweep,))
+    for run in found.sweeps[sweep]:
+        run.record["final"]["test_accuracy"] = 98.0 - run.job.config.optimizer.lr
+    by_measure = {c.measure: PAPER.measures[c.measure](c, found) for c in CLAIMS if c.sweep == sweep}
+    lowest, at_1_5 = by_measure["lowest_by_rate"], by_measure["at_rate_1_5"]
+    assert (lowest.value, lowest.sample, lowest.statistic) == (96.0, Sample((96.0,), (0,)), "mean")
+    assert (at_1_5.value, at_1_5.sample, at_1_5.statistic) == (96.5, Sample((96.5,), (0,)), "mean")
 
 
 def test_the_sound_table() -> None:

@@ -69,9 +69,9 @@ def at_best_of_grid(field: str) -> Measure:
 
     @of_runs
     def value(_: Claim, runs: Runs) -> Measured:
-        recorded, best = runs.recorded, runs.best
+        best = runs.best
         accuracy = f"{last_accuracy(best):.2f}% of held-out images"
-        explanation = f"{accuracy}, the best of {len(recorded)} of {len(runs)} settings"
+        explanation = f"{accuracy}, the best of {runs.recorded_of} settings"
         return Measured(float(best.field(field)), explanation=explanation).charged(Runs([best]))
 
     return value

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.accounting import sound_epsilon
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points, star
 from runner.papers.backprop_clipping.measures import STATED, ledger_of
 from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.files import Table, bound_text, delta_text, number, plus_minus
+from runner.report.files import Table, bound_text, delta_text, mean_text, number
 from runner.report.networks import prepared
 from runner.report.plots import band, figure, runs_text
 from runner.report.runs import Runs
-from runner.report.summary import summarise
 from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
@@ -49,15 +49,13 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     for label in MECHANISMS:
         for planned in _settings(evidence, label):
             runs, first = planned.recorded, planned.recorded[0]
-            accuracy = summarise(runs.finals("test_accuracy"))
-            text = plus_minus(accuracy.mean, accuracy.std, "%")
-            sound = bound_text(runs.largest("epsilon_sound"))
-            cells: list[object] = [number(runs.largest("epsilon")), sound, text, f"{len(runs)} of {len(planned)}"]
-            cells += [first.field("batch_size"), int(first.final("epoch")), number(first.final("noise_multiplier"))]
-            rows.append([label, *cells])
+            accuracies = runs.finals("test_accuracy")
+            text, sound = mean_text(accuracies, "%"), bound_text(runs.largest("epsilon_sound"))
+            settings = [first.field("batch_size"), int(first.final("epoch")), number(first.final("noise_multiplier"))]
+            rows.append([label, number(runs.largest("epsilon")), sound, text, planned.recorded_of, *settings])
             if first.field("target_epsilon") == claimed_epsilon:
                 said = f"{label}: {text}% at a sound ε of {sound} (n = {len(runs)})"
-                at_claim[label] = accuracy.mean or 0.0, said
+                at_claim[label] = fmean(accuracies), said
     notes = [
         "Noise multiplier: of the whole step, all layers together, for the sensitivity that each mechanism states."
     ]

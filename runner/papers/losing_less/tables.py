@@ -41,7 +41,7 @@ def budgets(networks: Networks) -> Tabulate:
         for (dataset, title), (loss, label) in product(DATASETS.items(), (("ours", "ours"), ("ce", "CE"))):
             planned = evidence.planned(networks.sweep, networks.experiment(dataset, loss))
             for budget in BUDGETS:
-                cells = [title, label, f"{budget:g}", f"{len(planned.recorded)} of {len(planned)}"]
+                cells = [title, label, f"{budget:g}", planned.recorded_of]
                 for name in ("epsilon", "epsilon_sound"):
                     reached = planned.last_below(budget, name)
                     values = reached.values("test_accuracy")

@@ -58,7 +58,7 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
                 continue
             notes.append(
                 f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
-                f"{len(recorded)} of {len(planned)}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
+                f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
                 f"training images; this table is at {_table_rate(evidence, experiment)}."
             )
     return tuple(notes)
