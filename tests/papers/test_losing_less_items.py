@@ -183,6 +183,15 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
         assert kind in axes.get_ylabel()
 
 
+def test_a_panel_of_norms_shows_both_runs_from_0_whichever_is_the_larger(tmp_path, record):
+    record("fig_1", "cifar10_ours", diagnostics=norms(8, 60.0, 50.0, 2))
+    record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
+    for draw, largest in ((dynamics.figure_1a, 100.0), (dynamics.figure_1b, 120.0)):
+        low, high = draw(evidence_of(tmp_path, "fig-1a")).axes[0].get_ylim()
+        assert low == 0
+        assert high > largest
+
+
 def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     record("fig_11", "mnist_ours", diagnostics=norms(4, 4.0, 5.0, 2))
     record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))

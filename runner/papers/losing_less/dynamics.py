@@ -26,7 +26,7 @@ CLASSES = {
     "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
 }
 LARGEST_NORM = 100.0
-DrawRun = Callable[["Axes", PlannedRun, str, str], None]  # the panel, the run, its label and its colour
+DrawRun = Callable[["Axes", PlannedRun, str, str], object]  # the panel, the run, its label and its colour
 Adjust = Callable[["Axes", list[PlannedRun]], None]
 
 
@@ -69,14 +69,14 @@ def one_panel(
     return figure_of
 
 
+def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRun:
+    """What is read of a run, x and y, as a line."""
+    return lambda axes, run, label, colour: axes.plot(*read(run), color=colour, label=label)
+
+
 def norm(kind: str, layer: int) -> DrawRun:
     """A layer's norm by epoch, from 0, before training; `layer` as an index from either end."""
-
-    def draw(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
-        axes.plot(recorded.norm_epochs(run), recorded.layer_norms(run, kind)[layer], color=colour, label=label)
-        axes.set_ylim(bottom=0)
-
-    return draw
+    return line(lambda run: (recorded.norm_epochs(run), recorded.layer_norms(run, kind)[layer]))
 
 
 def histogram(epochs: int | None) -> DrawRun:
@@ -113,29 +113,32 @@ def _from_the_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
     axes.set_xlim(float(np.floor(10 * lowest) / 10), 1)
 
 
-def _first_cosines(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
+def _first_cosines(run: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
+    """Steps, from 1, and the cosines of the first epoch."""
     steps, values = recorded.first_epoch_cosines(run)
-    axes.plot(steps + 1, values, color=colour, label=label)
-
-
-def _eigenvalues(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
-    axes.plot(*recorded.eigenvalues(run), color=colour, label=label)
+    return steps + 1, values
 
 
 _COSINE, _GRADIENT = "cosine of clipped and unclipped gradient", "norm of a per-example gradient"
 _SINGULAR = "largest singular value of the Hessian"
 _TO_THE_LARGEST: dict[str, Any] = {"yscale": "log", "xlim": (0, LARGEST_NORM)}
-_OF_CIFAR10 = ("fig_1", "cifar10_{}")
+_OF_CIFAR10, _FROM_0 = ("fig_1", "cifar10_{}"), (0, None)
 
-figure_1a = one_panel(*_OF_CIFAR10, norm(PRE_ACTIVATIONS, -1), xlabel="epoch", ylabel="mean norm of the logits")
-figure_1b = one_panel(*_OF_CIFAR10, norm(WEIGHTS, -1), xlabel="epoch", ylabel="norm of the last layer's weights")
+figure_1a = one_panel(
+    *_OF_CIFAR10, norm(PRE_ACTIVATIONS, -1), xlabel="epoch", ylabel="mean norm of the logits", ylim=_FROM_0
+)
+figure_1b = one_panel(
+    *_OF_CIFAR10, norm(WEIGHTS, -1), xlabel="epoch", ylabel="norm of the last layer's weights", ylim=_FROM_0
+)
 figure_1c = one_panel(*_OF_CIFAR10, histogram(1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
 figure_1d = one_panel(
     *_OF_CIFAR10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest
 )
-figure_2 = one_panel("fig_2", "mnist_{}_hessian", _eigenvalues, xlabel="epoch", ylabel=_SINGULAR, yscale="log")
+figure_2 = one_panel(
+    "fig_2", "mnist_{}_hessian", line(recorded.eigenvalues), xlabel="epoch", ylabel=_SINGULAR, yscale="log"
+)
 figure_6 = one_panel(*_OF_CIFAR10, histogram(None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
-figure_7 = one_panel(*_OF_CIFAR10, _first_cosines, xlabel="step of epoch 1", ylabel=_COSINE)
+figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
@@ -157,7 +160,8 @@ def figure_5(evidence: Evidence) -> Figure:
         for place, layer in enumerate((0, layers - 2, layers - 1)):
             column = grid[:, 3 * half + place]
             for axes, kind in zip(column, (WEIGHTS, PRE_ACTIVATIONS), strict=True):
-                _both(axes, evidence, "fig_5", f"{dataset}_{{}}", norm(kind, layer))
+                if _both(axes, evidence, "fig_5", f"{dataset}_{{}}", norm(kind, layer)):
+                    axes.set_ylim(bottom=0)
             name = f", {_layer_name(layer, layers)}" if layers else ""
             column[0].set_title(f"{DATASETS[dataset]}{name}", fontsize=8)
             column[1].set_xlabel("epoch")
@@ -180,7 +184,8 @@ def all_layers(kind: str) -> Draw:
                 if layer >= max(1, layers[dataset]):
                     axes.set_axis_off()
                     continue
-                _both(axes, evidence, "fig_11", f"{dataset}_{{}}", norm(kind, layer))
+                if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", norm(kind, layer)):
+                    axes.set_ylim(bottom=0)
                 axes.set_title(_layer_name(layer, layers[dataset]) if layers[dataset] else "", fontsize=8)
                 axes.set_xlabel("epoch")
             axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\nnorm")

@@ -105,7 +105,7 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     """Infinite, or where each of the others ends before the limit at least the mean with what they have spent. What
     is claimed for the accuracy is not known to be spent: no epsilons.
     """
-    others = Runs(run for run in recorded if first_epoch(run, accuracy) is None)
+    others = Runs(run for run in recorded if reaches(accuracy)(run) is None)
     ends = others.finals("epsilon")
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
@@ -140,7 +140,7 @@ def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
     """
     if short.record is None:
         return True
-    if short.diverged or first_epoch(short, accuracy) is not None:
+    if short.diverged or reaches(accuracy)(short) is not None:
         return False
     return all(
         len(longer.history(name)) > len(short.history(name))
@@ -162,14 +162,9 @@ def until(reached: RunsAt) -> tuple[float, float]:
     return made, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
 
 
-def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
-    """The first epoch (from 0) with at least this test accuracy in percent."""
-    return next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
-
-
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
-    """The first epoch that reaches an accuracy (see `first_epoch`), as a function of the run."""
-    return lambda run: first_epoch(run, accuracy)
+    """A function of a run: the first epoch (from 0) with at least this test accuracy in percent."""
+    return lambda run: next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
 def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
