@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from omegaconf import DictConfig
 
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.figures import CE, OURS, PAPER
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOSSES = {"ce": ("CE-T-CNN", CE), "ours": ("O-T-CNN (ours)", OURS)}
-CLASSES = {
-    "mnist": list("0123456789"),
-    "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
-    "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
-}
 LARGEST_NORM = 100.0
 DrawRun = Callable[["Axes", PlannedRun, str, str], object]  # the panel, the run, its label and its colour
 Adjust = Callable[["Axes", list[PlannedRun]], None]
@@ -215,22 +211,24 @@ _COLUMNS = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN", "sgd": "without privacy 
 
 
 def figure_8(evidence: Evidence) -> Figure:
-    """Confusion matrices on CIFAR-10's training set after epochs 2 and 20: ours, cross-entropy, without privacy."""
-    return _matrices(
-        evidence, [("cifar10", epoch) for epoch in (2, 20)], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"}
-    )
+    """Confusion matrices on CIFAR-10's training set at two epochs: ours, cross-entropy, without privacy."""
+    epochs = _config(evidence, "fig_8", "cifar10").confusion_epochs
+    return _matrices(evidence, [("cifar10", at) for at in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """Confusion matrices of all data sets of which a run is recorded, after epochs 2 and 20 and the last."""
+    """Confusion matrices of all data sets of which a run is recorded, at two epochs and the last."""
     rows = []
     for dataset in reversed(DATASETS):
-        if not any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):
-            continue
-        planned = evidence.planned(f"{PAPER}/fig_13", f"{PAPER}/{dataset}_ours")
-        last = [int(run.job.config.epochs) for run in planned[:1]]
-        rows += [(dataset, epoch) for epoch in (2, 20, *last)]
+        if any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):
+            config = _config(evidence, "fig_13", dataset)
+            rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
     return _matrices(evidence, rows, dict.fromkeys(_COLUMNS, "fig_13"))
+
+
+def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
+    """The config of the first planned run of ours."""
+    return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
 def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
@@ -239,7 +237,7 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), 3, squeeze=False), rows, strict=True):
         for axes, (loss, title) in zip(axes_of_row, _COLUMNS.items(), strict=True):
             run = _run(evidence, sweeps[loss], f"{dataset}_{loss}")
-            _matrix(axes, None if run is None else recorded.confusion(run, epoch), CLASSES[dataset])
+            _matrix(axes, None if run is None else recorded.confusion(run, epoch), recorded.CLASSES[dataset])
             axes.set_title(f"{title}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
         axes_of_row[0].set_ylabel("true class")
     return drawn

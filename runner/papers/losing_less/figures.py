@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.papers.losing_less.measures import FIELDS
+from runner.papers.losing_less.measures import FIELDS, values_tried
 from runner.report.evidence import Evidence
 from runner.report.items import Draw
 from runner.report.measures import claims_of
@@ -34,7 +34,6 @@ LOSSES = {
     "sse_ce": ("SSE+CE", "C3"),
     "sse_focal": ("SSE+Focal", "C4"),
 }
-HUBER_THRESHOLDS = tuple(i / 10 for i in range(1, 11))
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,15 @@ def figure_15(evidence: Evidence) -> Figure:
     """Accuracy against epsilon of squared, absolute and Huber losses, a column a data set."""
     import matplotlib
 
-    shades = matplotlib.colormaps["viridis"].resampled(len(HUBER_THRESHOLDS) + 1)
+    thresholds = values_tried("fig_15_huber")
+    shades = matplotlib.colormaps["viridis"].resampled(len(thresholds) + 1)
     panels = []
     for dataset, title in DATASETS.items():
         curves = [
             Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "SSE", colour="k"),
             Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "SAE", colour="C3"),
         ]
-        for i, b in enumerate(HUBER_THRESHOLDS):
+        for i, b in enumerate(thresholds):
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))
             only = ("loss.threshold", b)
             curves.append(Curve(f"{PAPER}/fig_15_huber", name, f"Huber, β = {b:g}", colour=shade, only=only))

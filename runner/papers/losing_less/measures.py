@@ -15,22 +15,32 @@ from functools import wraps
 from statistics import fmean, median
 
 import numpy as np
+from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
+from runner.report.evidence import PAPER_SCALE
 from runner.report.measured import Measured, of_sample, of_two
 from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_one_run_each, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, Sample, last_accuracy, of_one_run
+from runner.runs.jobs import sweep_jobs
 
-CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {
     "fig_10_threshold_epoch": "loss.threshold_epoch",
     "fig_10_beta": "loss.beta",
     "fig_10_gamma": "loss.gamma",
     "fig_15_huber": "loss.threshold",
 }
+
+
+def values_tried(sweep: str) -> list[float]:
+    """The values of its field that a sweep of `FIELDS` has at the paper's scale, the smallest first."""
+    jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
+    return sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
+
+
 Numbers = Callable[[PlannedRun], Sequence[float]]
 
 
@@ -54,10 +64,10 @@ def accuracy_gain(claim: Claim, *experiments: Runs) -> Measured:
 
 @of_runs
 def class_train_accuracy(claim: Claim, runs: Runs) -> Measured:
-    """Training accuracy in percent of the class and epoch that the claim's quantity names, mean over the runs."""
+    """Training accuracy in percent, mean of the runs, of the class of CIFAR-10 and the epoch that the quantity names."""
     named = re.fullmatch(r"train_accuracy_class_(\w+)_epoch_(\d+)", claim.quantity)
     assert named is not None
-    which, epoch = CLASSES[named[1]], int(named[2])
+    which, epoch = recorded.CLASSES["cifar10"].index(named[1]), int(named[2])
     reached = runs.at(lambda run: None if recorded.confusion(run, epoch) is None else epoch - 1)
     if not reached:
         return Measured()

@@ -10,6 +10,12 @@ from runner.report.runs import PlannedRun
 WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
 BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
 
+CLASSES = {  # in the order of the labels
+    "mnist": list("0123456789"),
+    "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
+    "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
+}
+
 Array = NDArray[np.float64]
 
 

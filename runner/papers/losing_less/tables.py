@@ -7,14 +7,12 @@ from functools import lru_cache
 from itertools import product
 from statistics import fmean, median
 
-from omegaconf import OmegaConf
-
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
 from runner.accounting.calibration import Accountant
-from runner.papers.losing_less.figures import END_TO_END, PAPER, PFE, SENSITIVITY, Networks
-from runner.papers.losing_less.measures import FIELDS
+from runner.papers.losing_less.figures import END_TO_END, PFE, SENSITIVITY, Networks
+from runner.papers.losing_less.measures import values_tried
 from runner.report.claims import Claim
-from runner.report.evidence import PAPER_SCALE, Evidence
+from runner.report.evidence import Evidence
 from runner.report.files import Table, delta_text, number
 from runner.report.items import Tabulate
 from runner.report.measured import Measured
@@ -22,7 +20,6 @@ from runner.report.measures import computed
 from runner.report.networks import network_table, prepared
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
-from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
@@ -173,9 +170,7 @@ def table_7(_: Evidence, __: Sequence[Judged]) -> Table:
     """The values of each parameter that figure 10 tries."""
     rows = []
     for sweep, label in SENSITIVITY.items():
-        jobs = sweep_jobs(f"{PAPER}/{sweep}", (f"scale={PAPER_SCALE}",))
-        values = sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
-        rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values)])
+        rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values_tried(sweep))])
     note = (
         "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
         "are of this project. One parameter is varied at a time, the others as in table 6."

@@ -14,6 +14,7 @@ from statistics import fmean
 
 import numpy as np
 
+from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import bound_text
@@ -22,11 +23,10 @@ from runner.report.measured import Measured, of_sample
 from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
 
-LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on
     short.format(dataset): f"noise_screening/{dataset}_{method}_to_6"
-    for dataset in ("mnist", "fashion_mnist", "cifar10")
+    for dataset in DATASETS
     for short, method in (("losing_less/{}_ce", "tanh"), ("noise_screening/{}_auto", "auto"))
 }
 
@@ -109,7 +109,7 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     ends = others.finals("epsilon")
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
-    at_least = all(run.field("max_epsilon") != LIMIT for run in others)
+    at_least = all(run.field("max_epsilon") != searched_to() for run in others)
     value = fmean([*reached.values("epsilon"), *ends]) if at_least else math.inf
     return Measured(value, explanation=text, at_least=at_least, delta=recorded.delta)
 

@@ -36,6 +36,11 @@ def claimed_at() -> float:
     return epsilon
 
 
+def searched_to() -> float:
+    """The epsilon up to which the paper looked for an accuracy: where its DP-SGD with ReLU ends."""
+    return float(prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon)
+
+
 def delta() -> float:
     """The delta of the paper's claims: the same on every data set."""
     (found,) = {float(screened_run(dataset).config.delta) for dataset in DATASETS.values()}
