@@ -64,7 +64,7 @@ def accuracy_gain(claim: Claim, *experiments: Runs) -> Measured:
 
 @of_runs
 def class_train_accuracy(claim: Claim, runs: Runs) -> Measured:
-    """Training accuracy in percent, mean of the runs, of the class of CIFAR-10 and the epoch that the quantity names."""
+    """Training accuracy (percent, mean of the runs) of the class of CIFAR-10 and the epoch that the quantity names."""
     named = re.fullmatch(r"train_accuracy_class_(\w+)_epoch_(\d+)", claim.quantity)
     assert named is not None
     which, epoch = recorded.CLASSES["cifar10"].index(named[1]), int(named[2])
