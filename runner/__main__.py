@@ -122,7 +122,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _no_option(missing: str, options: Sequence[str]) -> str:
-    """That a group has no such option, which there are, and which may have been meant."""
+    """Says that a group has no option of this name, which options it has, and which may have been meant."""
     group, _, name = missing.rpartition("/")
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ""

@@ -16,9 +16,9 @@ from omegaconf import MISSING
 class Part(Enum):
     """What a field is a part of.
 
-    `setting`: the setting, and so every run of it. `observed`: the setting, but only what is measured along the way: the
-    network is trained as without. `run`: one run, among those that repeat its setting. `record`: the
-    record alone, as what the field does shows in other fields. `machine`: where, how fast and under whose eyes a run is
+    `setting`: the setting, and so every run of it. `observed`: the setting, but of it what is measured along the way
+    only: the network is trained as without. `run`: one run, among those that repeat its setting. `record`: the record
+    alone, as what the field does shows in other fields. `machine`: where, how fast and under whose eyes a run is
     computed, of which the record's config says nothing.
     """
 

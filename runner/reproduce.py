@@ -99,7 +99,7 @@ def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One sentence instead of the usage in front of it."""
+        """Exits with one sentence, where argparse would print how to use the command first."""
         sys.exit(_refuse(message))
 
 

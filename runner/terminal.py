@@ -1,10 +1,14 @@
-"""One line that says how far the work is: rewritten in a terminal, repeated now and then in a log file."""
+"""What people read while work goes on: numbers, and one line that says how far it is, rewritten in a terminal, repeated
+now and then in a log file.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from typing import TextIO
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Literal, TextIO
 
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
 
@@ -46,6 +50,37 @@ class Line:
             self._stream.flush()
 
 
+def number(
+    value: float | None, unit: str = "", *, places: int | None = None, bound: Literal["upper", "lower"] | None = None
+) -> str:
+    """A number for people: `places` decimals if given, else two of percentages, four significant digits of all else.
+
+    ∞ stands for infinity, a dash for no number. A bound is rounded up or down, so that it stays one.
+    """
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return "∞" if value > 0 else str(value)
+    value = round(value, 9)  # the mean of 97.85 and 97.92 is a half, 0.87 not to become 0.8701, however computed
+    if places is None and unit == "%":
+        places = 2
+    if bound:
+        value = _bounding(value, places, ROUND_CEILING if bound == "upper" else ROUND_FLOOR)
+    return f"{value:.4g}" if places is None else f"{value:.{places}f}"
+
+
+def _bounding(value: float, places: int | None, rounding: str) -> float:
+    exact = Decimal(repr(value))
+    if places is None:
+        return float(Context(prec=4, rounding=rounding).create_decimal(exact))
+    return float(exact.quantize(Decimal(1).scaleb(-places), rounding))
+
+
+def bound_text(value: float | None) -> str:
+    """An upper bound, such as a sound epsilon, as `number` writes it."""
+    return number(value, bound="upper")
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them: 48s, 12m05s, 3h20m."""
     whole = round(seconds)
@@ -68,6 +103,7 @@ def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None)
     """An epoch's row of the history in a few words."""
     privacy = "not private"
     if row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
-        privacy = f"ε {row['epsilon']:.2f} (sound {row['epsilon_sound']:.2f})"
+        sound = number(row["epsilon_sound"], places=2, bound="upper")
+        privacy = f"ε {number(row['epsilon'], places=2)} (sound {sound})"
     of = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
-    return f"epoch {row['epoch']}{of} · accuracy {row['test_accuracy']:.2f}% · {privacy}"
+    return f"epoch {row['epoch']}{of} · accuracy {number(row['test_accuracy'], '%')}% · {privacy}"

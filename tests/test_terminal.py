@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from runner.terminal import Line, epoch_text, part_done
+from runner.terminal import Line, bound_text, epoch_text, number, part_done
 
 ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.875, "accepted": 30}
 
@@ -18,6 +18,20 @@ def test_a_run_is_measured_by_its_epochs():
 def test_a_screened_run_by_what_ends_it_first(most_kept, done):
     assert part_done(ROW, 8, most_kept) == done
     assert f"epoch 2, 30 of {most_kept} updates · " in epoch_text(ROW, 8, most_kept)
+
+
+def test_a_sound_epsilon_under_way_is_not_said_to_be_less_than_it_is():
+    assert epoch_text(ROW | {"epsilon": 2.934, "epsilon_sound": 2.312}, 8).endswith("ε 2.93 (sound 2.32)")
+
+
+def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
+    assert [number(v) for v in (2.31449, 0.00123456, 20338.0, None)] == ["2.314", "0.001235", "2.034e+04", "–"]
+    assert [number(v, "%") for v in (97.885, 5.0, float("inf"))] == ["97.89", "5.00", "∞"]
+    assert [number(2.3144, places=3), number(2.3, places=3)] == ["2.314", "2.300"]
+    assert [number(2.31441, places=3, bound=of) for of in ("lower", "upper")] == ["2.314", "2.315"]
+    assert [number(97.899, "%", bound=of) for of in ("lower", "upper")] == ["97.89", "97.90"]
+    assert [number(0.87 + 1e-12, places=3, bound="upper"), bound_text(0.87 + 1e-12)] == ["0.870", "0.87"]
+    assert [bound_text(2.31441), bound_text(None), bound_text(float("inf"))] == ["2.315", "–", "∞"]
 
 
 def test_a_run_without_noise_is_called_not_private():

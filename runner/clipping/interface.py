@@ -31,7 +31,7 @@ class Clipping(Protocol):
 
     @property
     def needs_engine(self) -> bool:
-        """Whether it asks the engine for per-example norms; else it takes one ordinary pass."""
+        """Whether the clipping asks the engine for per-example norms; else it takes one ordinary pass."""
         ...
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
@@ -51,12 +51,14 @@ class OfNorms(Protocol):
     """
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
-        """What `Clipping.sum_contributions` is with the clipping's own numbers."""
+        """The sum over one physical batch, as `Clipping.sum_contributions` gives it, with these numbers for its own."""
         ...
 
 
 def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
-    """Whether a clipping is such a one: the class that says how it sums says `sum_with`, too, and no subclass since."""
+    """Whether a clipping is one of norms: the class that defines `sum_contributions` defines `sum_with`, too, and no
+    subclass has redefined the first alone.
+    """
     for kind in type(clipping).__mro__:
         if "sum_contributions" in vars(kind):
             return "sum_with" in vars(kind)

@@ -32,7 +32,7 @@ _MOST_MOVED = 2  # times the bound of a row: the mean loss over one example more
 
 @dataclass(frozen=True)
 class Joint(Mechanism):
-    """The one that holds: Poisson batches, a sum of bounded contributions, the layers of a step as one release.
+    """DP-SGD by layers as it holds: Poisson batches, a sum of bounded contributions, a step's layers as one release.
 
     This is the base class. All layers see the same batch, so they are one Gaussian mechanism, which sampling amplifies
     as a whole; the budget is to be met by an accountant that bounds it (PLD, in conf/mechanism).

@@ -32,7 +32,7 @@ class Evidence:
         return Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment)
 
     def recorded(self, sweep: str, experiment: str) -> Runs:
-        """Those of `planned` that have a record."""
+        """The runs of one experiment in one sweep that have a record."""
         return self.planned(sweep, experiment).recorded
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:
@@ -58,8 +58,7 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
 
 
 def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:
-    """List the runs of these sweeps and read the records that exist. Records of no planned run are not looked
-    at.
+    """List the runs of these sweeps and read the records that exist. Records of no planned run are not looked at.
 
     Raises:
         ValueError: no such scale, or a record is damaged; the message names the file.

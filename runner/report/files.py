@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from runner.report.summary import summarise
+from runner.terminal import bound_text as bound_text
+from runner.terminal import number as number
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,14 @@ class Table:
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str] = field(default_factory=tuple)
 
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
+        """A table of rows that name their own cells, each all of them and in the same order; of one row at least."""
+        return cls(list(rows[0]), [list(row.values()) for row in rows], notes)
+
 
 def cell(value: Any) -> str:
-    """Floats to six significant digits, None to nothing."""
+    """A cell as programs read it: floats to six significant digits, None to nothing. People read `number`."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -64,35 +71,27 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
 
-def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False) -> str:
-    """`98.02 ± 0.11`; without a standard deviation one number, without a mean a dash.
+def mean_text(values: Sequence[float], unit: str = "") -> str:
+    """`98.02 ± 0.11`: mean and standard deviation of the runs' values, see `plus_minus`."""
+    summary = summarise(values)
+    return plus_minus(summary.mean, summary.std, unit)
 
-    `≥ 2.999` of a lower bound: rounded down, so that it stays one.
-    """
+
+def spread_text(values: Sequence[float], unit: str = "") -> str:
+    """`97.9 / 98.02 / 98.1`: minimum, median and maximum of the runs' values; a dash where there are none."""
+    summary = summarise(values)
+    return " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max)) if values else "–"
+
+
+def delta_text(*deltas: float) -> str:
+    """`δ = 1e-5`; of several each once."""
+    texts = (f"{delta:g}".replace("e-0", "e-") for delta in sorted(set(deltas)))
+    return f"δ = {' or '.join(texts)}"
+
+
+def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False) -> str:
+    """`98.02 ± 0.11`; without a standard deviation one number, without a mean a dash; `≥ 2.999` of a lower bound."""
     if mean is None:
         return "–"
-    if at_least:
-        mean = _rounded(mean, ROUND_FLOOR)
-    return ("≥ " if at_least else "") + number(mean, unit) + ("" if std is None else f" ± {number(std, unit)}")
-
-
-def number(value: float | None, unit: str = "") -> str:
-    """Percentages with two decimals, everything else with four significant digits; ∞, and a dash for no number."""
-    if value is None:
-        return "–"
-    if not math.isfinite(value):
-        return "∞" if value > 0 else str(value)
-    value = round(value, 9)  # the mean of 97.85 and 97.92 is a half, however it was summed
-    return f"{value:.2f}" if unit == "%" else f"{value:.4g}"
-
-
-def bound_text(value: float | None) -> str:
-    """An upper bound, such as a sound epsilon, as `number` writes it, but rounded up, so that it stays one."""
-    return number(None if value is None else _rounded(value, ROUND_CEILING))
-
-
-def _rounded(value: float, rounding: str) -> float:
-    """To four significant digits; to 1e-9 first: 0.87, however it was computed, is not to become 0.8701."""
-    if not math.isfinite(value):
-        return value
-    return float(Context(prec=4, rounding=rounding).create_decimal(repr(round(value, 9))))
+    spread = "" if std is None else f" ± {number(std, unit)}"
+    return f"≥ {number(mean, unit, bound='lower')}{spread}" if at_least else number(mean, unit) + spread

@@ -13,7 +13,7 @@ from functools import update_wrapper, wraps
 from statistics import fmean, median
 from types import ModuleType
 
-from runner.report.claims import Claim
+from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import Evidence
 from runner.report.measured import Measured, of_sample
 from runner.report.runs import Runs, RunsAt, Sample
@@ -150,6 +150,12 @@ def best_within_epsilon(claim: Claim, runs: Runs, reached: RunsAt) -> Measured:
     parts.append(f"after the last epoch: {_spread(reached.runs.sample())}")
     best = fmean(reached.best_until("test_accuracy"))
     return of_sample("best", accuracies, best=best, explanation="; ".join(parts))
+
+
+def claims_of(paper: str, **columns: str) -> list[Claim]:
+    """The claims of a paper that have these values in these columns."""
+    claims = read_claims(claims_path(paper))
+    return [claim for claim in claims if all(getattr(claim, name) == value for name, value in columns.items())]
 
 
 def bound_of(claim: Claim) -> float:

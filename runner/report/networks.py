@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import torch
 from torch import nn
 
-from runner.report.evidence import PAPER_SCALE
+from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import Table
+from runner.report.items import Tabulate
+from runner.report.verdicts import Judged
 from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import Run, prepare
 
@@ -25,16 +27,20 @@ def prepared(sweep: str, experiment: str) -> Run:
     return prepare(config)
 
 
-def layers(sweep: str, experiment: str, note: str) -> Table:
-    """Layer, output shape and parameters of an experiment's network, in order, and their total."""
-    run = prepared(sweep, experiment)
-    rows: list[tuple[str, str, int]] = []
-    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-    for layer in _flat(run.new_objective().network.to("meta")):
-        x = layer(x)
-        shape = " x ".join(map(str, x.shape[1:]))
-        rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
-    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
+def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
+    """An item's table: the layers of an experiment's network, output shape and parameters of each, and their total."""
+
+    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+        run = prepared(sweep, experiment)
+        rows: list[tuple[str, str, int]] = []
+        x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
+        for layer in _flat(run.new_objective().network.to("meta")):
+            x = layer(x)
+            shape = " x ".join(map(str, x.shape[1:]))
+            rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
+        return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
+
+    return table
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:

@@ -32,6 +32,7 @@ _STYLE: dict[Any, Any] = {
 FILES = ("figure.svg", "figure.png")
 _LONGEST = 3000  # pixels of a side: the svg has the rest
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+_NOT_RUN = ", not run"
 COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
 
 
@@ -110,9 +111,38 @@ def runs_text(planned: Runs) -> str:
     return f"n = {n}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
-def mark_not_run(axes: Axes) -> None:
-    """Say so above the middle of a panel that has no run; a claimed point may be in the middle."""
+def mark_not_run(axes: Axes, *, without_ticks: bool = False) -> None:
+    """Write "not run" above the middle of a panel that has no run; a claimed point may be in the middle."""
+    if without_ticks:
+        axes.set(xticks=[], yticks=[])
     axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+
+
+def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
+    """An entry of the legend for what has no run, in the colour that it would be drawn in."""
+    axes.plot([], [], line, color=colour, label=f"{label}{_NOT_RUN}")
+
+
+def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, list[tuple[Axes, str]]]:
+    """A figure with a panel a data set, side by side, titled: each panel with its data set as experiments name it."""
+    drawn = figure(width, height)
+    panels = list(zip(drawn.subplots(1, len(DATASETS), **grid), DATASETS, strict=True))
+    for axes, dataset in panels:
+        axes.set_title(DATASETS[dataset])
+    return drawn, panels
+
+
+def legend_below(axes: Axes, down: float = 0.17, **how: Any) -> None:
+    """The legend of a panel, below it."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down), **how)
+
+
+def one_legend(drawn: Figure) -> None:
+    """One legend below all panels, each label once; what is not run is named where no panel has a run of it."""
+    named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
+        del named[label]
+    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
 
 
 def accuracy_against_epsilon(
@@ -143,7 +173,7 @@ def accuracy_against_epsilon(
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
         if any(curve.planned(evidence).recorded for curve in panel.curves):
-            below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+            legend_below(below, 0.2, ncols=2)
     return drawn
 
 
@@ -161,16 +191,15 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
             axes.plot(*zip(*curve.claimed_at, strict=True), "D", color=colour, markerfacecolor="none", zorder=3)
             levels += [accuracy for _, accuracy in curve.claimed_at]
         if not recorded:
-            axes.plot([], [], color=colour, label=f"{curve.label}, not run")
+            name_not_run(axes, curve.label, colour)
             continue
-        epsilon, middle, low, high = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
-        marker = "o" if len(middle) < 8 else ""  # one epoch alone makes no line
+        found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
+        marker = "o" if len(found.middle) < 8 else ""  # one epoch alone makes no line
         text = f"{curve.label}, {runs_text(planned)}"
-        axes.plot(epsilon, middle, color=colour, marker=marker, markersize=4, label=text)
-        axes.fill_between(epsilon, low, high, color=colour, alpha=0.2, linewidth=0)
-        for edge in (low, high) if panel.extremes and len(recorded) > 1 else ():
-            axes.plot(epsilon, edge, color=colour, linewidth=0.7)
-        levels += middle[len(middle) // 8 :]  # the first epochs may be anywhere
+        found.draw(axes, colour, 0.2, marker=marker, markersize=4, label=text)
+        for edge in (found.low, found.high) if panel.extremes and len(recorded) > 1 else ():
+            axes.plot(found.x, edge, color=colour, linewidth=0.7)
+        levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
             axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
     if comparable and any(curve.claimed is not None for curve in panel.curves):
@@ -189,10 +218,23 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
 
 
-def band(
-    runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fmean
-) -> tuple[list[float], list[float], list[float], list[float]]:
-    """x, and mean (or median), minimum and maximum of y, by epoch: [epochs] each, over the runs that reached the epoch.
+@dataclass(frozen=True)
+class Band:
+    """Middle, minimum and maximum of runs, and where: [points] each."""
+
+    x: list[float]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+
+    def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
+        """The middle as a line, and the area between minimum and maximum, so opaque."""
+        axes.plot(self.x, self.middle, color=colour, **line)
+        axes.fill_between(self.x, self.low, self.high, color=colour, alpha=shade, linewidth=0)
+
+
+def band(runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fmean) -> Band:
+    """Mean (or median), minimum and maximum of y against x, by epoch, over the runs that reached the epoch.
 
     x is the largest over those runs; runs of one setting agree in it.
     """
@@ -202,5 +244,4 @@ def band(
         there = [values[epoch] for values in ys if len(values) > epoch]
         at = max(values[epoch] for values in xs if len(values) > epoch)
         columns.append((at, middle(there), min(there), max(there)))
-    epsilon, centre, low, high = (list(column) for column in zip(*columns, strict=True))
-    return epsilon, centre, low, high
+    return Band(*(list(column) for column in zip(*columns, strict=True)))

@@ -84,25 +84,39 @@ class Runs(tuple[PlannedRun, ...]):
         return Runs(run for run in self if run.record is not None)
 
     @property
+    def recorded_of(self) -> str:
+        """`3 of 10`: how many are recorded, and planned."""
+        return f"{len(self.recorded)} of {len(self)}"
+
+    @property
     def diverged(self) -> int:
-        """How many of the recorded ones diverged."""
+        """How many of the recorded runs diverged."""
         return sum(run.diverged for run in self)
 
     @property
     def delta(self) -> float:
-        """The largest delta that their epsilons are at."""
+        """The largest delta that the runs' epsilons are at."""
         return max(run.delta for run in self.recorded)
 
     def where(self, field: str, value: object) -> Runs:
-        """Those whose config has this value in a field."""
+        """The runs whose config has this value in a field."""
         return Runs(run for run in self if run.field(field) == value)
 
     def by(self, key: Callable[[PlannedRun], Hashable]) -> dict[Any, Runs]:
-        """Groups of those for which `key` gives the same, by that, in the order in which it first comes up."""
+        """The runs grouped by what `key` gives of each, in the order in which that first comes up."""
         groups: dict[Hashable, list[PlannedRun]] = {}
         for run in self:
             groups.setdefault(key(run), []).append(run)
         return {of: Runs(runs) for of, runs in groups.items()}
+
+    def by_value(self, field: str) -> dict[float, Runs]:
+        """The runs grouped by the number in a field of their config, the smallest first."""
+        return dict(sorted(self.by(lambda run: float(run.field(field))).items()))
+
+    @property
+    def best(self) -> PlannedRun:
+        """The recorded run with the highest last accuracy; of equals the first."""
+        return max(self.recorded, key=last_accuracy)
 
     def finals(self, name: str) -> list[float]:
         """A number of the last epoch, of each run."""
@@ -118,11 +132,11 @@ class Runs(tuple[PlannedRun, ...]):
         return Sample(tuple(number(run) for run in recorded), tuple(run.seed for run in recorded))
 
     def at(self, epoch: Callable[[PlannedRun], int | None]) -> RunsAt:
-        """The recorded ones that have such an epoch, each at that epoch, from 0."""
+        """The recorded runs, each at its epoch, from 0; those of which `epoch` gives None are left out."""
         return RunsAt((run, found) for run in self.recorded if (found := epoch(run)) is not None)
 
     def last_below(self, bound: float, by: str = "epsilon") -> RunsAt:
-        """The recorded ones at the last epoch whose epsilon (or epsilon_sound) is below a bound, if there is one."""
+        """The recorded runs at their last epoch with an epsilon (or epsilon_sound) below a bound, if they have one."""
 
         def last(run: PlannedRun) -> int | None:
             return max((epoch for epoch, spent in enumerate(run.history(by)) if spent < bound), default=None)
@@ -141,7 +155,7 @@ class RunsAt(tuple[tuple[PlannedRun, int], ...]):
 
     @property
     def delta(self) -> float:
-        """The largest delta that their epsilons are at."""
+        """The largest delta that the runs' epsilons are at."""
         return self.runs.delta
 
     @property

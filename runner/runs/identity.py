@@ -76,7 +76,7 @@ def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
 
 
 def trained(config: DictConfig) -> str:
-    """What a setting trains, whatever it measures along the way: settings that differ in that alone have it in common."""
+    """What a setting trains, whatever it measures along the way: those that differ in that alone have it in common."""
     content = {name: value for name, value in plain(config).items() if _part(name) is not Part.observed}
     return identify_recorded(content)[1]
 

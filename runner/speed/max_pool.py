@@ -67,5 +67,5 @@ class _MaxPool(torch.autograd.Function):
 
 
 def pair(size: int | tuple[int, ...]) -> tuple[int, int]:
-    """One size for both sides, or one for each."""
+    """A size as (height, width), whether it is given as one number for both or as one for each."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -22,7 +22,7 @@ MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convo
 
 @dataclass(frozen=True)
 class Pixels:
-    """Those pixels of images that are not zero: values, the first cell each adds to and its kind, [pixels] each, and
+    """The pixels of images that are not zero: values, the first cell each adds to and its kind, [pixels] each, and
     where each image's begin, [images + 1]. See sparse_convolution.cpp."""
 
     values: Tensor
@@ -67,7 +67,9 @@ class SparseFirstLayer:
 
     @classmethod
     def of(cls, network: nn.Module, images: Tensor) -> Self | None:
-        """That of a network, if it starts with such a convolution and these images have so many zeros that it pays."""
+        """The first layer of a network for these images, if it is a convolution of the kind above and they have so many
+        zeros that it pays; else None.
+        """
         convolution, *behind = network.children() if isinstance(network, nn.Sequential) else [None]
         suitable = (
             type(convolution) is nn.Conv2d

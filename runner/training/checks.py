@@ -20,7 +20,7 @@ from runner.training.diagnostics import DIAGNOSTICS
 
 
 def check_fields(config: DictConfig) -> None:
-    """Names and ranges of the fields that no group's class checks."""
+    """Checks the names of all fields, and the ranges of those that no group's class checks."""
     unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")

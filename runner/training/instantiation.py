@@ -64,7 +64,7 @@ def update_rule_of(config: DictConfig) -> UpdateRule:
 
 
 def device_of(name: str) -> torch.device:
-    """auto, cpu or cuda as a device that this machine has."""
+    """The device of this machine that a config calls auto, cpu or cuda."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

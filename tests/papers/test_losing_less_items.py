@@ -20,6 +20,7 @@ from runner.papers.losing_less import dynamics, figures, recorded, tables
 from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import load
+from runner.report.runs import Sample
 from runner.report.verdicts import Judged, judge
 from runner.runs.jobs import Job
 
@@ -182,6 +183,15 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
         assert kind in axes.get_ylabel()
 
 
+def test_a_panel_of_norms_shows_both_runs_from_0_whichever_is_the_larger(tmp_path, record):
+    record("fig_1", "cifar10_ours", diagnostics=norms(8, 60.0, 50.0, 2))
+    record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
+    for draw, largest in ((dynamics.figure_1a, 100.0), (dynamics.figure_1b, 120.0)):
+        low, high = draw(evidence_of(tmp_path, "fig-1a")).axes[0].get_ylim()
+        assert low == 0
+        assert high > largest
+
+
 def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     record("fig_11", "mnist_ours", diagnostics=norms(4, 4.0, 5.0, 2))
     record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))
@@ -288,8 +298,14 @@ def test_the_hessian(tmp_path, record):
     every = only_verdict(tmp_path, "fig-2", measure="eigenvalue_ratio")
     early = only_verdict(tmp_path, "fig-2", measure="early_eigenvalue_ratio")
     assert every.measured.value == pytest.approx((0.25**3 * 0.5**6) ** (1 / 9))
+    own, others = ((1.0**3 * 8.0**6) ** (1 / 9), (4.0**3 * 16.0**6) ** (1 / 9))
+    assert (every.measured.sample, every.measured.against) == (
+        Sample((pytest.approx(own),), (0,)), Sample((pytest.approx(others),), (0,)),
+    )  # fmt: skip
+    assert (every.measured.statistic, every.measured.comparison) == ("geometric", "ratio")
     assert every.verdict == "undecided"
     assert (early.measured.value, early.measured.reference) == (pytest.approx(1 / 8), pytest.approx(4 / 16))
+    assert (early.measured.comparison, early.measured.against.values) == ("order", (pytest.approx(1 / 4),))
     assert early.verdict == "undecided"
     (axes,) = dynamics.figure_2(evidence_of(tmp_path, "fig-2")).axes
     assert {colour: y for colour, (_, y) in lines(axes).items()} == {
@@ -343,6 +359,7 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
         record("fig_13", f"mnist_{loss}", diagnostics=confusion(at, (2, 20, 40)))
     judged = only_verdict(tmp_path, "fig-13")
     assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
+    assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
     assert judged.verdict == "undecided"
     drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
     shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]

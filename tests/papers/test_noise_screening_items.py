@@ -20,7 +20,7 @@ from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.report.runs import PlannedRun, Runs
+from runner.report.runs import PlannedRun, Runs, Sample
 from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
@@ -301,10 +301,10 @@ def test_runs_are_compared_between_their_epochs(runs: Evidence) -> None:
 
 def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
     recorded = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
-    at, mean, low, high = figures.curve(recorded, "epsilon", "test_accuracy")
-    assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
-    assert (low[-1], mean[-1], high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
-    assert mean == pytest.approx([98.05 - (3 - e) / 0.3 for e in at]), "between the epochs, too"
+    band = figures.curve(recorded, "epsilon", "test_accuracy")
+    assert (band.x[0], band.x[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
+    assert (band.low[-1], band.middle[-1], band.high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
+    assert band.middle == pytest.approx([98.05 - (3 - e) / 0.3 for e in band.x]), "between the epochs, too"
 
 
 def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
@@ -373,6 +373,17 @@ def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
     assert measures.best_batch(claim, found).epsilon_sound == 1000.0 / 64
 
 
+def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() -> None:
+    sweep = "noise_screening/fig_4a"
+    found = evidence({"noise_screening/mnist_screened_momentum": 98.0}, (sweep,))
+    for run in found.sweeps[sweep]:
+        run.record["final"]["test_accuracy"] = 98.0 - run.job.config.optimizer.lr
+    by_measure = {c.measure: PAPER.measures[c.measure](c, found) for c in CLAIMS if c.sweep == sweep}
+    lowest, at_1_5 = by_measure["lowest_by_rate"], by_measure["at_rate_1_5"]
+    assert (lowest.value, lowest.sample, lowest.statistic) == (96.0, Sample((96.0,), (0,)), "mean")
+    assert (at_1_5.value, at_1_5.sample, at_1_5.statistic) == (96.5, Sample((96.5,), (0,)), "mean")
+
+
 def test_the_sound_table() -> None:
     sweeps = ("noise_screening/sound", *tables.SEARCHES)
     found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
@@ -405,10 +416,11 @@ def test_theorem_1_is_refuted() -> None:
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
         assert (judged.verdict, judged.privacy) == ("not reproduced", "refuted")
-        all_screened = theorem_1._screened(claim.dataset, theorem_1.WORST[claim.dataset])
-        steps = theorem_1.kept_steps(claim.dataset)
+        worst = theorem_1.worst(claim.dataset)
+        all_screened = theorem_1._screened(claim.dataset, worst)
+        steps = settings.kept_steps(claim.dataset)
         assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
-        most = theorem_1.at_most(claim.dataset, theorem_1.WORST[claim.dataset])
+        most = theorem_1.at_most(claim.dataset, worst)
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
     claim = next(c for c in CLAIMS if c.measure == "counterexample")
     assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
@@ -421,9 +433,19 @@ def test_theorem_1_is_refuted() -> None:
 
 
 def test_the_worst_threshold_is_that_of_the_scan() -> None:
+    assert {dataset: theorem_1.worst(dataset) for dataset in settings.DATASETS.values()} == {
+        "MNIST": 1.6, "FashionMNIST": 1.3, "CIFAR10": 1.6,
+    }  # fmt: skip
     for dataset in settings.DATASETS.values():
         bounds = {t: theorem_1.at_least(dataset, t) for t in theorem_1.THRESHOLDS}
-        assert max(bounds, key=lambda t: bounds[t]) == theorem_1.WORST[dataset]
+        assert max(bounds, key=lambda t: bounds[t]) == theorem_1.worst(dataset)
+
+
+def test_the_cases_of_one_step() -> None:
+    assert theorem_1.one_step_cases() == [
+        (1.23, 2.0, 10), (1.23, 3.0, math.inf), (2.15, 1.5, 10), (2.15, 3.0, math.inf),
+        (10.0, 1.5, 10), (10.0, 3.0, math.inf),
+    ]  # fmt: skip
 
 
 def test_kept_updates_that_epsilon_3_pays_for() -> None:

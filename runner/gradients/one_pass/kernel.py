@@ -22,7 +22,7 @@ from runner.speed.kernels import fits, integers, library, pointers
 
 
 def usable(tensor: Tensor) -> bool:
-    """Whether the kernel can take such a tensor on this machine."""
+    """Whether the kernel is there on this machine and takes tensors of this type on this device."""
     return fits(tensor) and library("weight_gradients") is not None
 
 

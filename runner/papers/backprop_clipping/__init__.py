@@ -6,7 +6,7 @@ from runner.papers.backprop_clipping import computed, figures, story
 from runner.report.items import Item, Paper
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
-_TABLE_1 = ("backprop_clipping/table_1", "backprop_clipping/table_1_copied")
+_TABLE_1 = (figures.TABLE_1, f"{figures.TABLE_1}_copied")
 
 ITEMS = (
     Item("table-1", "Table 1: every technique at the claimed ε", sweeps=_TABLE_1, fields=_BOUNDS),
@@ -28,7 +28,7 @@ ITEMS = (
     Item(
         "fig-5",
         "Figure 5: accuracy against ε, mean and range of the seeds",
-        sweeps=("backprop_clipping/fig_5", "backprop_clipping/table_1"),
+        sweeps=(figures.FIG_5, figures.TABLE_1),
         fields=_BOUNDS,
         draw=figures.figure_5,
     ),

@@ -12,17 +12,19 @@ from torch import Tensor, nn
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.clipping import Backprop
 from runner.gradients import ENGINES, Objective
-from runner.papers.backprop_clipping.measures import ledger_of
+from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
+from runner.papers.backprop_clipping.measures import STATED, ledger_of
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, number
+from runner.report.items import Tabulate
 from runner.report.measured import Measured
-from runner.report.measures import computed
-from runner.report.networks import layers, prepared
+from runner.report.measures import Measure, computed
+from runner.report.networks import network_table, prepared
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
 
-_TABLE_1, _REPOSITORY = "backprop_clipping/table_1", "backprop_clipping/repo_mnist"
+_REPOSITORY = f"{PAPER}/repo_mnist"
 _A, _B = 1.5, 0.3
 
 LINEAR = {"8 to 5": (8, 5, False), "8 to 5, bias": (8, 5, True), "1 to 5, bias": (1, 5, True)}
@@ -36,43 +38,41 @@ CONVOLUTIONS = {  # kernel, stride, padding, dilation, bias; from 2 channels to 
 }
 
 
-def figure_3(_: Evidence, __: Sequence[Judged]) -> Table:
-    """The layers of the MNIST and FashionMNIST network, from its config."""
-    note = "No padding and no biases. The stride of the poolings, 1, is that of the authors' code."
-    return layers(_TABLE_1, "backprop_clipping/mnist_printed", note)
-
-
-def figure_4(_: Evidence, __: Sequence[Judged]) -> Table:
-    """The layers of the CIFAR-10 network, from its config."""
-    note = "No padding and no biases. With poolings of stride 1, as stated, the first linear layer has 28.9 million."
-    return layers(_TABLE_1, "backprop_clipping/cifar10_printed", note)
+figure_3 = network_table(
+    TABLE_1,
+    f"{PAPER}/mnist_printed",
+    "No padding and no biases. The stride of the poolings, 1, is that of the authors' code.",
+)
+figure_4 = network_table(
+    TABLE_1,
+    f"{PAPER}/cifar10_printed",
+    "No padding and no biases. With poolings of stride 1, as stated, the first linear layer has 28.9 million.",
+)
 
 
 def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
     """The claimed settings: noise by theorem 1, what it costs for both kinds of neighbours, and what was run."""
-    header = (
-        "dataset",
-        "E",
-        "L",
-        "claimed ε",
-        "ρ in all",
-        "noise multiplier of a layer",
-        "zero-out: sound ε",
-        "one replaced (4ρ): ε",
-        "with the bug: true multiplier of a layer",
-        "with the bug: sound ε",
-    )
     rows = []
     for dataset, title in DATASETS.items():
-        run, claimed, actual = ledger_of(_TABLE_1, f"backprop_clipping/{dataset}_printed")
-        bug = ledger_of(_TABLE_1, f"backprop_clipping/{dataset}_original_bug")[2]
+        run, claimed, actual = ledger_of(TABLE_1, f"{PAPER}/{dataset}_printed")
+        bug = ledger_of(TABLE_1, f"{PAPER}/{dataset}_original_bug")[2]
         mechanism, delta, count = run.mechanism, run.config.delta, len(run.mechanism.noise_groups)
         rho = run.epochs / (2 * mechanism.noise_multiplier**2)
-        replaced = 4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))
         layer = mechanism.noise_multiplier * math.sqrt(count)
-        row = [title, run.epochs, count, number(Zcdp().epsilon(claimed, delta)), rho, layer]
-        row += [bound_text(sound_epsilon(actual, delta)), number(replaced)]
-        rows.append([*row, layer / run.config.batch_size, bound_text(sound_epsilon(bug, delta))])
+        rows.append(
+            {
+                "dataset": title,
+                "E": run.epochs,
+                "L": count,
+                "claimed ε": number(Zcdp().epsilon(claimed, delta)),
+                "ρ in all": rho,
+                "noise multiplier of a layer": layer,
+                "zero-out: sound ε": bound_text(sound_epsilon(actual, delta)),
+                "one replaced (4ρ): ε": number(4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))),
+                "with the bug: true multiplier of a layer": layer / run.config.batch_size,
+                "with the bug: sound ε": bound_text(sound_epsilon(bug, delta)),
+            }
+        )
     notes = (
         "Algorithm 2 with E epochs and L layers costs E L ρ for neighbours that zero one example out in fixed disjoint "
         "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
@@ -80,7 +80,7 @@ def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
         "its noise is too small by the batch size B.",
     )
-    return Table(header, rows, notes)
+    return Table.of(rows, notes)
 
 
 @computed
@@ -150,69 +150,62 @@ def _ratio(layer: nn.Linear | nn.Conv2d, x: Tensor, u: Tensor) -> float:
     return float(norm / clipping.sensitivity(layer))
 
 
-def table_2(_: Evidence, __: Sequence[Judged]) -> Table:
-    """Fully connected layers."""
-    return _theorem("linear", LINEAR)
+def bounds(kind: str, names: Collection[str]) -> Tabulate:
+    """A table of the ratios of contributions to their bounds: a row a layer."""
+
+    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+        rows = [{"layer": name, **ratios(kind, name)} for name in names]
+        note = (
+            "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias "
+            "together. 1 is reached, by one output and an input that it alone reads; nothing is above. Padding, "
+            "dilation and biases are covered, which the paper leaves open (derivation in "
+            "`runner/clipping/backprop.py`)."
+        )
+        return Table.of(rows, (note,))
+
+    return table
 
 
-def table_3(_: Evidence, __: Sequence[Judged]) -> Table:
-    """Convolutions."""
-    return _theorem("convolution", CONVOLUTIONS)
+def largest_ratio(kind: str, names: Collection[str]) -> Measure:
+    """A measure: the largest ratio of a contribution to its bound, over the layers of a kind."""
+
+    @computed
+    def largest(_: Claim) -> Measured:
+        found = max(max(ratios(kind, name).values()) for name in names)
+        explanation = (
+            f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
+        )
+        return Measured(value=found, explanation=explanation)
+
+    return largest
 
 
-def _theorem(kind: str, names: Collection[str]) -> Table:
-    rows = [[name, *ratios(kind, name).values()] for name in names]
-    notes = (
-        "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias together. "
-        "1 is reached, by one output and an input that it alone reads; nothing is above. Padding, dilation and biases "
-        "are covered, which the paper leaves open (derivation in `runner/clipping/backprop.py`).",
-    )
-    return Table(("layer", "random", "constant", "one-hot", "matched"), rows, notes)
-
-
-@computed
-def theorem_2(_: Claim) -> Measured:
-    """The largest ratio of a contribution to its bound, fully connected layers."""
-    return _largest("linear", LINEAR)
-
-
-@computed
-def theorem_3(_: Claim) -> Measured:
-    """The largest ratio of a contribution to its bound, convolutions."""
-    return _largest("convolution", CONVOLUTIONS)
-
-
-def _largest(kind: str, names: Collection[str]) -> Measured:
-    largest = max(max(ratios(kind, name).values()) for name in names)
-    explanation = f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
-    return Measured(value=largest, explanation=explanation)
+table_2, theorem_2 = bounds("linear", LINEAR), largest_ratio("linear", LINEAR)
+table_3, theorem_3 = bounds("convolution", CONVOLUTIONS), largest_ratio("convolution", CONVOLUTIONS)
 
 
 def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
     """What the authors' script costs: as it counts, by bounds of the same, as one release a step, and in truth."""
-    header = (
-        "stated ε",
-        "noise of a layer",
-        "its own count (GDP-CLT)",
-        "same count: RDP classic",
-        "same count: RDP",
-        "same count: PLD",
-        "layers as one release, sum of rows: PLD",
-        "as it is, mean of rows: sound ε",
-        "noise of a layer that the ε needs",
-    )
     rows = []
-    for name in ("3", "1", "02", "01"):
-        run, claimed, actual = ledger_of(_REPOSITORY, f"backprop_clipping/mnist_corrected_{name}")
-        held = prepared(_REPOSITORY, f"backprop_clipping/mnist_corrected_joint_{name}")
-        delta, layers_ = run.config.delta, math.sqrt(len(run.mechanism.noise_groups))
+    for name in STATED:
+        run, claimed, actual = ledger_of(_REPOSITORY, f"{PAPER}/mnist_corrected_{name}")
+        held = prepared(_REPOSITORY, f"{PAPER}/mnist_corrected_joint_{name}")
+        delta, noise, layers = run.config.delta, run.mechanism.noise_multiplier, len(run.mechanism.noise_groups)
         ((event, steps),) = actual
-        of_sum = ((type(event)(event.sampling_probability, type(event.event)(run.mechanism.noise_multiplier)), steps),)
-        counts = [a.epsilon(claimed, delta) for a in (Gdp(), RdpClassic(), Rdp(), Pld())]
-        bounds = [Pld().epsilon(of_sum, delta), sound_epsilon(actual, delta)]
-        row = [f"{held.config.target_epsilon:g}", run.mechanism.noise_multiplier * layers_, *map(number, counts)]
-        row += map(bound_text, bounds)
-        rows.append([*row, held.mechanism.noise_multiplier * layers_])
+        of_sum = ((type(event)(event.sampling_probability, type(event.event)(noise)), steps),)
+        rows.append(
+            {
+                "stated ε": f"{held.config.target_epsilon:g}",
+                "noise of a layer": noise * math.sqrt(layers),
+                "its own count (GDP-CLT)": number(Gdp().epsilon(claimed, delta)),
+                "same count: RDP classic": number(RdpClassic().epsilon(claimed, delta)),
+                "same count: RDP": number(Rdp().epsilon(claimed, delta)),
+                "same count: PLD": number(Pld().epsilon(claimed, delta)),
+                "layers as one release, sum of rows: PLD": bound_text(Pld().epsilon(of_sum, delta)),
+                "as it is, mean of rows: sound ε": bound_text(sound_epsilon(actual, delta)),
+                "noise of a layer that the ε needs": held.mechanism.noise_multiplier * math.sqrt(layers),
+            }
+        )
     notes = (
         "The script counts the four layers of a step as four samples of their own: one release of all of them, "
         "sampled once, is what happens. And it clips rows of the mean over the examples drawn: with one example more "
@@ -221,4 +214,4 @@ def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         "Its bisection stops within 0.001 of ε: for 0.2 and 0.1 its noise, 4.824 and 9.063, is above the 4.811 and "
         "9.003 that its formula asks for.",
     )
-    return Table(header, rows, notes)
+    return Table.of(rows, notes)

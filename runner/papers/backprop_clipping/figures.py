@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.plots import DATASETS, figure, mark_not_run, runs_text
+from runner.report.measures import claims_of
+from runner.report.plots import legend_below, mark_not_run, name_not_run, panel_each, runs_text
 from runner.report.runs import Runs
 
 if TYPE_CHECKING:
@@ -15,45 +16,54 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "backprop_clipping"
+TABLE_1, FIG_5 = f"{PAPER}/table_1", f"{PAPER}/fig_5"
+
+
+@cache
+def claimed(dataset: str) -> tuple[float, float]:
+    """The epsilon and the accuracy in percent claimed of algorithm 2 as printed on a data set ("mnist")."""
+    experiment = f"{PAPER}/{dataset}_printed"
+    (claim,) = claims_of(PAPER, item="table-1", experiment=experiment, quantity="test_accuracy")
+    assert claim.epsilon is not None
+    assert claim.aim is not None
+    return claim.epsilon[0], claim.aim
 
 
 def figure_5(evidence: Evidence) -> Figure:
     """Accuracy of algorithm 2 as printed against epsilon, and without noise, a panel a data set."""
-    claims = [c for c in read_claims(claims_path(PAPER)) if c.item == "table-1" and c.quantity == "test_accuracy"]
-    drawn = figure(11, 4)
-    for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
-        own = f"{PAPER}/{dataset}_printed"
-        planned = Runs(run for s in ("fig_5", "table_1") for run in evidence.planned(f"{PAPER}/{s}", own))
+    drawn, panels = panel_each(4)
+    for axes, dataset in panels:
+        planned = Runs(run for s in (FIG_5, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_printed"))
         points(axes, planned, "epsilon", "backprop clipping, as printed", "C0", "o")
         for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):
-            runs = evidence.planned(f"{PAPER}/table_1", f"{PAPER}/{dataset}_{name}")
+            runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
                 axes.axhline(mean, color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}")
-        claim = next(c for c in claims if c.experiment == own)
-        if evidence.scale == PAPER_SCALE and claim.epsilon is not None and claim.aim is not None:
-            axes.plot(
-                claim.epsilon[0], claim.aim, "*", markersize=11, color="C0", markerfacecolor="none", label="claimed"
-            )
-        axes.set_xscale("log")
-        axes.set_title(title)
-        axes.set_xlabel("ε of the runs (zCDP), zero-out neighbours")
+        if evidence.scale == PAPER_SCALE:
+            star(axes, *claimed(dataset), "C0", "claimed", size=11)
+        axes.set(xscale="log", xlabel="ε of the runs (zCDP), zero-out neighbours")
         if not planned.recorded:
             mark_not_run(axes)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+        legend_below(axes)
     drawn.axes[0].set_ylabel("test accuracy (%)")
     return drawn
+
+
+def star(axes: Axes, epsilon: float, accuracy: float, colour: str, label: str, size: float) -> None:
+    """What is claimed: a hollow star."""
+    axes.plot(epsilon, accuracy, "*", markersize=size, color=colour, markerfacecolor="none", label=label)
 
 
 def points(axes: Axes, planned: Runs, name: str, label: str, colour: str, marker: str) -> None:
     """Mean and range of last-epoch accuracy of each setting, against its epsilon."""
     if not planned.recorded:
-        axes.plot([], [], marker, color=colour, label=f"{label}, not run")
+        name_not_run(axes, label, colour, marker)
         return
-    points = []
+    settings = []
     for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
         values = runs.finals("test_accuracy")
-        points.append((runs.largest(name), fmean(values), min(values), max(values)))
-    epsilon, middle, low, high = zip(*sorted(points), strict=True)
+        settings.append((runs.largest(name), fmean(values), min(values), max(values)))
+    epsilon, middle, low, high = zip(*sorted(settings), strict=True)
     axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
     axes.plot(epsilon, middle, marker, color=colour, markersize=5, label=f"{label}, {runs_text(planned)}")

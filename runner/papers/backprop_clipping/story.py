@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.accounting import sound_epsilon
-from runner.papers.backprop_clipping.figures import PAPER, points
-from runner.papers.backprop_clipping.measures import ledger_of
-from runner.report.claims import claims_path, read_claims
+from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points, star
+from runner.papers.backprop_clipping.measures import STATED, ledger_of
 from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.files import Table, bound_text, number, plus_minus
+from runner.report.files import Table, bound_text, delta_text, mean_text, number
+from runner.report.networks import prepared
 from runner.report.plots import band, figure, runs_text
 from runner.report.runs import Runs
-from runner.report.summary import summarise
 from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
@@ -24,45 +22,22 @@ if TYPE_CHECKING:
 _TANH = "tempered_sigmoid/mnist_tanh"
 _PLAIN = "plain DP-SGD, tanh, Tempered Sigmoid's settings"
 _PLAIN_LARGE = "plain DP-SGD, tanh, this paper's batches"
-_STATED = ("3", "1", "02", "01")
-# label: colour, marker, then (sweep, the experiments in it)
+
+
+def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:
+    """The runs of the authors' script at each epsilon that it states."""
+    return tuple(("repo_mnist", f"mnist_{mechanism}_{name}") for name in STATED)
+
+
+# label: colour, marker, then (sweep, experiment)
 MECHANISMS = {
-    "printed (zero-out neighbours)": (
-        "C0",
-        "o",
-        (("table_1", (f"{PAPER}/mnist_printed",)), ("fig_5", (f"{PAPER}/mnist_printed",))),
-    ),
-    "corrected": ("C1", "s", (("repo_mnist", tuple(f"{PAPER}/mnist_corrected_{e}" for e in _STATED)),)),
-    "joint": (
-        "C2",
-        "^",
-        (
-            ("table_1", (f"{PAPER}/mnist_joint",)),
-            ("story", (f"{PAPER}/mnist_joint",)),
-            ("repo_mnist", tuple(f"{PAPER}/mnist_corrected_joint_{e}" for e in _STATED)),
-        ),
-    ),
-    "original bug": (
-        "C3",
-        "v",
-        (("table_1", (f"{PAPER}/mnist_original_bug",)), ("story", (f"{PAPER}/mnist_original_bug",))),
-    ),
-    _PLAIN: ("k", "x", (("story_plain", (f"{PAPER}/mnist_plain",)),)),
-    _PLAIN_LARGE: ("C4", "D", (("story_plain", (f"{PAPER}/mnist_plain_large",)),)),
+    "printed (zero-out neighbours)": ("C0", "o", (("table_1", "mnist_printed"), ("fig_5", "mnist_printed"))),
+    "corrected": ("C1", "s", _stated("corrected")),
+    "joint": ("C2", "^", (("table_1", "mnist_joint"), ("story", "mnist_joint"), *_stated("corrected_joint"))),
+    "original bug": ("C3", "v", (("table_1", "mnist_original_bug"), ("story", "mnist_original_bug"))),
+    _PLAIN: ("k", "x", (("story_plain", "mnist_plain"),)),
+    _PLAIN_LARGE: ("C4", "D", (("story_plain", "mnist_plain_large"),)),
 }
-
-
-@lru_cache
-def claimed() -> tuple[float, float]:
-    """The epsilon and the accuracy in percent that the paper claims of algorithm 2 as printed on MNIST."""
-    (claim,) = (
-        claim
-        for claim in read_claims(claims_path(PAPER))
-        if (claim.item, claim.experiment, claim.quantity) == ("table-1", f"{PAPER}/mnist_printed", "test_accuracy")
-    )
-    assert claim.epsilon is not None
-    assert claim.aim is not None
-    return claim.epsilon[0], claim.aim
 
 
 def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
@@ -70,19 +45,17 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     header = ("mechanism", "ε as it counts", "sound ε", "accuracy (%)", "n", "batch size", "epochs", "noise multiplier")
     rows: list[list[object]] = []
     at_claim: dict[str, tuple[float, str]] = {}
-    claimed_epsilon, claimed_accuracy = claimed()
+    claimed_epsilon, claimed_accuracy = claimed("mnist")
     for label in MECHANISMS:
         for planned in _settings(evidence, label):
             runs, first = planned.recorded, planned.recorded[0]
-            accuracy = summarise(runs.finals("test_accuracy"))
-            text = plus_minus(accuracy.mean, accuracy.std, "%")
-            sound = bound_text(runs.largest("epsilon_sound"))
-            cells: list[object] = [number(runs.largest("epsilon")), sound, text, f"{len(runs)} of {len(planned)}"]
-            cells += [first.field("batch_size"), int(first.final("epoch")), number(first.final("noise_multiplier"))]
-            rows.append([label, *cells])
+            accuracies = runs.finals("test_accuracy")
+            text, sound = mean_text(accuracies, "%"), bound_text(runs.largest("epsilon_sound"))
+            settings = [first.field("batch_size"), int(first.final("epoch")), number(first.final("noise_multiplier"))]
+            rows.append([label, number(runs.largest("epsilon")), sound, text, planned.recorded_of, *settings])
             if first.field("target_epsilon") == claimed_epsilon:
                 said = f"{label}: {text}% at a sound ε of {sound} (n = {len(runs)})"
-                at_claim[label] = accuracy.mean or 0.0, said
+                at_claim[label] = fmean(accuracies), said
     notes = [
         "Noise multiplier: of the whole step, all layers together, for the sensitivity that each mechanism states."
     ]
@@ -107,19 +80,16 @@ def _settings(evidence: Evidence, label: str) -> list[Runs]:
 
 
 def _planned(evidence: Evidence, label: str) -> Runs:
-    return Runs(
-        run
-        for sweep, experiments in MECHANISMS[label][2]
-        for experiment in experiments
-        for run in evidence.planned(f"{PAPER}/{sweep}", experiment)
-    )
+    places = MECHANISMS[label][2]
+    return Runs(run for sweep, name in places for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{name}"))
 
 
 def draw(evidence: Evidence) -> Figure:
     """Accuracy against what the mechanisms say they cost, left, and against what they cost, right."""
     drawn = figure(10.5, 5.0)
     left, right = drawn.subplots(1, 2, sharey=True)
-    claimed_epsilon, claimed_accuracy = claimed()
+    claimed_epsilon, claimed_accuracy = claimed("mnist")
+    delta = prepared(TABLE_1, f"{PAPER}/mnist_printed").config.delta
     for axes, name, title in (
         (left, "epsilon", "ε as each of them counts"),
         (right, "epsilon_sound", "sound ε of the same runs"),
@@ -128,22 +98,12 @@ def draw(evidence: Evidence) -> Figure:
             points(axes, _planned(evidence, label), name, label, colour, marker)
         tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
         if tanh.recorded:
-            epsilon, middle, low, high = band(tanh.recorded, name, "test_accuracy", fmean)
-            axes.plot(epsilon, middle, color="k", label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
-            axes.fill_between(epsilon, low, high, color="k", alpha=0.15, linewidth=0)
+            by_epoch = band(tanh.recorded, name, "test_accuracy")
+            by_epoch.draw(axes, "k", label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
         if evidence.scale == PAPER_SCALE:
-            axes.plot(
-                claimed_epsilon if axes is left else _true_epsilon_of_the_claim(),
-                claimed_accuracy,
-                "*",
-                markersize=12,
-                color="C3",
-                markerfacecolor="none",
-                label=f"claimed: {claimed_accuracy}% at {claimed_epsilon} (left)",
-            )
-        axes.set_xscale("log")
-        axes.set_title(title)
-        axes.set_xlabel("ε (δ = 1e-5)")
+            at = claimed_epsilon if axes is left else _true_epsilon_of_the_claim()
+            star(axes, at, claimed_accuracy, "C3", f"claimed: {claimed_accuracy}% at {claimed_epsilon} (left)", size=12)
+        axes.set(xscale="log", title=title, xlabel=f"ε ({delta_text(delta)})")
     left.set_ylabel("test accuracy (%)")
     drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return drawn
@@ -151,5 +111,5 @@ def draw(evidence: Evidence) -> Figure:
 
 def _true_epsilon_of_the_claim() -> float:
     """What the code behind the claimed accuracy costs."""
-    run, _, actual = ledger_of(f"{PAPER}/table_1", f"{PAPER}/mnist_original_bug")
+    run, _, actual = ledger_of(TABLE_1, f"{PAPER}/mnist_original_bug")
     return sound_epsilon(actual, run.config.delta)

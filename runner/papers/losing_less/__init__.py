@@ -5,6 +5,7 @@ first.
 from runner.papers.losing_less import dynamics, figures, tables
 from runner.report.items import Item, Paper
 
+_FIG_1, _FIG_11 = ("losing_less/fig_1",), ("losing_less/fig_11",)
 _FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
 
@@ -12,38 +13,28 @@ ITEMS = (
     Item(
         "fig-3",
         "Figure 3: accuracy against ε end to end; minimum, median and maximum of the seeds",
-        sweeps=("losing_less/fig_3",),
+        sweeps=(figures.END_TO_END.sweep,),
         draw=figures.figure_3,
         table=tables.budgets_3,
     ),
-    Item(
-        "fig-1a",
-        "Figure 1a: norm of the logits, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
-        draw=dynamics.figure_1a,
-    ),
-    Item(
-        "fig-1b",
-        "Figure 1b: norm of the last layer's weights, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
-        draw=dynamics.figure_1b,
-    ),
+    Item("fig-1a", "Figure 1a: norm of the logits, CIFAR-10", sweeps=_FIG_1, draw=dynamics.figure_1a),
+    Item("fig-1b", "Figure 1b: norm of the last layer's weights, CIFAR-10", sweeps=_FIG_1, draw=dynamics.figure_1b),
     Item(
         "fig-1c",
         "Figure 1c: norms of the per-example gradients, first epoch, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
+        sweeps=_FIG_1,
         draw=dynamics.figure_1c,
     ),
     Item(
         "fig-1d",
         "Figure 1d: cosine of clipped and unclipped gradients, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
+        sweeps=_FIG_1,
         draw=dynamics.figure_1d,
     ),
     Item(
         "fig-4",
         "Figure 4: accuracy against ε on ScatterNet features; minimum, median and maximum of the seeds",
-        sweeps=("losing_less/fig_4",),
+        sweeps=(figures.PFE.sweep,),
         draw=figures.figure_4,
         table=tables.budgets_4,
     ),
@@ -69,13 +60,13 @@ ITEMS = (
     Item(
         "fig-6",
         "Figure 6: norms of the per-example gradients, all epochs, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
+        sweeps=_FIG_1,
         draw=dynamics.figure_6,
     ),
     Item(
         "fig-7",
         "Figure 7: cosine of clipped and unclipped gradients, epoch 1, CIFAR-10",
-        sweeps=("losing_less/fig_1",),
+        sweeps=_FIG_1,
         draw=dynamics.figure_7,
     ),
     Item(
@@ -97,18 +88,8 @@ ITEMS = (
         fields=_LOSS,
         draw=figures.figure_10,
     ),
-    Item(
-        "fig-11",
-        "Figure 11: norms of the weights, all layers",
-        sweeps=("losing_less/fig_11",),
-        draw=dynamics.figure_11,
-    ),
-    Item(
-        "fig-12",
-        "Figure 12: norms of the pre-activations, all layers",
-        sweeps=("losing_less/fig_11",),
-        draw=dynamics.figure_12,
-    ),
+    Item("fig-11", "Figure 11: norms of the weights, all layers", sweeps=_FIG_11, draw=dynamics.figure_11),
+    Item("fig-12", "Figure 12: norms of the pre-activations, all layers", sweeps=_FIG_11, draw=dynamics.figure_12),
     Item(
         "fig-13",
         "Figure 13: confusion matrices, all data sets, training set",
@@ -118,7 +99,7 @@ ITEMS = (
     Item(
         "fig-14",
         "Figure 14: norms of the per-example gradients, all epochs",
-        sweeps=("losing_less/fig_11",),
+        sweeps=_FIG_11,
         draw=dynamics.figure_14,
     ),
     Item("table-1", "Table 1: the network for MNIST and FashionMNIST, end to end", table=tables.table_1),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.papers.losing_less.measures import FIELDS, accuracy_by_value
-from runner.report.claims import Claim, claims_path, read_claims
+from runner.papers.losing_less.measures import FIELDS, values_tried
 from runner.report.evidence import Evidence
+from runner.report.items import Draw
+from runner.report.measures import claims_of
 from runner.report.plots import (
     DATASETS,
     Curve,
@@ -17,6 +19,7 @@ from runner.report.plots import (
     mark_not_run,
     runs_text,
 )
+from runner.report.runs import last_accuracy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,51 +34,58 @@ LOSSES = {
     "sse_ce": ("SSE+CE", "C3"),
     "sse_focal": ("SSE+Focal", "C4"),
 }
-HUBER_THRESHOLDS = tuple(i / 10 for i in range(1, 11))
 
 
-def claimed_at(item: str, experiment: str) -> list[tuple[float, float]]:
-    """Epsilon and accuracy (percent) of an item's claims on the accuracy of one experiment."""
-    claims: list[Claim] = read_claims(claims_path(PAPER))
-    return [
-        (c.epsilon[0], c.aim)
-        for c in claims
-        if (c.item, c.experiment, c.quantity) == (item, experiment, "test_accuracy") and c.epsilon and c.aim
-    ]
+@dataclass(frozen=True)
+class Networks:
+    """The networks of one kind of features: their runs with both losses (an item's sweep), and how they are called."""
+
+    item: str
+    prefix: str
+    features: str
+    name: str
+
+    @property
+    def sweep(self) -> str:
+        return f"{PAPER}/{self.item.replace('-', '_')}"
+
+    def experiment(self, dataset: str, loss: str) -> str:
+        """The experiment of a network and a loss."""
+        return f"{PAPER}/{self.prefix}{dataset}_{loss}"
 
 
-def _two_losses(item: str, sweep: str, prefix: str, names: dict[str, str]) -> list[Panel]:
-    """A panel a data set: cross-entropy against the proposed loss."""
-    panels = []
-    for dataset, title in DATASETS.items():
-        curves = []
-        for loss, label in names.items():
-            experiment = f"{PAPER}/{prefix}{dataset}_{loss}"
-            points = claimed_at(item, experiment)
-            curves.append(Curve(sweep, experiment, label, claimed_at=points, colour=LOSSES[loss][1]))
-        panels.append(Panel(title, curves, extremes=True))
-    return panels
+END_TO_END = Networks("fig-3", "", "pixels", "T-CNN")
+PFE = Networks("fig-4", "pfe_", "ScatterNet", "T-PFE-CNN")
 
 
-def figure_3(evidence: Evidence) -> Figure:
-    """Accuracy against epsilon end to end: minimum, median and maximum of the seeds, a column a data set."""
-    names = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN"}
-    return accuracy_against_epsilon(evidence, _two_losses("fig-3", f"{PAPER}/fig_3", "", names), centre="median")
+def two_losses(networks: Networks) -> Draw:
+    """A figure of accuracy against epsilon, both losses, a panel a data set, with what is claimed."""
+
+    def draw(evidence: Evidence) -> Figure:
+        panels = []
+        for dataset, title in DATASETS.items():
+            curves = []
+            for loss, label in (("ours", f"O-{networks.name} (ours)"), ("ce", f"CE-{networks.name}")):
+                name = networks.experiment(dataset, loss)
+                claims = claims_of(PAPER, item=networks.item, experiment=name, quantity="test_accuracy")
+                points = [(c.epsilon[0], c.aim) for c in claims if c.epsilon and c.aim]
+                curves.append(Curve(networks.sweep, name, label, claimed_at=points, colour=LOSSES[loss][1]))
+            panels.append(Panel(title, curves, extremes=True))
+        return accuracy_against_epsilon(evidence, panels, centre="median")
+
+    return draw
 
 
-def figure_4(evidence: Evidence) -> Figure:
-    """Accuracy against epsilon on ScatterNet features: minimum, median and maximum, a column a data set."""
-    names = {"ours": "O-T-PFE-CNN (ours)", "ce": "CE-T-PFE-CNN"}
-    return accuracy_against_epsilon(evidence, _two_losses("fig-4", f"{PAPER}/fig_4", "pfe_", names), centre="median")
+figure_3, figure_4 = two_losses(END_TO_END), two_losses(PFE)
 
 
 def figure_9(evidence: Evidence) -> Figure:
     """The ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
-    for title, sweep, prefix in (("end to end", "fig_9", ""), ("ScatterNet features", "fig_9_pfe", "pfe_")):
+    for title, sweep, networks in (("end to end", "fig_9", END_TO_END), ("ScatterNet features", "fig_9_pfe", PFE)):
         for dataset, name in DATASETS.items():
             curves = [
-                Curve(f"{PAPER}/{sweep}", f"{PAPER}/{prefix}{dataset}_{loss}", label, colour=colour)
+                Curve(f"{PAPER}/{sweep}", networks.experiment(dataset, loss), label, colour=colour)
                 for loss, (label, colour) in LOSSES.items()
             ]
             panels.append(Panel(f"{name}, {title}", curves))
@@ -86,14 +96,15 @@ def figure_15(evidence: Evidence) -> Figure:
     """Accuracy against epsilon of squared, absolute and Huber losses, a column a data set."""
     import matplotlib
 
-    shades = matplotlib.colormaps["viridis"].resampled(len(HUBER_THRESHOLDS) + 1)
+    thresholds = values_tried("fig_15_huber")
+    shades = matplotlib.colormaps["viridis"].resampled(len(thresholds) + 1)
     panels = []
     for dataset, title in DATASETS.items():
         curves = [
             Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "SSE", colour="k"),
             Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "SAE", colour="C3"),
         ]
-        for i, b in enumerate(HUBER_THRESHOLDS):
+        for i, b in enumerate(thresholds):
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))
             only = ("loss.threshold", b)
             curves.append(Curve(f"{PAPER}/fig_15_huber", name, f"Huber, β = {b:g}", colour=shade, only=only))
@@ -125,11 +136,10 @@ def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, 
     planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
     axes.set_title(runs_text(planned), fontsize=8)
     if not runs:
-        axes.set(xticks=[], yticks=[])
-        mark_not_run(axes)
+        mark_not_run(axes, without_ticks=True)
         return
-    accuracy = accuracy_by_value(runs, field)
-    axes.plot(list(accuracy), list(accuracy.values()), "o-", markersize=4, color=OURS)
+    by_value = runs.by_value(field)
+    axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)
     sweeps = [f"{PAPER}/{name}" for name in SENSITIVITY]
     others = [run for other in sweeps if other != sweep for run in evidence.planned(other, experiment)[:1]]
     if others:  # which leave this parameter as table 6 has it

@@ -9,28 +9,38 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from statistics import fmean, geometric_mean, median
 
 import numpy as np
+from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.papers.losing_less import recorded
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
+from runner.report.evidence import PAPER_SCALE
 from runner.report.measured import Comparison, Measured, of_sample, of_two
 from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt
+from runner.report.runs import PlannedRun, Runs, RunsAt, last_accuracy
+from runner.runs.jobs import sweep_jobs
 
-CLASSES = {"car": 1, "cat": 3, "truck": 9}  # of CIFAR-10
 FIELDS = {
     "fig_10_threshold_epoch": "loss.threshold_epoch",
     "fig_10_beta": "loss.beta",
     "fig_10_gamma": "loss.gamma",
     "fig_15_huber": "loss.threshold",
 }
+
+
+def values_tried(sweep: str) -> list[float]:
+    """The values of its field that a sweep of `FIELDS` has at the paper's scale, the smallest first."""
+    jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
+    return sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
+
+
 Numbers = Callable[[PlannedRun], Sequence[float]]
 Read = Callable[[PlannedRun], tuple[recorded.Array, recorded.Array]]  # steps, and a number at each
 
@@ -55,10 +65,10 @@ def accuracy_gain(claim: Claim, *experiments: Runs) -> Measured:
 
 @of_runs
 def class_train_accuracy(claim: Claim, runs: Runs) -> Measured:
-    """Training accuracy in percent of the class and epoch that the claim's quantity names, mean over the runs."""
+    """Training accuracy (percent, mean of the runs) of the class of CIFAR-10 and the epoch that the quantity names."""
     named = re.fullmatch(r"train_accuracy_class_(\w+)_epoch_(\d+)", claim.quantity)
     assert named is not None
-    which, epoch = CLASSES[named[1]], int(named[2])
+    which, epoch = recorded.CLASSES["cifar10"].index(named[1]), int(named[2])
     reached = runs.at(lambda run: None if recorded.confusion(run, epoch) is None else epoch - 1)
     if not reached:
         return Measured()
@@ -252,7 +262,7 @@ def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
     """A measure: median accuracy after an epoch, first less second, in points: the smallest over the pairs."""
 
     def reached(run: PlannedRun) -> int:
-        """That epoch, from 0, or the run's last where it diverged before."""
+        """The epoch asked for, from 0, or the run's last where it diverged before."""
         return min(epoch(run), len(run.history("epoch")) - 1)
 
     @of_experiments
@@ -281,39 +291,36 @@ lead_at_the_end = lead_after(lambda run: len(run.history("epoch")) - 1, "the las
 lead_at_a_quarter = lead_after(lambda run: max(1, int(run.field("epochs")) // 4) - 1, "a quarter of the epochs")
 
 
-@of_experiments
-def sensitivity(claim: Claim, *experiments: Runs) -> Measured:
+def of_swept(measure: Callable[[Mapping[str, Mapping[float, float]]], Measured]) -> Measure:
+    """A measure of last-epoch accuracy by a parameter's value: for each experiment half of whose runs are recorded.
+
+    It is of several settings, one run each: no sample of one setting.
+    """
+
+    @wraps(measure)
+    def of_all(claim: Claim, *experiments: Runs) -> Measured:
+        field = FIELDS[claim.sweep.rpartition("/")[2]]
+        enough = [runs for runs in experiments if len(runs.recorded) >= max(2, len(runs) / 2)]
+        if not enough:
+            return Measured(explanation="less than half of the values have run on any data set")
+        groups = {runs[0].name: runs.recorded.by_value(field) for runs in enough}
+        return measure({name: {at: last_accuracy(of[0]) for at, of in by.items()} for name, by in groups.items()})
+
+    return of_experiments(of_all)
+
+
+@of_swept
+def sensitivity(swept: Mapping[str, Mapping[float, float]]) -> Measured:
     """Best less worst last-epoch accuracy over one parameter's values, in points: the largest over the data sets."""
-    swept = _swept(claim, experiments)
-    if not swept:
-        return Measured(explanation=_TOO_FEW)
     ranges = {name: max(accuracy.values()) - min(accuracy.values()) for name, accuracy in swept.items()}
     texts = [f"{name} {span:.2f} over {len(swept[name])} values" for name, span in ranges.items()]
     explanation = f"best less worst, in points: {', '.join(texts)}; the largest counts; of one seed, so partly noise"
     return Measured(max(ranges.values()), explanation=explanation)
 
 
-@of_experiments
-def rank_correlation(claim: Claim, *experiments: Runs) -> Measured:
+@of_swept
+def rank_correlation(swept: Mapping[str, Mapping[float, float]]) -> Measured:
     """Spearman's rank correlation of a parameter and the last-epoch accuracy: the smallest over the data sets."""
-    swept = _swept(claim, experiments)
-    if not swept:
-        return Measured(explanation=_TOO_FEW)
     found = {name: float(spearmanr(list(a), list(a.values())).statistic) for name, a in swept.items()}
     explanation = f"{', '.join(f'{name} {value:.2f}' for name, value in found.items())}; the smallest counts"
     return Measured(min(found.values()), explanation=explanation)
-
-
-_TOO_FEW = "less than half of the values have run on any data set"
-
-
-def _swept(claim: Claim, experiments: Sequence[Runs]) -> dict[str, dict[float, float]]:
-    """Last-epoch accuracy by the parameter's value, of each experiment half of whose runs are recorded."""
-    field = FIELDS[claim.sweep.rpartition("/")[2]]
-    enough = [runs for runs in experiments if len(runs.recorded) >= max(2, len(runs) / 2)]
-    return {runs[0].name: accuracy_by_value(runs.recorded, field) for runs in enough}
-
-
-def accuracy_by_value(runs: Iterable[PlannedRun], field: str) -> dict[float, float]:
-    """Last-epoch accuracy in percent by the value of a config field, in the order of the values."""
-    return dict(sorted((float(run.field(field)), run.final("test_accuracy")) for run in runs))

@@ -10,6 +10,12 @@ from runner.report.runs import PlannedRun
 WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
 BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
 
+CLASSES = {  # in the order of the labels
+    "mnist": list("0123456789"),
+    "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
+    "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
+}
+
 Array = NDArray[np.float64]
 
 
@@ -47,7 +53,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
 
 
 def first_epoch_cosines(run: PlannedRun) -> tuple[Array, Array]:
-    """Steps, from 0, and that cosine at all steps of the first epoch: [steps of an epoch] each."""
+    """Steps of the first epoch, from 0, and the cosine of clipped and unclipped mean gradient at each: [steps] both."""
     steps, values = _all_cosines(run)
     first = steps < run.history("steps")[0]
     return steps[first], values[first]

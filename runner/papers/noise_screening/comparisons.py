@@ -9,8 +9,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from runner.papers.noise_screening.measures import most_guaranteed, screened, within
-from runner.papers.noise_screening.settings import screened_run
-from runner.papers.noise_screening.theorem_1 import kept_steps
+from runner.papers.noise_screening.settings import kept_steps, screened_run
 from runner.report.claims import Claim
 from runner.report.measured import Measured, of_two
 from runner.report.measures import bound_of, computed, of_experiments

@@ -14,19 +14,19 @@ from statistics import fmean
 
 import numpy as np
 
+from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.measured import Measured, of_sample
 from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt
+from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
 
-LIMIT = 6.0  # the epsilon up to which the paper looked for an accuracy
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on
     short.format(dataset): f"noise_screening/{dataset}_{method}_to_6"
-    for dataset in ("mnist", "fashion_mnist", "cifar10")
+    for dataset in DATASETS
     for short, method in (("losing_less/{}_ce", "tanh"), ("noise_screening/{}_auto", "auto"))
 }
 
@@ -107,18 +107,18 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     """Infinite, or where each of the others ends before the limit at least the mean with what they have spent. What
     is claimed for the accuracy is not known to be spent: no epsilons.
     """
-    others = Runs(run for run in recorded if first_epoch(run, accuracy) is None)
+    others = Runs(run for run in recorded if reaches(accuracy)(run) is None)
     ends = others.finals("epsilon")
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
-    at_least = all(run.field("max_epsilon") != LIMIT for run in others)
+    at_least = all(run.field("max_epsilon") != searched_to() for run in others)
     found = of_sample("mean", recorded.sample(lambda run: _needed(run, accuracy, at_least)), explanation=text)
     return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
 
 
 def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
     """The epsilon of the first epoch with this accuracy; of a run without one what it has spent, or infinity."""
-    epoch = first_epoch(run, accuracy)
+    epoch = reaches(accuracy)(run)
     if epoch is None:
         return run.final("epsilon") if at_least else math.inf
     return run.history("epsilon")[epoch]
@@ -150,7 +150,7 @@ def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
     """
     if short.record is None:
         return True
-    if short.diverged or first_epoch(short, accuracy) is not None:
+    if short.diverged or reaches(accuracy)(short) is not None:
         return False
     return all(
         len(longer.history(name)) > len(short.history(name))
@@ -172,14 +172,9 @@ def until(reached: RunsAt) -> tuple[float, float]:
     return made, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
 
 
-def first_epoch(run: PlannedRun, accuracy: float) -> int | None:
-    """The first epoch (from 0) with at least this test accuracy in percent."""
-    return next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
-
-
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
-    """That first epoch as a function of the run."""
-    return lambda run: first_epoch(run, accuracy)
+    """A function of a run: the first epoch (from 0) with at least this test accuracy in percent."""
+    return lambda run: next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
 def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
@@ -217,43 +212,59 @@ def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
 
 
 def over_field(
-    field: str, value: Callable[[dict[float, float]], float | None], explanation: str, at: float | None = None
+    field: str, explanation: str, found: Callable[[dict[float, Sample]], Measured | None], at: float | None = None
 ) -> Measure:
-    """A measure of accuracy (percent, last epoch, mean of the seeds) by a swept field; of the runs `at` one value, if
-    given.
+    """A measure of accuracy (percent, last epoch) by a swept field: what is `found` in the accuracies of each value.
+
+    Charged is the largest cost of the runs, or of those `at` one value.
     """
 
     @of_runs
     def measure(_: Claim, runs: Runs) -> Measured:
-        by_value = sorted(runs.recorded.by(lambda run: float(run.field(field))).items())
-        accuracies = {each: fmean(of.finals("test_accuracy")) for each, of in by_value}
-        found = value(accuracies)
-        if found is None:
+        samples = {value: of.sample() for value, of in runs.recorded.by_value(field).items()}
+        measured = found(samples)
+        if measured is None:
             return Measured()
-        text = ", ".join(f"{each:g}: {accuracy:.2f}" for each, accuracy in accuracies.items())
-        explained = f"{explanation}: {text}"
-        if at is None:
-            return Measured(found, explanation=explained).charged(runs, most_guaranteed(runs))
-        there = runs.where(field, at)
-        return of_sample("mean", there.sample(), explanation=explained).charged(there, most_guaranteed(there))
+        text = ", ".join(f"{value:g}: {fmean(sample.values):.2f}" for value, sample in samples.items())
+        charged = runs if at is None else runs.where(field, at)
+        found_there = replace(measured, values=(), explanation=f"{explanation}: {text}")
+        return found_there.charged(charged, most_guaranteed(charged))
 
     return measure
 
 
-def _best(values: dict[float, float]) -> float | None:
-    return max(values, key=lambda at: values[at]) if len(values) > 1 else None
+def mean_at_value(field: str, value: float, explanation: str) -> Measure:
+    """A measure: the mean accuracy of the seeds at one value of a swept field."""
+    return over_field(field, explanation, lambda s: of_sample("mean", s[value]) if value in s else None, at=value)
 
 
-def _spread(values: dict[float, float], above: float) -> float | None:
-    chosen = [accuracy for at, accuracy in values.items() if at >= above]
-    return max(chosen) - min(chosen) if len(chosen) > 1 else None
+def spread_from(field: str, least: float, explanation: str) -> Measure:
+    """A measure: how far the mean accuracies lie apart, over the values of a swept field that are `least` or more."""
+
+    def spread(samples: dict[float, Sample]) -> Measured | None:
+        means = [fmean(sample.values) for value, sample in samples.items() if value >= least]
+        return Measured(max(means) - min(means)) if len(means) > 1 else None
+
+    return over_field(field, explanation, spread)
 
 
-lowest_by_rate = over_field(
-    "optimizer.lr", lambda v: min(v.values()) if {0.1, 2.0} <= set(v) else None, "by learning rate"
-)
-at_rate_1_5 = over_field("optimizer.lr", lambda v: v.get(1.5), "by learning rate", at=1.5)
-best_rate = over_field("optimizer.lr", _best, "by learning rate")
-best_batch = over_field("batch_size", _best, "by batch size")
-spread_by_temperature = over_field("screening.initial_temperature", lambda v: _spread(v, 1.001), "by Q0")
-spread_by_threshold = over_field("screening.rejection_threshold", lambda v: _spread(v, 5), "by mu0")
+def _lowest(samples: dict[float, Sample]) -> Measured | None:
+    """The lowest mean, once both ends of the range that the claim is about have run."""
+    if not {0.1, 2.0} <= set(samples):
+        return None
+    return of_sample("mean", min(samples.values(), key=lambda sample: fmean(sample.values)))
+
+
+def _highest(samples: dict[float, Sample]) -> Measured | None:
+    """The value with the highest mean."""
+    if len(samples) < 2:
+        return None
+    return Measured(max(samples, key=lambda value: fmean(samples[value].values)))
+
+
+lowest_by_rate = over_field("optimizer.lr", "by learning rate", _lowest)
+at_rate_1_5 = mean_at_value("optimizer.lr", 1.5, "by learning rate")
+best_rate = over_field("optimizer.lr", "by learning rate", _highest)
+best_batch = over_field("batch_size", "by batch size", _highest)
+spread_by_temperature = spread_from("screening.initial_temperature", 1.001, "by Q0")
+spread_by_threshold = spread_from("screening.rejection_threshold", 5, "by mu0")

@@ -11,10 +11,7 @@ DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR
 
 
 def screened_run(dataset: str) -> Run:
-    """The run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained.
-
-    Its `paid_for` is how many kept updates the paper's accounting allows at its epsilon (`config.max_epsilon`).
-    """
+    """The run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained."""
     (name,) = (name for name, title in DATASETS.items() if title == dataset)
     return prepared(SWEEP, f"noise_screening/{name}_screened")
 
@@ -24,3 +21,27 @@ def screening(dataset: str) -> Annealing:
     rule = screened_run(dataset).rule
     assert isinstance(rule, Annealing)
     return rule
+
+
+def kept_steps(dataset: str) -> int:
+    """How many kept updates the paper's accounting allows at its epsilon."""
+    allowed = screened_run(dataset).paid_for
+    assert allowed is not None
+    return allowed
+
+
+def claimed_at() -> float:
+    """The epsilon that the paper claims for its accuracies: the same on every data set."""
+    (epsilon,) = {float(screened_run(dataset).config.max_epsilon) for dataset in DATASETS.values()}
+    return epsilon
+
+
+def searched_to() -> float:
+    """The epsilon up to which the paper looked for an accuracy: where its DP-SGD with ReLU ends."""
+    return float(prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon)
+
+
+def delta() -> float:
+    """The delta of the paper's claims: the same on every data set."""
+    (found,) = {float(screened_run(dataset).config.delta) for dataset in DATASETS.values()}
+    return found

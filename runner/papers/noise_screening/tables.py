@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from scipy.stats import ttest_ind
-
 from runner.papers.noise_screening.measures import (
     accuracy_of,
     carried_on,
@@ -17,11 +15,11 @@ from runner.papers.noise_screening.measures import (
     until,
     within,
 )
-from runner.papers.noise_screening.settings import DATASETS, SWEEP, screened_run, screening
+from runner.papers.noise_screening.settings import DATASETS, SWEEP, claimed_at, delta, screened_run, screening
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, number, plus_minus
+from runner.report.files import Table, bound_text, delta_text, mean_text, number, spread_text
 from runner.report.runs import Runs
-from runner.report.summary import summarise
+from runner.report.statistics import difference
 from runner.report.verdicts import Judged, explanation
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -75,50 +73,46 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 
 def _measured(planned: Runs) -> list[str]:
     runs = planned.recorded
-    count = f"{len(runs)} of {len(planned)}"
-    limit = screened_run("MNIST").config.max_epsilon
-    private = runs.at(lambda run: within(run, limit))
+    private = runs.at(lambda run: within(run, claimed_at()))
     if not runs:
-        return ["–", "–", count, *["–"] * 5]
+        return ["–", "–", planned.recorded_of, *["–"] * 5]
     if not private:  # training without privacy
-        accuracy = summarise(runs.finals("test_accuracy"))
-        return [plus_minus(accuracy.mean, accuracy.std, "%")] * 2 + [count, "–", "–", "∞", "∞", "∞"]
-    accuracy = summarise(private.values("test_accuracy"))
-    text = plus_minus(accuracy.mean, accuracy.std, "%")
-    epsilon, sound = private.largest("epsilon"), private.largest("epsilon_sound")
+        return [mean_text(runs.finals("test_accuracy"), "%")] * 2 + [planned.recorded_of, "–", "–", "∞", "∞", "∞"]
+    text = mean_text(private.values("test_accuracy"), "%")
+    epsilon, sound = number(private.largest("epsilon")), bound_text(private.largest("epsilon_sound"))
     if not screened(runs[0]):
-        return [text, text, count, "–", "–", number(epsilon), bound_text(sound), bound_text(sound)]
-    mean = statistics.fmean(private.values("epsilon_sound"))
-    costs = [number(epsilon), f"{bound_text(mean)}; {bound_text(sound)}"]
-    apart = summarise(runs.finals("unscreened_accuracy"))
-    none_left = apart.mean is None or math.isnan(apart.mean)
-    apart_text = "none left" if none_left else plus_minus(apart.mean, apart.std, "%")
-    tries = statistics.fmean(run.final("tries") / run.final("accepted") for run in runs)
-    forced = statistics.fmean(100 * run.final("forced") / run.final("accepted") for run in runs)
-    return [text, apart_text, count, f"{tries:.2f}", f"{forced:.1f}", *costs, bound_text(most_guaranteed(runs))]
+        return [text, text, planned.recorded_of, "–", "–", epsilon, sound, sound]
+    apart = runs.finals("unscreened_accuracy")
+    apart_text = "none left" if any(map(math.isnan, apart)) else mean_text(apart, "%")
+    tries, forced = _mean_ratio(runs, "tries", "accepted"), 100 * _mean_ratio(runs, "forced", "accepted")
+    mean = bound_text(statistics.fmean(private.values("epsilon_sound")))
+    costs = [epsilon, f"{mean}; {sound}", bound_text(most_guaranteed(runs))]
+    return [text, apart_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
+
+
+def _mean_ratio(runs: Runs, one: str, other: str) -> float:
+    """Mean over the runs of one number of the last epoch over another."""
+    return statistics.fmean(run.final(one) / run.final(other) for run in runs)
 
 
 def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
     """The settings, and the kept updates that they are said to allow."""
-    header = (
-        "dataset",
-        "learning rate",
-        "batch size",
-        "clipping norm",
-        "noise multiplier",
-        "Q0",
-        "mu0",
-        "kept updates",
-    )
-    rows = [(j.claim.dataset, *_stated(j.claim.dataset), int(j.measured.value or 0)) for j in judged]
-    return Table(header, rows, ("Kept updates: what classic RDP allows at ε = 3, δ = 1e-5.",))
-
-
-def _stated(dataset: str) -> tuple[float, ...]:
-    """Learning rate, batch size, clipping norm, noise multiplier, Q0 and mu0 of a data set's runs."""
-    config, rule = screened_run(dataset).config, screening(dataset)
-    settings = (config.optimizer.lr, config.batch_size, config.clipping.norm, config.noise_multiplier)
-    return (*settings, rule.initial_temperature, rule.rejection_threshold)
+    rows = []
+    for j in judged:
+        config, rule = screened_run(j.claim.dataset).config, screening(j.claim.dataset)
+        rows.append(
+            {
+                "dataset": j.claim.dataset,
+                "learning rate": config.optimizer.lr,
+                "batch size": config.batch_size,
+                "clipping norm": config.clipping.norm,
+                "noise multiplier": config.noise_multiplier,
+                "Q0": rule.initial_temperature,
+                "mu0": rule.rejection_threshold,
+                "kept updates": int(j.measured.value or 0),
+            }
+        )
+    return Table.of(rows, (f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}.",))
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -139,8 +133,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
         if reached:
-            found = summarise(reached.values("epsilon"))
-            text = plus_minus(found.mean, found.std)
+            text = mean_text(reached.values("epsilon"))
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.measured.n} of {j.measured.planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
@@ -171,26 +164,20 @@ def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
     rows, accuracies = [], []
     for name, label in (("screened", "screened"), ("plain", "plain DP-SGD")):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
-        runs = planned.recorded
-        config = planned[0].job.config
+        config, runs = planned[0].job.config, planned.recorded
         settings = [config.optimizer.lr, config.optimizer.momentum, config.epochs]
-        count = f"{len(runs)} of {len(planned)}"
         if not runs:
-            rows.append([label, "–", "–", "–", count, "–", "–", "–", *settings])
+            rows.append([label, "–", "–", "–", planned.recorded_of, "–", "–", "–", *settings])
             continue
         accuracies.append(runs.finals("test_accuracy"))
-        accuracy = summarise(accuracies[-1])
-        best = statistics.fmean(runs.finals("best_test_accuracy"))
-        kept = statistics.fmean(run.final("accepted") / run.final("tries") for run in runs)
-        spread = " / ".join(number(v, "%") for v in (accuracy.min, accuracy.median, accuracy.max) if v is not None)
-        cost, noise = most_guaranteed(runs), runs[0].final("noise_multiplier")
-        mean = plus_minus(accuracy.mean, accuracy.std, "%")
-        measured = [mean, spread, number(best, "%"), count, f"{kept:.3f}", bound_text(cost), bound_text(noise)]
-        rows.append([label, *measured, *settings])
+        accuracy = [mean_text(accuracies[-1], "%"), spread_text(accuracies[-1], "%")]
+        best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
+        costs = [bound_text(most_guaranteed(runs)), bound_text(runs[0].final("noise_multiplier"))]
+        rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
     notes = [
         "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
-        "the noise calibrated to it, so the sound ε holds (PLD, δ = 1e-5, training images private, screening images "
-        "public).",
+        "the noise calibrated to it, so the sound ε holds (PLD, "
+        f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
     ]
     if len(accuracies) == 2:
@@ -202,7 +189,7 @@ def _difference(screened: Sequence[float], plain: Sequence[float]) -> str:
     """The difference of the means and, where runs of one method differ, Welch's interval for it: over seeds."""
     text = f"Screened minus plain: {statistics.fmean(screened) - statistics.fmean(plain):+.2f} points"
     if min(len(screened), len(plain)) > 1 and max(len(set(screened)), len(set(plain))) > 1:
-        interval = ttest_ind(screened, plain, equal_var=False).confidence_interval(0.95)
+        interval = difference(screened, plain)
         text += f" (95% confidence interval over seeds, Welch: {interval.low:+.2f} to {interval.high:+.2f})"
     return f"{text}."
 
@@ -222,7 +209,7 @@ def _search_notes(evidence: Evidence) -> list[str]:
             f"learning rate {c.optimizer.lr:g}, momentum {c.optimizer.momentum:g}, {c.epochs} epochs" for c in best
         ]
         notes.append(
-            f"Search for {name}, {len(recorded)} of {len(planned)} settings: best on held-out training images "
+            f"Search for {name}, {planned.recorded_of} settings: best on held-out training images "
             f"({number(most, '%')}%) at {', and equal to it at '.join(settings)}. It is charged nowhere."
         )
     return notes

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from runner.accounting import RdpClassic, Releases, sound_epsilon
+from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.papers.noise_screening.privacy import OneStep, Screened
-from runner.papers.noise_screening.settings import DATASETS, screened_run, screening
+from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
-from runner.report.files import Table
+from runner.report.files import Table, delta_text, number
 from runner.report.measured import Measured
 from runner.report.measures import computed
 from runner.report.plots import figure as new_figure
@@ -25,35 +25,33 @@ from runner.report.verdicts import Judged
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ONE_STEP = (  # sigma, t / sigma, mu0
-    (1.23, 2.0, 10),
-    (1.23, 3.0, math.inf),
-    (2.15, 1.5, 10),
-    (2.15, 3.0, math.inf),
-    (10.0, 1.5, 10),
-    (10.0, 3.0, math.inf),
-)
+THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)  # in units of sigma
 
 
-WORST = {"MNIST": 1.6, "FashionMNIST": 1.3, "CIFAR10": 1.6}  # the threshold, in units of sigma, found by scanning
-THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)
+def one_step_cases() -> list[tuple[float, float, float]]:
+    """sigma, t / sigma and mu0 of the counterexamples of one step: noises of table 2 and one much larger, each with the
+    paper's mu0 and with none.
+    """
+    mu0 = screening("MNIST").rejection_threshold
+    noises = {_noise("MNIST"): 2.0, _noise("FashionMNIST"): 1.5, 10.0: 1.5}
+    return [case for sigma, t in noises.items() for case in ((sigma, t, mu0), (sigma, 3.0, math.inf))]
 
 
-def releases(dataset: str, steps: int) -> Releases:
-    """So many steps at the paper's setting, as they are charged."""
-    return screened_run(dataset).mechanism.charges(steps).claimed
+def claimed_epsilon(dataset: str) -> float:
+    """What the paper charges for the kept updates at its setting: classic RDP."""
+    charged = screened_run(dataset).mechanism.charges(kept_steps(dataset)).claimed
+    return RdpClassic().epsilon(charged, delta())
 
 
-def kept_steps(dataset: str) -> int:
-    """How many kept updates the paper's accounting allows at its epsilon."""
-    allowed = screened_run(dataset).paid_for
-    assert allowed is not None
-    return allowed
+def cost_of_tries(dataset: str, per_kept: float) -> float:
+    """The sound epsilon of all tries at the paper's setting, where there are so many a kept update."""
+    tries = screened_run(dataset).mechanism.charges(round(per_kept * kept_steps(dataset)))
+    return sound_epsilon(tries.actual, delta())
 
 
-def delta_of(dataset: str) -> float:
-    """The delta of the paper's claim on a data set."""
-    return float(screened_run(dataset).config.delta)
+def most_tries(dataset: str) -> int:
+    """The most tries that a kept update takes."""
+    return screening(dataset).rejection_threshold + 1
 
 
 @lru_cache
@@ -62,110 +60,101 @@ def at_least(dataset: str, threshold: float, rejections: int | None = None) -> f
 
     All but the first, which is kept whatever it is (tau = 0): leaving it out can only lower epsilon.
     """
-    return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1, delta_of(dataset))
+    return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1, delta())
 
 
 @lru_cache
 def at_most(dataset: str, threshold: float, rejections: int | None = None) -> float:
     """Upper bound on the true epsilon of so many kept updates: all but the first screened, and the first."""
-    return _screened(dataset, threshold, rejections).epsilon_by_rdp(
-        kept_steps(dataset) - 1, delta_of(dataset), unscreened=1
-    )
+    return _screened(dataset, threshold, rejections).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
+
+
+def worst(dataset: str) -> float:
+    """The threshold, in units of sigma, with the largest lower bound."""
+    return max(THRESHOLDS, key=lambda threshold: at_least(dataset, threshold))
 
 
 def _screened(dataset: str, threshold: float, rejections: int | None = None) -> Screened:
-    mechanism, mu0 = screened_run(dataset).mechanism, screening(dataset).rejection_threshold
-    return Screened(
-        mechanism.sampling_rate, mechanism.noise_multiplier, threshold, mu0 if rejections is None else rejections
-    )
+    mu0 = screening(dataset).rejection_threshold if rejections is None else rejections
+    return Screened(screened_run(dataset).mechanism.sampling_rate, _noise(dataset), threshold, mu0)
+
+
+def _noise(dataset: str) -> float:
+    return screened_run(dataset).mechanism.noise_multiplier
+
+
+def _of_one_step(sigma: float, t: float, rejections: float) -> tuple[float, float]:
+    """The claimed and the true epsilon of one kept step."""
+    return gaussian_epsilon(1 / sigma, delta()), OneStep(sigma, t * sigma, rejections).epsilon(delta())
 
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
     """The true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
-    dataset, steps = claim.dataset, kept_steps(claim.dataset)
-    threshold, mu0, delta = WORST[dataset], screening(dataset).rejection_threshold, delta_of(dataset)
+    dataset, threshold, tries = claim.dataset, worst(claim.dataset), most_tries(claim.dataset)
     bound, upper = _below(at_least(dataset, threshold)), _above(at_most(dataset, threshold))
-    claimed = RdpClassic().epsilon(releases(dataset, steps), delta)
-    every = sound_epsilon(releases(dataset, (mu0 + 1) * steps), delta)
+    claimed, every = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
     return Measured(
         value=float(bound),
         epsilon=claimed,
         epsilon_sound=every,
         epsilon_least=float(bound),
-        delta=delta,
-        explanation=f"{steps} kept updates, candidates kept where their one coordinate is above {threshold} sigma: the "
-        f"true epsilon is at least {bound} and at most {upper}, where {_above(claimed)} is charged; "
-        f"all of the up to {mu0 + 1} tries an update cost {_above(every)}, whatever the rule",
+        delta=delta(),
+        explanation=f"{kept_steps(dataset)} kept updates, candidates kept where their one coordinate is above "
+        f"{threshold} sigma: the true epsilon is at least {bound} and at most {upper}, where {_above(claimed)} is "
+        f"charged; all of the up to {tries} tries an update cost {_above(every)}, whatever the rule",
     )
 
 
 @computed
 def counterexample(_: Claim) -> Measured:
     """The largest ratio of true to claimed epsilon among the counterexamples of one step."""
-    delta = delta_of("MNIST")
-    ratios = {
-        row: OneStep(row[0], row[1] * row[0], row[2]).epsilon(delta) / gaussian_epsilon(1 / row[0], delta)
-        for row in ONE_STEP
-    }
-    worst = max(ratios, key=lambda row: ratios[row])
-    sigma, t = worst[:2]
-    true, claimed = OneStep(sigma, t * sigma, math.inf).epsilon(delta), gaussian_epsilon(1 / sigma, delta)
+    costs = {case: _of_one_step(*case) for case in one_step_cases()}
+    largest = max(costs, key=lambda case: costs[case][1] / costs[case][0])
+    claimed, true = costs[largest]
     return Measured(
-        value=ratios[worst],
-        explanation=f"true over claimed epsilon of one kept step; largest at sigma = {sigma:g}, {claimed:.3f} claimed, "
-        f"{true:.3f} true; a valid claim would have at most 1",
+        value=true / claimed,
+        explanation=f"true over claimed epsilon of one kept step; largest at sigma = {largest[0]:g}, {_near(claimed)} "
+        f"claimed, {_near(true)} true; a valid claim would have at most 1",
     )
 
 
 @computed
 def accepted_steps(claim: Claim) -> Measured:
     """How many kept updates classic RDP allows at epsilon 3; what is sound is the cost of the most tries they take."""
-    steps, tries = kept_steps(claim.dataset), screening(claim.dataset).rejection_threshold + 1
-    delta = delta_of(claim.dataset)
-    epsilon = RdpClassic().epsilon(releases(claim.dataset, steps), delta)
-    sound = sound_epsilon(releases(claim.dataset, tries * steps), delta)
-    text = f"as the paper charges them; each takes up to {tries} tries, and those cost what is sound"
-    return Measured(float(steps), epsilon=epsilon, epsilon_sound=sound, delta=delta, explanation=text)
+    tries = most_tries(claim.dataset)
+    return Measured(
+        value=float(kept_steps(claim.dataset)),
+        epsilon=claimed_epsilon(claim.dataset),
+        epsilon_sound=cost_of_tries(claim.dataset, tries),
+        delta=delta(),
+        explanation=f"as the paper charges them; each takes up to {tries} tries, and those cost what is sound",
+    )
 
 
 def table(_: Evidence, __: Sequence[Judged]) -> Table:
     """One step, then the composition at the paper's parameters and the sound cost by acceptance rate."""
     header = (
-        "case",
-        "sigma",
-        "t / sigma",
-        "mu0",
-        "kept updates",
-        "P(keep)",
-        "claimed ε",
-        "true ε, at least",
-        "true ε, at most",
+        *("case", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),
+        *("claimed ε", "true ε, at least", "true ε, at most"),
     )
     rows: list[tuple[object, ...]] = []
-    delta = delta_of("MNIST")
-    for sigma, t, k in ONE_STEP:
-        step = OneStep(sigma, t * sigma, k)
-        exact = step.epsilon(delta)
-        claimed = gaussian_epsilon(1 / sigma, delta)
-        rows.append(
-            ("one step", sigma, t, _count(k), 1, step.accepted, _digits(claimed), _digits(exact), _digits(exact))
-        )
+    for sigma, t, k in one_step_cases():
+        claimed, exact = map(_near, _of_one_step(sigma, t, k))
+        mu0 = "∞" if k == math.inf else int(k)
+        rows.append(("one step", sigma, t, mu0, 1, OneStep(sigma, t * sigma, k).accepted, claimed, exact, exact))
     for dataset in DATASETS.values():
-        sigma, mu0 = screened_run(dataset).mechanism.noise_multiplier, screening(dataset).rejection_threshold
-        steps, delta = kept_steps(dataset), delta_of(dataset)
-        claimed = RdpClassic().epsilon(releases(dataset, steps), delta)
-        cases = [(-math.inf, mu0), (0.5, mu0), (WORST[dataset], mu0)] + ([(1.6, 10)] if mu0 != 10 else [])
-        for t, k in cases:
-            mechanism = _screened(dataset, t, k)
+        claimed, own = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
+        for t, k in sorted({(-math.inf, own), (0.5, own), (worst(dataset), own), _case_of_mnist()}):
+            keep = _screened(dataset, t, k).accepted[0]
             bounds = _below(at_least(dataset, t, k)), _above(at_most(dataset, t, k))
             shown = "none" if t == -math.inf else t
-            rows.append((dataset, sigma, shown, k, steps, mechanism.accepted[0], _above(claimed), *bounds))
+            rows.append((dataset, _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
     notes = (
         "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t; exact. Composition: the sampled Gaussian at the "
         "paper's parameters, kept where y > t, but for the first step, which the paper's rule always keeps; \"at "
         "least\" is rigorous up to floating point (outputs binned, losses rounded down, PLD), \"at most\" Rényi "
-        "divergences of the true densities with the paper's conversion. δ = 1e-5.",
+        f"divergences of the true densities with the paper's conversion. {delta_text(delta())}.",
         "A loss in many coordinates makes such a rule of the paper's: J(w) = |w|²/2 falls where the noise along −w is "
         "above t = dσ²/(2|w|), nearly, as the squared norm of the noise in all d coordinates is nearly dσ².",
         "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
@@ -175,30 +164,26 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
     return Table(header, rows, notes)
 
 
+def _case_of_mnist() -> tuple[float, int]:
+    """The worst threshold on MNIST and the paper's mu0 there: with them every data set is compared."""
+    return worst("MNIST"), screening("MNIST").rejection_threshold
+
+
 def _by_rate(dataset: str) -> str:
-    steps, mu0, delta = kept_steps(dataset), screening(dataset).rejection_threshold, delta_of(dataset)
-    costs = [
-        f"{_above(sound_epsilon(releases(dataset, round(r * steps)), delta))} at {r:g}" for r in (1, 1.5, 2, 3, mu0 + 1)
-    ]
+    costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
     return f"{dataset} {', '.join(costs)} tries a kept update"
 
 
-def _count(k: float) -> object:
-    return "∞" if k == math.inf else int(k)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3f}"
+def _near(value: float) -> str:
+    return number(value, places=3)
 
 
 def _below(bound: float) -> str:
-    """A lower bound with three digits: still one."""
-    return _digits(math.floor(1000 * bound) / 1000)
+    return number(bound, places=3, bound="lower")
 
 
 def _above(bound: float) -> str:
-    """An upper bound with three digits: still one."""
-    return _digits(math.ceil(1000 * bound) / 1000)
+    return number(bound, places=3, bound="upper")
 
 
 def figure(_: Evidence) -> Figure:
@@ -208,19 +193,11 @@ def figure(_: Evidence) -> Figure:
     for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
-        axes.plot(
-            keep,
-            bounds,
-            "o-",
-            markersize=3,
-            color=f"C{i}",
-            label=f"{dataset}, mu0 = {screening(dataset).rejection_threshold}: lower bound on the true ε",
-        )
-    claimed = screened_run("MNIST").config.max_epsilon
-    axes.axhline(claimed, color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed:g}")
-    axes.set_xscale("log")
-    axes.set_xlabel("probability to keep a candidate")
-    axes.set_ylabel("ε of the kept updates, δ = 1e-5")
+        label = f"{dataset}, mu0 = {screening(dataset).rejection_threshold}: lower bound on the true ε"
+        axes.plot(keep, bounds, "o-", markersize=3, color=f"C{i}", label=label)
+    axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
+    axes.set(xscale="log", xlabel="probability to keep a candidate")
+    axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend()
     return drawn

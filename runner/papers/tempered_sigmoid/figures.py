@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from runner.papers.tempered_sigmoid import measures
-from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE, Evidence
+from runner.report.measures import claims_of
 from runner.report.plots import (
     COLOURS,
     DATASETS,
@@ -15,54 +16,48 @@ from runner.report.plots import (
     Panel,
     accuracy_against_epsilon,
     figure,
+    legend_below,
     mark_not_run,
+    name_not_run,
+    one_legend,
+    panel_each,
     runs_text,
 )
-from runner.report.runs import Runs
-from runner.report.summary import summarise
+from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PAPER = "tempered_sigmoid"
-TRIPLE = {
-    "activation.scale": "scale s",
-    "activation.inverse_temperature": "inverse temperature T",
-    "activation.offset": "offset o",
+FIG_2, FIG_3, FIG_4 = (f"{PAPER}/fig_{number}" for number in (2, 3, 4))
+TRIPLE = {  # what figure 2 varies: its name, and the quantity that is claimed of it
+    "activation.scale": ("scale s", "mean_s"),
+    "activation.inverse_temperature": ("inverse temperature T", "mean_T"),
+    "activation.offset": ("offset o", "mean_o"),
 }
-MEANS = {
-    "activation.scale": "mean_s",
-    "activation.inverse_temperature": "mean_T",
-    "activation.offset": "mean_o",
-}
-
-
-def _claims(item: str) -> list[Claim]:
-    return [claim for claim in read_claims(claims_path(PAPER)) if claim.item == item]
+_DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 
 def figure_3(evidence: Evidence) -> Figure:
     """Accuracy against epsilon, ReLU and tanh, a column a data set."""
-    sweep = f"{PAPER}/fig_3"
-    claims = {claim.experiment: claim for claim in _claims("fig-3")}
+    claims = {claim.experiment: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
     for dataset, title in DATASETS.items():
         names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
-        curves = [Curve(sweep, name, label, claims[name].aim) for label, name in names.items()]
+        curves = [Curve(FIG_3, name, label, claims[name].aim) for label, name in names.items()]
         panels.append(Panel(title, curves, (claims[names["tanh"]].epsilon or (None,))[0]))
     return accuracy_against_epsilon(evidence, panels)
 
 
 def figure_2(evidence: Evidence) -> Figure:
     """Accuracy over (s, T, o), a row a data set: the paper's scatter, then against each parameter alone."""
-    sweep = f"{PAPER}/fig_2"
-    rows = [d for d in DATASETS if evidence.recorded(sweep, f"{PAPER}/{d}_triple")]
+    rows = [d for d in DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
     drawn = figure(13, 3.4 * len(rows) + 0.4)
     grid = drawn.add_gridspec(len(rows), 4, width_ratios=(1.35, 1, 1, 1))
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
-        planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
+        planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
         top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else Runs()
         space = drawn.add_subplot(grid[row, 0], projection="3d")
         _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
@@ -70,13 +65,12 @@ def figure_2(evidence: Evidence) -> Figure:
             axes = drawn.add_subplot(grid[row, column])
             claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
             _against_one(axes, runs, top, field, claimed)
-    named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
+    one_legend(drawn)
     return drawn
 
 
 def _claimed_mean(experiment: str, field: str) -> float | None:
-    matching = [c for c in _claims("fig-2") if c.experiment == experiment and c.quantity == MEANS[field]]
+    matching = claims_of(PAPER, item="fig-2", experiment=experiment, quantity=TRIPLE[field][1])
     return matching[0].aim if matching else None
 
 
@@ -87,8 +81,8 @@ def _values(runs: Runs, field: str) -> list[float]:
 def _scatter_3d(drawn: Figure, axes: Any, runs: Runs, title: str) -> None:
     places = [_values(runs, field) for field in TRIPLE]
     points = axes.scatter(*places, c=runs.finals("test_accuracy"), cmap="YlGn", edgecolors="k", linewidths=0.3)
-    for name, field in zip(("x", "y", "z"), TRIPLE, strict=True):
-        getattr(axes, f"set_{name}label")(TRIPLE[field].rpartition(" ")[2], labelpad=-6)
+    for name, (label, _) in zip(("x", "y", "z"), TRIPLE.values(), strict=True):
+        getattr(axes, f"set_{name}label")(label.rpartition(" ")[2], labelpad=-6)
         getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=7)
     axes.set_title(title)
     drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.02, label="test accuracy (%)", location="left")
@@ -103,96 +97,89 @@ def _against_one(axes: Axes, runs: Runs, top: Runs, field: str, claimed: float |
         axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
         title = f"mean of best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
-        axes.axvline(claimed, color="k", linestyle="--", linewidth=1, label="claimed mean of the best tenth")
+        axes.axvline(claimed, label="claimed mean of the best tenth", **_DASHED)
     axes.set_title(title, fontsize=8)
-    axes.set_xlabel(TRIPLE[field])
-    axes.set_ylabel("test accuracy (%)")
+    axes.set(xlabel=TRIPLE[field][0], ylabel="test accuracy (%)")
 
 
-_SCENARIOS = {
-    "SGD ReLU": f"{PAPER}/mnist_sgd_relu_norms",
-    "SGD tanh": f"{PAPER}/mnist_sgd_tanh_norms",
-    "ReLU": f"{PAPER}/mnist_relu_norms",
-    "tanh": f"{PAPER}/mnist_tanh_norms",
+_SCENARIOS = {  # colour of the curve: experiment, label
+    "SGD ReLU": ("mnist_sgd_relu_norms", "SGD ReLU"),
+    "SGD tanh": ("mnist_sgd_tanh_norms", "SGD tanh"),
+    "ReLU": ("mnist_relu_norms", "DP-SGD ReLU"),
+    "tanh": ("mnist_tanh_norms", "DP-SGD tanh"),
 }
-_SCENARIO_LABELS = {"ReLU": "DP-SGD ReLU", "tanh": "DP-SGD tanh"}
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with
-    ReLU.
-    """
-    drawn = figure(7, 4)
-    axes = drawn.subplots()
-    for label, experiment in _SCENARIOS.items():
-        planned = evidence.planned(f"{PAPER}/fig_4", experiment)
-        for run in planned.recorded:
-            steps, norms = measures.gradient_norms(run)
-            smooth = measures.triangular_average(norms)
-            axes.plot(steps, smooth, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
-            if label == "SGD ReLU" and evidence.scale == PAPER_SCALE:
-                five = 5 * measures.level(steps, norms)
-                axes.axhline(
-                    five,
-                    color="k",
-                    linestyle="--",
-                    linewidth=1,
-                    label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above",
-                )
-            if label == "ReLU":
-                clip = float(run.job.config.clipping.norm)
-                axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
-    axes.set_yscale("log")
-    axes.set_xlabel("step")
-    axes.set_ylabel("mean per-example gradient norm")
+    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
+
+    def smooth(run: PlannedRun) -> tuple[list[int], list[float]]:
+        steps, norms = measures.gradient_norms(run)
+        return steps, measures.triangular_average(norms)
+
+    drawn = _by_step(evidence, _SCENARIOS, smooth)
+    (axes,) = drawn.axes
+    if evidence.scale == PAPER_SCALE:
+        for run in _of_scenario(evidence, "SGD ReLU").recorded:
+            five = 5 * measures.level(*measures.gradient_norms(run))
+            axes.axhline(five, label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above", **_DASHED)
+    for run in _of_scenario(evidence, "ReLU").recorded:
+        clip = float(run.job.config.clipping.norm)
+        axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
+    axes.set(yscale="log", ylabel="mean per-example gradient norm")
     drawn.legend(loc="outside lower center", ncols=3)
     return drawn
 
 
 def figure_5(evidence: Evidence) -> Figure:
     """Mean norm of an example's first activations by step, the three scenarios of the paper."""
-    drawn = figure(7, 4)
-    axes = drawn.subplots()
-    for label in ("SGD ReLU", "ReLU", "tanh"):
-        planned = evidence.planned(f"{PAPER}/fig_4", _SCENARIOS[label])
-        for run in planned.recorded:
-            steps, norms = measures.first_activation_norms(run)
-            axes.plot(steps, norms, color=COLOURS[label], linewidth=1, label=_scenario(label, planned))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("step")
-    axes.set_ylabel("norm of the first convolution's activations")
+    drawn = _by_step(evidence, ("SGD ReLU", "ReLU", "tanh"), measures.first_activation_norms)
+    drawn.axes[0].set_ylim(bottom=0)
+    drawn.axes[0].set_ylabel("norm of the first convolution's activations")
     drawn.legend(loc="outside lower center", ncols=3)
     return drawn
 
 
-def _scenario(label: str, planned: Runs) -> str:
-    return f"{_SCENARIO_LABELS.get(label, label)}, {runs_text(planned)}"
+def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: measures.NormsByStep) -> Figure:
+    drawn = figure(7, 4)
+    axes = drawn.subplots()
+    for scenario in scenarios:
+        planned = _of_scenario(evidence, scenario)
+        label = f"{_SCENARIOS[scenario][1]}, {runs_text(planned)}"
+        for run in planned.recorded:
+            axes.plot(*norms(run), color=COLOURS[scenario], linewidth=1, label=label)
+    axes.set_xlabel("step")
+    return drawn
+
+
+def _of_scenario(evidence: Evidence, scenario: str) -> Runs:
+    return evidence.planned(FIG_4, f"{PAPER}/{_SCENARIOS[scenario][0]}")
 
 
 def class_accuracy(evidence: Evidence) -> Figure:
     """Last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel a data set."""
-    drawn = figure(11, 3.8)
-    for axes, (dataset, title) in zip(drawn.subplots(1, 3), DATASETS.items(), strict=True):
-        for shift, label in ((-0.12, "tanh"), (0.12, "ReLU")):
-            planned = evidence.planned(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{label.lower()}")
-            runs = planned.recorded
-            if not runs:
-                axes.plot([], [], color=COLOURS[label], label=f"{label}, not run")
-                continue
-            by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
-            summaries = [summarise(values) for values in zip(*by_run, strict=True)]
-            at = [c + shift for c in range(len(summaries))]
-            ranges = ([s.min for s in summaries], [s.max for s in summaries])
-            axes.vlines(at, *ranges, color=COLOURS[label], linewidth=1.5)
-            std = statistics.fmean(measures.class_std(run) for run in runs)
-            text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
-            axes.plot(at, [s.mean for s in summaries], "o", markersize=4, color=COLOURS[label], label=text)
-        axes.set_title(title)
-        axes.set_xlabel("class")
-        axes.set_ylabel("accuracy (%)")
-        axes.set_xticks(range(10))
-        if not any(evidence.recorded(f"{PAPER}/fig_3", f"{PAPER}/{dataset}_{name}") for name in ("tanh", "relu")):
+    drawn, panels = panel_each(3.8)
+    for axes, dataset in panels:
+        by_label = {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
+        for shift, (label, planned) in zip((-0.12, 0.12), by_label.items(), strict=True):
+            if planned.recorded:
+                _by_class(axes, planned, label, shift)
+            else:
+                name_not_run(axes, label, COLOURS[label])
+        axes.set(xlabel="class", ylabel="accuracy (%)", xticks=range(10))
+        if not any(planned.recorded for planned in by_label.values()):
             axes.set_yticks([])
             mark_not_run(axes)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+        legend_below(axes)
     return drawn
+
+
+def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
+    runs, colour = planned.recorded, COLOURS[label]
+    by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
+    by_class = list(zip(*by_run, strict=True))
+    at = [c + shift for c in range(len(by_class))]
+    axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
+    std = statistics.fmean(measures.class_std(run) for run in runs)
+    text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
+    axes.plot(at, [statistics.fmean(c) for c in by_class], "o", markersize=4, color=colour, label=text)

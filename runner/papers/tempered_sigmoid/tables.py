@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, number
 from runner.report.markdown import claim_cells, measured_text
+from runner.report.runs import Runs, last_accuracy
 from runner.report.verdicts import Judged, explanation
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
@@ -24,26 +25,20 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
 def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """A row an optimizer: learning rate and accuracy without and with differential privacy."""
     by_method = {j.claim.method: j for j in judged}
+    measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
+    kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
-    for kind in ("non-private", "private"):
-        header += [
-            f"{kind}: learning rate",
-            "claimed (%)",
-            "measured (%)",
-            "min / median / max",
-            "n",
-            "best epoch (%)",
-        ]
+    for kind in kinds.values():
+        header += [f"{kind}: learning rate", *measured]
     header += ["claimed ε", "ε of the run", "sound ε of the run", "claimed ε"]
     rows = []
     for optimizer in ("SGD", "Adam"):
         row = [optimizer]
-        for kind in ("non-private", "DP"):
-            j = by_method[f"{optimizer} {kind}"]
+        for method in kinds:
+            j = by_method[f"{optimizer} {method}"]
             row += [_learning_rate(evidence, j), j.claim.claimed_value, *measured_text(j)]
-        private = by_method[f"{optimizer} DP"]
-        row += [private.claim.privacy_epsilon, number(private.measured.epsilon)]
-        rows.append([*row, bound_text(private.measured.epsilon_sound), private.privacy])
+        row += [j.claim.privacy_epsilon, number(j.measured.epsilon), bound_text(j.measured.epsilon_sound), j.privacy]
+        rows.append(row)
     return Table(header, rows, search_notes(evidence, TABLE_4_SEARCH))
 
 
@@ -56,27 +51,20 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
     """One sentence a technique: the best learning rate of the search, by accuracy on held-out images."""
     notes = []
     for sweep in sweeps:
-        for experiment in dict.fromkeys(run.job.experiment for run in evidence.sweeps.get(sweep, [])):
-            planned, recorded = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
-            name = experiment.rpartition("/")[2]
+        for experiment, planned in Runs(evidence.sweeps.get(sweep, ())).by(lambda run: run.job.experiment).items():
+            name, recorded = planned[0].name, planned.recorded
             if not recorded:
                 notes.append(f"Learning-rate search, {name}: not run.")
                 continue
-            best = max(recorded, key=lambda run: run.final("test_accuracy"))
-            rate, accuracy = best.job.config.optimizer.lr, number(best.final("test_accuracy"), "%")
             notes.append(
-                f"Learning-rate search, {name}: {rate:g} is the best of {len(recorded)} of {len(planned)}, "
-                f"with {accuracy}% of held-out training images; "
-                f"this table is at {_table_rate(evidence, experiment)}."
+                f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
+                f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
+                f"training images; this table is at {_table_rate(evidence, experiment)}."
             )
     return tuple(notes)
 
 
 def _table_rate(evidence: Evidence, experiment: str) -> str:
-    rates = {
-        float(run.job.config.optimizer.lr)
-        for sweep, runs in evidence.sweeps.items()
-        for run in runs
-        if run.job.experiment == experiment and sweep not in (*TABLE_3_SEARCH, *TABLE_4_SEARCH)
-    }
+    others = [sweep for sweep in evidence.sweeps if sweep not in (*TABLE_3_SEARCH, *TABLE_4_SEARCH)]
+    rates = {float(run.job.config.optimizer.lr) for sweep in others for run in evidence.planned(sweep, experiment)}
     return ", ".join(f"{rate:g}" for rate in sorted(rates)) or "no learning rate yet"

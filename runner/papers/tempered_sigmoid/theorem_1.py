@@ -63,9 +63,7 @@ class Bias:
 
 
 def mixture() -> tuple[Array, Array]:
-    """Random points in the unit ball, labels of a linear rule, a fifth of them flipped: z [100, 5], y
-    [100].
-    """
+    """Random points in the unit ball, labels of a linear rule, a fifth of them flipped: z [100, 5], y [100]."""
     random = np.random.default_rng(0)
     z = random.normal(size=(100, 5))
     z *= np.sqrt(random.uniform(size=(100, 1))) / np.linalg.norm(z, axis=1, keepdims=True)
@@ -74,9 +72,7 @@ def mixture() -> tuple[Array, Array]:
 
 
 def two_groups() -> tuple[Array, Array]:
-    """Made for bias: three long examples against seven short ones; clipping shortens the long: z [10, 1], y
-    [10].
-    """
+    """Examples made for bias: three long against seven short ones; clipping shortens the long: z [10, 1], y [10]."""
     return np.array([1.0] * 3 + [0.25] * 7)[:, None], np.array([1.0] * 3 + [-1.0] * 7)
 
 
@@ -113,9 +109,7 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
 
 @lru_cache
 def biases() -> tuple[Bias, ...]:
-    """The excess risk of clipped descent over the whole grid, for both data sets. The minimum is that without
-    clipping.
-    """
+    """The excess risk of clipped descent over descent without clipping, for both data sets, on the whole grid."""
     temperature, clipping_norm = (axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij"))
     found = []
     for name, make in DATA.items():
@@ -130,9 +124,7 @@ def biases() -> tuple[Bias, ...]:
 
 
 def largest_ratio() -> float:
-    """The largest excess risk over its bound; infinite if there is bias where the bound is zero. At most 1 if
-    it holds.
-    """
+    """The largest excess risk over its bound: at most 1 if that holds; infinite if there is bias where it is zero."""
     return max(
         (b.excess_risk / b.bound if b.bound else (0.0 if b.excess_risk <= SOLVER_TOLERANCE else math.inf))
         for b in biases()
@@ -141,8 +133,7 @@ def largest_ratio() -> float:
 
 @lru_cache
 def gradient_ratios() -> dict[str, float]:
-    """Largest gradient norms found, over |T| ||z||, by automatic differentiation: at random and at
-    adversarial points.
+    """Largest gradient norms found, over |T| ||z||, by automatic differentiation: at random and at adversarial points.
 
     An adversarial point has a margin of -30 / T or less: the prediction is as wrong as can be.
     """

@@ -28,7 +28,7 @@ _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than 
 
 
 def fits(tensor: Tensor) -> bool:
-    """Whether the sources are written for such a tensor."""
+    """Whether the kernels take tensors of this type on this device: float32 in main memory."""
     return tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
 
@@ -58,7 +58,7 @@ def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
 
 
 def integers(*numbers: int) -> list[ctypes.c_int64]:
-    """As arguments of a library's function."""
+    """Whole numbers as arguments of a library's function."""
     return [ctypes.c_int64(number) for number in numbers]
 
 

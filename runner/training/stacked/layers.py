@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 class NotStackableError(Exception):
-    """These runs cannot be trained by one sequence of calls; the message is the reason."""
+    """Raised for runs that no one sequence of calls can train; the message is the reason."""
 
 
 class Layer(nn.Module):

@@ -44,7 +44,7 @@ class UpdateRule:
         """Raise ValueError where the mechanism does not charge what this rule does."""
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
-        """The most steps that can be taken, of those planned, where a run ends at so many kept ones, if any."""
+        """The most of the planned steps that a run can take, which may also end at `paid_for` kept ones."""
         return planned
 
     def usual_steps(self, planned: int, paid_for: int | None) -> float:
