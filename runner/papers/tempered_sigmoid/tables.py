@@ -30,7 +30,7 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     header = ["optimizer"]
     for kind in kinds.values():
         header += [f"{kind}: learning rate", *measured]
-    header += ["claimed ε", "ε of the run", "sound ε of the run", "claimed ε"]
+    header += ["claimed ε", "ε of the run", "sound ε of the run", "the claimed ε is"]
     rows = []
     for optimizer in ("SGD", "Adam"):
         row = [optimizer]
