@@ -14,7 +14,7 @@ OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard benchmark clean
+.PHONY: help demo check test lint format leaderboard verify benchmark clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -59,6 +59,9 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner.report.leaderboard
+
+verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
+	$(RUN) -m runner.runs.verify
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m benchmarks $(OVERRIDES)

@@ -19,7 +19,7 @@ from typing import Any
 
 from runner.runs.classes import check_names
 from runner.runs.identity import identify_recorded
-from runner.runs.records import check_record, record_path, text_of, write_whole
+from runner.runs.records import check_record, digest_of, record_path, text_of, write_whole
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
         config = _with_moved_classes(record["config"], moved)
         run_id, setting_id = identify_recorded(config)
         check_names(config)
+        if "digest" in record and record["digest"] != digest_of(record):
+            raise ValueError("its digest is not that of what it says")
         updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}
+        updated["digest"] = digest_of(updated)
         new = record_path(folder, run_id)
         check_record(new, updated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -17,7 +17,6 @@ from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import read_record, record_path, results_folder
 
 PAPER_SCALE = "paper"
-_SECTIONS = ("setting_id", "status", "history", "final", "diagnostics", "provenance")
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,4 @@ def _read(folder: Path, job: Job) -> dict[str, Any] | None:
         return None
     record = read_record(path)
     check_same_classes(plain(job.config), record["config"], str(path))
-    for section in _SECTIONS:
-        if section not in record:
-            raise ValueError(f"{path} is not a whole record: it has no {section}.")
-    if not record["history"].get("epoch"):
-        raise ValueError(f"{path} is not a whole record: it has no epoch.")
     return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from omegaconf import DictConfig
 from runner.runs import tracking
 from runner.runs.identity import identify, recorded_config
 from runner.runs.provenance import LOADED_REVISION, provenance
-from runner.runs.records import claim, failure_path, record_path, recorded, results_folder, write_record
+from runner.runs.records import claim, failure_path, record_path, recorded, results_folder, set_aside, write_record
 from runner.speed import machine
 from runner.training.independence import check_independence
 from runner.training.instantiation import device_of
@@ -88,6 +89,8 @@ class _Execution:
             self.outcome = "busy"
         elif recorded(config):  # finished between the first look and the claim
             self.outcome = "skipped"
+        elif broken := set_aside(path := record_path(self.folder, self.identity)):
+            print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
     def record(self, trained: Trained, seconds: float) -> dict[str, Any]:
         """The record of the run; its outcome is known once it is written."""

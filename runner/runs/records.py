@@ -1,25 +1,28 @@
 """Records: one small JSON file per run, written once and never changed.
 
-A record has the keys run_id, setting_id, status, config, history, final, diagnostics and provenance. Measured numbers
-keep five significant digits; those that JSON cannot hold are the strings "inf", "-inf" and "nan", which float() reads.
+What a record has to be is in `runner.runs.schema`; it carries a digest of itself, so that one that was cut off, damaged
+or edited is found wherever it is read. Measured numbers keep five significant digits; those that JSON cannot hold are
+the strings "inf", "-inf" and "nan", which float() reads.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
+from itertools import count
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
-from runner.config import ConfigError
+from runner.runs import schema
 from runner.runs.classes import check_same_classes
 from runner.runs.identity import identify, identify_recorded, plain
 
@@ -41,20 +44,37 @@ def failure_path(folder: Path, run_id: str) -> Path:
 
 
 def recorded(config: DictConfig) -> bool:
-    """Whether the run of a resolved config has a record.
+    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`.
 
     Raises:
-        ConfigError: what is recorded under its id is damaged, or is a run of other classes of the same bare names.
+        ConfigError: what is recorded under its id is a run of other classes of the same bare names.
     """
     path = record_path(results_folder(config), identify(config)[0])
     if not path.exists():
         return False
     try:
         record = read_record(path)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    except ValueError:
+        return False
     check_same_classes(plain(config), record["config"], str(path))
     return True
+
+
+def set_aside(path: Path) -> Path | None:
+    """Move what is at a record's place and is no record next to it, for somebody to look at, and make room for one.
+
+    Returns where it is now; None where there was nothing, or a record.
+    """
+    try:
+        read_record(path)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        places = (path.with_suffix(f".broken-{number}") for number in count(1))
+        place = next(place for place in places if not place.exists())
+        path.rename(place)
+        return place
+    return None
 
 
 def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -> bool:
@@ -93,13 +113,13 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read a record and check that it is the run it is filed under.
 
     Raises:
-        ValueError: naming the file, where it is not whole, its ids are not those of its config, its status is not that
-            of a run that ended, or its final metrics are not the last of its history.
+        ValueError: naming the file, where it is not what `runner.runs.schema` says, its ids are not those of its
+            config, or it is not what was written: its digest is another.
     """
     try:
-        record: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        _refuse(path, f"JSONDecodeError {error}")
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or no UTF-8
+        _refuse(path, f"{type(error).__name__} {error}")
     check_record(path, record)
     return record
 
@@ -111,22 +131,25 @@ def check_record(path: Path, record: dict[str, Any]) -> None:
         ValueError: as `read_record` does.
     """
     try:
-        history, final = record["history"], record["final"]
-        checks = {
-            "its run_id is not its file's name": record["run_id"] == path.stem,
-            "its ids are not those of its config": identify_recorded(record["config"])
-            == (record["run_id"], record["setting_id"]),
-            "its status is not finished or diverged": record["status"] in ("finished", "diverged"),
-            "its history is not of equal lengths": len({len(values) for values in history.values()}) == 1,
-            "it has no epoch": bool(history["epoch"]),
-        }
-        for reason, holds in checks.items():
-            if not holds:
-                _refuse(path, reason)
-        if any(str(final[name]) != str(values[-1]) for name, values in history.items()):
-            _refuse(path, "its final metrics are not the last of its history")
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        _refuse(path, f"{type(error).__name__} {error}")
+        schema.validate(record)
+    except ValueError as error:
+        _refuse(path, str(error))
+    checks = {
+        "its run_id is not its file's name": record["run_id"] == path.stem,
+        "its ids are not those of its config": identify_recorded(record["config"])
+        == (record["run_id"], record["setting_id"]),
+        "it has more epochs than its config": record["history"]["epoch"][-1] <= record["config"]["epochs"],
+        "its digest is not that of what it says": record["digest"] == digest_of(record),
+    }
+    for reason, holds in checks.items():
+        if not holds:
+            _refuse(path, reason)
+
+
+def digest_of(record: dict[str, Any]) -> str:
+    """The SHA-256 of a record but for its digest: of its JSON with sorted keys, no spaces and ASCII only."""
+    content = {name: value for name, value in record.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
@@ -134,9 +157,11 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def dumps(record: dict[str, Any]) -> str:
-    """A record, its measured numbers rounded, as JSON text."""
+    """A record, its measured numbers rounded, with the digest of what it then says, as JSON text."""
     exact = ("config",)  # the ids are the hash of the config as it is
-    return text_of({name: value if name in exact else rounded(value) for name, value in record.items()})
+    content = {name: value if name in exact else rounded(value) for name, value in record.items()}
+    as_read = json.loads(json.dumps(content))
+    return text_of(content | {"digest": digest_of(as_read)})
 
 
 def text_of(record: dict[str, Any]) -> str:
