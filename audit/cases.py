@@ -167,11 +167,16 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
     found = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
     setting, mechanism = attacked.setting, attacked.mechanism
     name = " ".join([setting.mechanism, *(v for k, v in setting.more.items() if k == "neighbours")])
-    rate = "everyone" if setting.everyone else f"q = {mechanism.sampling_rate:g}"
+    if setting.everyone:
+        batches = "everyone"
+    elif setting.sampling is Sampling.poisson:
+        batches = f"q = {mechanism.sampling_rate:g}"
+    else:
+        batches = f"{mechanism.steps_per_epoch} an epoch"
     return Row(
         what=setting.clipping + ("" if setting.network == "linear" else f" ({setting.network})"),
         mechanism=name,
-        sampling=f"{setting.sampling.value}, {rate}",
+        sampling=f"{setting.sampling.value}, {batches}",
         steps=setting.steps,
         sees=sees,
         noise_multiplier=mechanism.noise_multiplier,

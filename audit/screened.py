@@ -86,7 +86,8 @@ def of_screened(setting: Screened, trials: int, stream: str) -> Scores:
 
 def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> Array:
     attacked = screened_target(setting)
-    sampling, noise, draws = (generator(0, f"{stream}/{purpose}", torch.device("cpu")) for purpose in "sad")
+    streams = (f"{stream}/{purpose}" for purpose in ("sampling", "noise", "screening"))
+    sampling, noise, draws = (generator(0, name, torch.device("cpu")) for name in streams)
     half_width = setting.threshold * setting.noise_multiplier
     weight = nn.Linear(1, 1, bias=False)
     weight.weight.data.fill_(1 + half_width)
