@@ -50,7 +50,8 @@ Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: of trials with
 CHOOSING = 0.2  # the share of the trials that choose score and threshold
 _POINTS = 2000  # of the grid of one release's loss
 _LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # where curves are tested
-_SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)  # noise over charged noise
+# Noise over charged noise, where it is only to be seen which test is the strongest.
+_SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.7, 0.85, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 4.0)
 _TAILS = (0.5, 0.35, 0.25, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4)
 
 

@@ -21,12 +21,10 @@ from runner.config import Sampling
 from runner.mechanism.layerwise import NEIGHBOURS
 from runner.mechanism.statistics import PrivateStatistics
 
-EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 CONFIDENCE = 0.95  # that all bounds of a table hold at once
 _MOST = {0.5: 200_000, 1.0: 100_000, 2.0: 50_000, 4.0: 30_000, 8.0: 30_000}  # trials, by epsilon
 _ONE_STEP = {0.5: 70_000, 1.0: 40_000, 2.0: 20_000, 4.0: 15_000, 8.0: 15_000}
-_SAMPLED = {0.5: 700_000, 1.0: 300_000, 2.0: 120_000, 4.0: 80_000, 8.0: 60_000}
-_FEW_SAMPLED = {4.0: 60_000, 8.0: 50_000}
+_SAMPLED = {2.0: 200_000, 4.0: 60_000, 8.0: 50_000}
 _QUICK = 0.03  # of the trials
 SCREENED = Screened(kept=4, noise_multiplier=2.0, threshold=2.0)
 SCREENED_QUICK = Screened(kept=4, noise_multiplier=2.5, threshold=1.5)
@@ -128,11 +126,13 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
         for setting in _variants(mechanism):
             yield setting, _ONE_STEP, "releases"
     for name in clippings:
-        yield Setting(name).sampled(), _SAMPLED if name == "flat" else _FEW_SAMPLED, "releases"
+        yield Setting(name).sampled(5), _MOST if name == "flat" else {4.0: 15_000}, "releases"
+    for name in clippings:
+        yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: 60_000, 8.0: 50_000}, "releases"
     for mechanism in options("mechanism"):
         for setting in _variants(mechanism):
             if setting.sampling is Sampling.poisson:
-                yield setting.sampled(), _FEW_SAMPLED, "releases"
+                yield setting.sampled(), {4.0: 60_000, 8.0: 50_000}, "releases"
                 yield replace(setting.sampled(), steps=5), {4.0: 40_000}, "releases"
             else:
                 yield replace(setting, steps=3), {4.0: 15_000}, "releases"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.cases import CONFIDENCE, Row
+from audit.targets import DELTA, PLAIN
 from runner.report.files import Table, bound_text, markdown, number, plus_minus, write_csv, write_text
 from runner.report.plots import figure, save, style
 
@@ -23,7 +24,7 @@ _HEADER = (
     "batches",
     "steps",
     "attacker sees",
-    "noise",
+    "noise multiplier",
     "δ",
     "trials",
     "claimed ε",
@@ -34,6 +35,7 @@ _HEADER = (
     "claim",
     "accused",
 )
+_FLOOR = 0.1  # of the figure: smaller bounds are drawn there
 _ACCUSED = {True: "**yes**", False: "no", None: "–"}
 
 
@@ -51,9 +53,9 @@ def write(folder: Path, rows: Sequence[Row], faults: Sequence[Faulty], *, quick:
         write_text(folder / "README.md", page(rows, faults, quick=quick)),
     ]
     with style():
-        drawn = figure(11, 4.4)
+        drawn = figure(12, 5.6)
         _draw(drawn, rows)
-        written += save(drawn, folder, "quick" if quick else "")
+        written += save(drawn, folder)
     return written
 
 
@@ -61,7 +63,7 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
     """What was found, then the two tables."""
     attacked = [row for row in rows if row.accused is not None]
     accused = sum(bool(row.accused) for row in attacked)
-    refuted = list(dict.fromkeys(f"{row.what}, {row.mechanism}" for row in rows if row.verdict == "refuted"))
+    refuted = list(dict.fromkeys(_claim(row) for row in rows if row.verdict == "refuted"))
     caught = sum(bool(wrong.accused) and not right.accused for _, right, wrong in faults)
     one_step = [row for row in attacked if row.steps == 1 and row.what == "flat" and row.sampling.endswith("everyone")]
     shares = [row.lower / row.sound for row in one_step]
@@ -137,6 +139,11 @@ def _line(row: Row) -> list[str]:
     ]
 
 
+def _claim(row: Row) -> str:
+    rule = row.what if row.mechanism == PLAIN else row.mechanism
+    return rule if row.delta == DELTA else f"{rule} (charging the kept updates alone, at δ = {row.delta:g})"
+
+
 def _lower(bound: float) -> str:
     return "–" if math.isnan(bound) else plus_minus(bound, None, at_least=True).removeprefix("≥ ")
 
@@ -146,17 +153,16 @@ def _cells(row: Row) -> dict[str, object]:
 
 
 def _draw(drawn: Figure, rows: Sequence[Row]) -> None:
-    """Three panels: one step with everyone in the batch, sampled or several steps, and bounds against claims."""
-    attacked = [row for row in rows if row.accused is not None and row.delta == 1e-5]
-    gaussian = [row for row in attacked if not math.isnan(row.of_shape) and row.sound < 20]
-    alone = [row for row in gaussian if row.steps == 1 and row.sampling.endswith("everyone")]
-    others = [row for row in gaussian if row not in alone]
-    not_held = [row for row in rows if row.accused is not None and row.claimed < row.sound * (1 - 1e-9)]
+    """Three panels: one step with everyone in the batch, all else that is sound, and bounds against claims."""
+    attacked = [row for row in rows if row.accused is not None]
+    claims = [row for row in attacked if row.verdict in ("refuted", "not guaranteed")]
+    shown = [row for row in attacked if row.delta == DELTA and row not in claims]
+    alone = [row for row in shown if row.steps == 1 and row.sampling.endswith("everyone")]
     panels = drawn.subplots(1, 3)
     _panel(panels[0], alone, "sound", "one step, everyone in the batch")
-    _panel(panels[1], others, "sound", "sampled batches, several steps, statistics")
-    _panel(panels[2], not_held, "claimed", "claims that the ledger does not prove")
-    panels[0].set_ylabel("ε at least")
+    _panel(panels[1], [row for row in shown if row not in alone], "sound", "sampled batches, several steps, statistics")
+    _panel(panels[2], claims, "claimed", "claims that are not guaranteed")
+    panels[0].set_ylabel("ε at least, 95% confidence for all together")
 
 
 def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str) -> None:
@@ -165,26 +171,31 @@ def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str) -> None:
         of = [row for row in rows if _name(row) == name]
         axes.plot(
             [getattr(row, against) for row in of],
-            [max(row.lower, 0.01) for row in of],
-            "ov^sDP*Xdph<>"[i % 13],
+            [max(row.lower, _FLOOR) for row in of],
+            marker="ov^sDP*Xdph<>"[i % 13],
             color=f"C{i % 10}",
             markersize=5,
+            linewidth=0.5,
             alpha=0.8,
             label=name,
         )
-    ends = [0.05, 100.0] if against == "claimed" else [0.3, 12.0]
+    ends = [0.05, 50.0] if against == "claimed" else [0.4, 10.0]
     axes.plot(ends, ends, "k-", linewidth=1, label=f"{against} ε")
     if against == "sound":
         axes.plot(ends, [0.7 * end for end in ends], "k:", linewidth=1, label="0.7 of it")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_ylim(bottom=0.9 * _FLOOR)
     axes.set_xlabel(f"{against} ε")
     axes.set_title(title)
-    axes.legend(fontsize=6)
+    axes.legend(fontsize=6, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
 
 
 def _name(row: Row) -> str:
-    several = f", {row.steps} steps" if row.steps > 1 else ""
+    """What one line of the figure stands for."""
+    rule = "" if row.mechanism in (PLAIN, "before training") else f" {row.mechanism}"
+    batches = "" if row.sampling.endswith("everyone") else f", {row.sampling.split(', ')[1]}"
+    steps = f", {row.steps} steps" if row.steps > 1 else ""
     sees = ", weights" if row.sees == "weights" else ""
-    delta = f", δ = {row.delta:g}" if row.delta != 1e-5 else ""
-    return f"{row.what}, {row.mechanism}{several}{sees}{delta}"
+    delta = f", δ = {row.delta:g}" if row.delta != DELTA else ""
+    return f"{row.what}{rule}{batches}{steps}{sees}{delta}"

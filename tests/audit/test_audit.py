@@ -78,6 +78,7 @@ def test_what_is_right_is_not_accused(setting: Setting) -> None:
     assert row.verdict == expected.get(row.mechanism, "guaranteed")
 
 
+@pytest.mark.slow
 def test_sampled_batches_hide_the_canary_and_no_more() -> None:
     row = cases._row(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
     assert row.accused is False
@@ -97,7 +98,7 @@ def test_calibration_meets_epsilon() -> None:
 
 def test_releases_are_the_projects_and_differ_from_trial_to_trial() -> None:
     attacked = target(Setting("flat", steps=2).sampled(), 1.0)
-    first, second = released(attacked, attacked.worlds[1], 20_000, "test")
+    first, second = released(attacked, attacked.worlds[1], 10_000, "test")
     total = torch.stack([first["network.0.weight"], second["network.0.weight"]]).double()
     shift = attacked.sums(attacked.worlds[1], [9])["network.0.weight"]
     where = shift.abs() > 0.5 * shift.abs().max()
@@ -106,7 +107,7 @@ def test_releases_are_the_projects_and_differ_from_trial_to_trial() -> None:
         attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0]), rel=0.01
     )
     mean = total.mean((0, 1))
-    assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.03)
+    assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.04)
     assert abs(torch.corrcoef(quiet.flatten(1))[0, 1]) < 0.02
 
 
@@ -118,9 +119,9 @@ def test_seen_by_the_weights_gradients_do_not_depend_on_them() -> None:
             parameter.normal_()
     after = attacked.sums(attacked.worlds[1], [0, 15])
     assert all(torch.allclose(before[name], after[name]) for name in before)
-    scores = of_weights(target(Setting("flat", steps=4, network="one layer"), 2.0), 10_000, "test")
+    scores = of_weights(target(Setting("flat", steps=4, network="one layer"), 2.0), 5000, "test")
     out, within = scores["change"]
-    assert within.mean() - out.mean() == pytest.approx(4, abs=0.23)  # four steps
+    assert within.mean() - out.mean() == pytest.approx(4, abs=0.32)  # four steps
     assert out.std() == pytest.approx(2 * 2.0, rel=0.05)  # of noise 2 each
 
 
