@@ -14,7 +14,7 @@ OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard verify benchmark clean
+.PHONY: help demo check test lint format leaderboard verify audit benchmark clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -65,6 +65,9 @@ verify: $(VENV)/installed ## What every record says of its privacy, computed aga
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m benchmarks $(OVERRIDES)
+
+audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
+	$(RUN) -m audit $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra wandb

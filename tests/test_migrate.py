@@ -13,14 +13,19 @@ from runner import migrate as module
 from runner.config import REPOSITORY
 from runner.migrate import main, migrate
 from runner.runs.identity import identify_recorded
-from runner.runs.records import read_record, text_of
+from runner.runs.records import digest_of, read_record, text_of
 
 COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
 
 
 def older(record: dict[str, Any], run_id: str) -> dict[str, Any]:
-    """The record as code with other ids wrote it."""
-    return record | {"run_id": run_id, "setting_id": "of old"}
+    """The record as code with other ids wrote it, which knew of no digests."""
+    changed = record | {"run_id": run_id, "setting_id": "of old"}
+    return {name: value for name, value in changed.items() if name != "digest"}
+
+
+def signed(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {"digest": digest_of(record)}
 
 
 @pytest.fixture
@@ -30,8 +35,7 @@ def folder(tmp_path: Path) -> Path:
     for place, path in enumerate(COMMITTED[:5]):
         record = json.loads(path.read_text())
         record["final"]["of_many_digits"] = 0.1234567890123456  # older code did not round
-        if place < 3:
-            record = older(record, f"old{place}")
+        record = older(record, f"old{place}") if place < 3 else signed(record)
         (tmp_path / "runs" / f"{record['run_id']}.json").write_text(text_of(record))
     return tmp_path
 
@@ -56,9 +60,10 @@ def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path
     assert sorted(after) == [path.stem for path in COMMITTED[:5]]
     for old, text in before.items():
         new = read_record(folder / "runs" / f"{ids.get(old, old)}.json")
-        assert new == json.loads(text) | {"run_id": new["run_id"], "setting_id": new["setting_id"]}
-        changed = {a for a, b in zip(text.split("\n"), after[new["run_id"]].split("\n"), strict=True) if a != b}
-        assert all(re.match(r'"(run|setting)_id": ', line) for line in changed)
+        assert new == signed(json.loads(text) | {"run_id": new["run_id"], "setting_id": new["setting_id"]})
+        lines = after[new["run_id"]].split("\n")
+        changed = {line for line in lines if line.rstrip(",") not in {old.rstrip(",") for old in text.split("\n")}}
+        assert all(re.match(r'"(run_id|setting_id|digest)": ', line) for line in changed)
     assert main([str(folder)]) == 0
     assert capsys.readouterr().out == ""
     assert contents(folder) == after

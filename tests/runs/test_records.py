@@ -64,6 +64,7 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
         (lambda r: _both(r, "test_loss", "nan"), "its last loss is not a finite number"),
         (lambda r: r["history"]["steps"].pop(), "its history is not of equal lengths"),
         (lambda r: [values.pop() for values in r["history"].values()], "are not the last of its history"),
+        (lambda r: [values.clear() for values in r["history"].values()], "history.epoch: List should have at least 1"),
         (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
         (lambda r: r["final"].update(sampling_rate=1.5), "final.sampling_rate"),
         (lambda r: r.pop("provenance"), "provenance: Field required"),

@@ -1,0 +1,220 @@
+"""From an attack's scores to a lower bound on epsilon, with confidence.
+
+An attacker sees one number, the score, and says "in" where it is above a threshold. Let a = P(in | out) be the false
+positives and b = P(in | in) the true ones. (epsilon, delta)-DP asks b <= e^epsilon a + delta of every test, and the
+same with the roles of the neighbours exchanged, 1 - a <= e^epsilon (1 - b) + delta. From counts of independent trials,
+Clopper and Pearson (1934) bound a from above and b from below, and so on, exactly: no normal approximation. Which score
+and which threshold are used is chosen on other trials, so that nothing is corrected for having chosen.
+
+Two bounds follow:
+
+`any_shape`: epsilon >= ln((b - delta) / a), or ln((1 - a - delta) / (1 - b)), as in Jagielski, Ullman and Oprea
+    (2020). It holds for whatever mechanism there is. It needs an event of the probability of delta to be tight, and
+    with n trials it cannot be above about ln(n).
+
+`of_shape`: (Nasr et al., USENIX Security 2023, section 4.) What is charged is not one pair (epsilon, delta) but a whole
+    curve delta(epsilon), that of Gaussian releases, sampled or not, and each of its points is a promise to be tested:
+    b <= e^e a + delta(e) for all e >= 0, both ways. Noise that is s times the charged has a curve of its own, the
+    lower the larger s. Where the curve of s is violated, the mechanism has less noise than s times what is charged, if
+    it has the shape of the charge: Gaussian noise of whatever scale on what moves however far. The bound is the epsilon
+    that the sound accountant gives to the smallest s that is refuted. For a Gaussian, that is (Dong, Roth and Su, 2022)
+
+        mu >= Phi^-1(1 - a) - Phi^-1(1 - b).
+
+    At s = 1 it is a test of the ledger itself, whatever the shape: `Found.accused`. All of the curves are
+    pessimistic (privacy loss distributions, rounded up), so that what they forbid is forbidden.
+
+A mechanism of another shape can violate its ledger's curve and keep the epsilon at one delta: of such (`screened`
+updates), only `any_shape` counts as a bound on epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import privacy_loss_distribution
+from scipy.special import betaincinv, ndtri
+
+from runner.accounting import Releases, sound_epsilon
+from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
+
+Array: TypeAlias = np.ndarray
+Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: of trials without and with the example, [trials] each
+
+CHOOSING = 0.2  # the share of the trials that choose score and threshold
+_POINTS = 2000  # of the grid of one release's loss
+_LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # where curves are tested
+# Noise over charged noise, where it is only to be seen which test is the strongest.
+_SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.7, 0.85, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 4.0)
+_TAILS = (0.5, 0.35, 0.25, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4)
+
+
+class Limits(NamedTuple):
+    """Confidence limits of one test: there are no more false positives, and no fewer true ones."""
+
+    false: float
+    true: float
+
+
+class Test(NamedTuple):
+    """Says "in" where the score of that name is above the threshold."""
+
+    score: str
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an attack shows.
+
+    Attributes:
+        of_shape: lower bound on epsilon for a mechanism of the charged shape.
+        any_shape: lower bound on epsilon for any mechanism.
+        accused: whether the curve of what the ledger says was released is violated.
+    """
+
+    of_shape: float
+    any_shape: float
+    accused: bool
+
+
+def clopper_pearson(count: int, trials: int, error: float) -> tuple[float, float]:
+    """Limits of a probability, low and high, each of which fails with a chance of at most `error`."""
+    low = betaincinv(count, trials - count + 1, error) if count > 0 else 0.0
+    high = betaincinv(count + 1, trials - count, 1 - error) if count < trials else 1.0
+    return float(low), float(high)
+
+
+def lower_bounds(scores: Scores, charged: Releases, delta: float, error: float) -> Found:
+    """Both bounds, which fail together with a chance of at most `error`, from at least ten trials of each kind.
+
+    charged: what the ledger says was released. Where it says that it was not private, there is nothing to refute.
+    """
+    first, rest = {}, {}
+    for name, pair in scores.items():
+        cut = [max(1, int(CHOOSING * len(each))) for each in pair]
+        first[name] = (pair[0][: cut[0]], pair[1][: cut[1]])
+        rest[name] = (pair[0][cut[0] :], pair[1][cut[1] :])
+    tests = _candidates(first)
+    limit = error / 4  # two bounds, of two limits each
+    seen = [_limits(first, test, limit) for test in tests]
+    strongest = tests[int(np.argmax([_any_shape(limits, delta) for limits in seen]))]
+    any_shape = max(0.0, _any_shape(_limits(rest, strongest, limit), delta))
+    mechanisms = sampled_gaussians(charged, delta)
+    if not mechanisms:
+        return Found(math.nan, any_shape, accused=mechanisms == [] and any_shape > 0)
+    family = tuple(mechanisms)
+    chosen = tests[int(np.argmax([_strength(limits, family) for limits in seen]))]
+    limits = _limits(rest, chosen, limit)
+    accused = _refuted(limits, family, 1.0) or any_shape > sound_epsilon(charged, delta)
+    return Found(_of_shape(limits, family, delta), any_shape, accused)
+
+
+def _candidates(scores: Scores) -> list[Test]:
+    """Tests at quantiles of either kind of trials, and halfway between the two where they do not overlap."""
+    found = []
+    for name, (out, within) in scores.items():
+        levels = [level for tail in _TAILS for level in (tail, 1 - tail)]
+        cuts = [*np.quantile(out, levels), *np.quantile(within, levels), out.max(), within.min()]
+        if out.max() < within.min():
+            cuts.append((out.max() + within.min()) / 2)
+        found += [Test(name, float(cut)) for cut in dict.fromkeys(cuts)]
+    return found
+
+
+def _limits(scores: Scores, test: Test, error: float) -> Limits:
+    out, within = scores[test.score]
+    false = clopper_pearson(int((out > test.threshold).sum()), len(out), error)[1]
+    true = clopper_pearson(int((within > test.threshold).sum()), len(within), error)[0]
+    return Limits(false, true)
+
+
+def _any_shape(limits: Limits, delta: float) -> float:
+    """ln((b - delta) / a), or that of the exchanged roles; -inf where neither says anything."""
+    pairs = ((limits.true, limits.false), (1 - limits.false, 1 - limits.true))
+    return max(math.log((likely - delta) / unlikely) if likely > delta else -math.inf for likely, unlikely in pairs)
+
+
+def _of_shape(limits: Limits, family: tuple[SampledGaussian, ...], delta: float) -> float:
+    """The epsilon of the least noise that is refuted, to 0.2% of the noise; 0 where none is."""
+    if all(m.q == 1 for m in family):
+        return gaussian_epsilon(_gaussian_mu(limits), delta)
+    low, high = math.log(_SCALES[0]), math.log(_SCALES[-1])
+    if not _refuted(limits, family, math.exp(high)):
+        return 0.0
+    if _refuted(limits, family, math.exp(low)):
+        return _epsilon(family, math.exp(low), delta)
+    while high - low > 2e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _refuted(limits, family, math.exp(middle)) else (middle, high)
+    return _epsilon(family, math.exp(high), delta)
+
+
+def _gaussian_mu(limits: Limits) -> float:
+    """How many standard deviations two normal distributions are apart at least."""
+    return max(0.0, float(ndtri(limits.true) - ndtri(limits.false)))
+
+
+def _strength(limits: Limits, family: tuple[SampledGaussian, ...]) -> float:
+    """What is larger for tests that refute more: first by the noise refuted, on a coarse grid, then by how clearly."""
+    if all(m.q == 1 for m in family):
+        return _gaussian_mu(limits)
+    for rank, scale in enumerate(_SCALES):
+        excess = _excess(limits, family, scale)
+        if excess > 0:
+            return len(_SCALES) - rank + excess
+    return excess
+
+
+def _refuted(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -> bool:
+    if all(m.q == 1 for m in family):
+        mu = math.sqrt(sum(m.times / m.noise_multiplier**2 for m in family)) / scale
+        return _gaussian_mu(limits) > mu
+    return _excess(limits, family, scale) > 0
+
+
+def _excess(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -> float:
+    """The most by which a test's success is above what the curve of this noise allows; not positive if it is allowed.
+
+    A loss that is too large for e^e allows everything.
+    """
+    allowed = _curve(family, scale)
+    growth = np.exp(_LOSSES)
+    forward = limits.true - growth * limits.false - allowed
+    backward = (1 - limits.false) - growth * (1 - limits.true) - allowed
+    return float(max(forward.max(), backward.max()))
+
+
+@lru_cache(maxsize=4096)
+def _curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
+    """delta(e) at the losses e, pessimistic, for noise of that scale."""
+    composed = None
+    noises = [scale * m.noise_multiplier for m in family]
+    interval = max((0.5 / noise**2 + 10 / noise) / _POINTS for noise in noises)
+    for m, noise in zip(family, noises, strict=True):
+        part = privacy_loss_distribution.from_gaussian_mechanism(
+            noise,
+            pessimistic_estimate=True,
+            value_discretization_interval=interval,
+            sampling_prob=m.q,
+            use_connect_dots=True,
+        )
+        part = part.self_compose(m.times) if m.times > 1 else part
+        composed = part if composed is None else composed.compose(part)
+    assert composed is not None
+    return np.asarray(composed.get_delta_for_epsilon(_LOSSES))
+
+
+def _epsilon(family: tuple[SampledGaussian, ...], scale: float, delta: float) -> float:
+    return sound_epsilon(tuple((_event(m, scale), m.times) for m in family), delta)
+
+
+def _event(m: SampledGaussian, scale: float) -> DpEvent:
+    inner = GaussianDpEvent(scale * m.noise_multiplier)
+    return inner if m.q == 1 else PoissonSampledDpEvent(m.q, inner)

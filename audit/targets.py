@@ -1,0 +1,237 @@
+"""What is attacked: a clipping and a mechanism as conf/ names them, between two worlds that an attacker tells apart.
+
+The worst case is made, not found. A network's weights are such that the one example whose presence is in question, the
+canary, saturates every bound of every clipping at once: the first layer reads an input of norm one, which is backprop
+clipping's input bound, hands on one of norm one, and the loss's gradient, whose direction an upstream row fixes, passes
+all layers at its full length. Its gradient is far above every bound. What the canary adds then has the norm that the
+sensitivity states, in every noise group, whatever the clipping.
+
+The worlds are those of the mechanism's neighbours: the canary is there or not (add-or-remove-one), has a gradient or
+none (zero-out), or has a gradient or the opposite one (replace-one). Where every batch holds everyone, the others'
+gradients are known and point the other way, at their bound: who divides by the number of examples drawn is seen by
+that. (Rows of the mean loss are at their bound exactly, so that one example more moves all of them.) Where batches are
+drawn, the others have none, for what is unknown hides the canary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, cast
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting.calibration import Accountant
+from runner.clipping import Clipping, gradient_sum
+from runner.config import REPOSITORY, Sampling
+from runner.gradients import ENGINES, Engine, Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.layerwise import OfMeanLoss
+
+DELTA = 1e-5
+PLAIN = "dp_sgd"  # the mechanism of a run whose config names none
+DEFAULT_ACCOUNTANT = "rdp_classic"  # in conf/config.yaml
+_STRONG = 1e6  # a gradient above every bound
+_ROW = 1.0e-2  # the bound of upstream gradients in conf/clipping/backprop.yaml
+
+
+class Upstream(nn.Module):
+    """A loss whose gradient with respect to the logits [batch, 2] are the targets [batch, 2]."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return (logits * targets).sum(1)
+
+
+@dataclass(frozen=True)
+class Network:
+    """An objective and the input [...] of all examples."""
+
+    objective: Objective
+    input: Tensor
+
+
+def linear(layers: int = 2) -> Network:
+    """Linear layers that are the identity: rows orthogonal to the inputs pass all of them, and the clips."""
+    network = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(layers)))
+    for parameter in network.parameters():
+        parameter.data.copy_(torch.eye(2))
+    return Network(Objective(network, Upstream()), torch.tensor([1.0, 0.0]))
+
+
+def convolution() -> Network:
+    """A convolution whose output for one pixel is that pixel, and a linear layer that reads it; both with biases."""
+    first, last = nn.Conv2d(1, 1, 2), nn.Linear(49, 2)
+    _zero(first, last)
+    first.weight.data[0, 0, 0, 0] = 1
+    last.weight.data[1, 0] = 1
+    pixel = torch.zeros(1, 8, 8)
+    pixel[0, 0, 0] = 1
+    return Network(Objective(nn.Sequential(first, nn.Flatten(), last), Upstream()), pixel)
+
+
+def smooth(*, bias: bool) -> Network:
+    """A convolution under a constant image whose upstream gradient is constant, too: a small l2 norm, a large sum."""
+    first, last = nn.Conv2d(1, 1, 2, bias=bias), nn.Linear(49, 2, bias=False)
+    _zero(first, last)
+    last.weight.data[1] = 1 / 7
+    return Network(Objective(nn.Sequential(first, nn.Flatten(), last), Upstream()), torch.full((1, 8, 8), 1 / 8))
+
+
+def _zero(*layers: nn.Module) -> None:
+    for layer in layers:
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+
+
+NETWORKS: Mapping[str, Callable[[], Network]] = {
+    "linear": linear,
+    "one layer": partial(linear, 1),
+    "deep": partial(linear, 8),
+    "convolution": convolution,
+    "smooth": partial(smooth, bias=False),
+    "smooth, bias": partial(smooth, bias=True),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Names of options, the batches, and how many steps the attacker sees.
+
+    `more` has what the mechanism's option is told besides, by name.
+    """
+
+    clipping: str
+    mechanism: str = PLAIN
+    sampling: Sampling = Sampling.poisson
+    examples: int = 16
+    batch_size: int = 16
+    steps: int = 1
+    network: str = "linear"
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def everyone(self) -> bool:
+        """Whether each batch is the whole data set."""
+        return self.batch_size == self.examples
+
+    def sampled(self, batch_size: int = 1) -> Setting:
+        """The same with batches of so many of ten examples."""
+        return replace(self, examples=10, batch_size=batch_size)
+
+
+@dataclass(frozen=True)
+class World:
+    """A data set: inputs [examples, ...], upstream rows [examples, 2], and who of them is not there."""
+
+    inputs: Tensor
+    rows: Tensor
+    absent: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Target:
+    """One implementation under attack; faults replace its parts."""
+
+    setting: Setting
+    clipping: Clipping
+    mechanism: Mechanism
+    accountant: Accountant
+
+    @cached_property
+    def network(self) -> Network:
+        return NETWORKS[self.setting.network]()
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The default one."""
+        return ENGINES["one_pass"](self.network.objective)
+
+    @property
+    def worlds(self) -> tuple[World, World]:
+        """Without the canary and with it; it is the last example."""
+        n = self.setting.examples
+        inputs = self.network.input.expand(n, *self.network.input.shape).clone()
+        rows = torch.zeros(n, 2)
+        if self.setting.everyone:
+            rows[:-1, 1] = (n - 1) * _ROW if isinstance(self.mechanism, OfMeanLoss) else _STRONG
+        rows[-1, 1] = -_STRONG
+        within = World(inputs, rows)
+        relation = self.mechanism.neighbouring_relation
+        if relation == "add-or-remove-one":
+            return replace(within, absent=frozenset({n - 1})), within
+        other = rows.clone()
+        other[-1] *= {"zero-out": 0, "replace-one": -1}[relation]
+        return replace(within, rows=other), within
+
+    def sums(self, world: World, indices: list[int]) -> dict[str, Tensor]:
+        """The sum of a batch's contributions by parameter, as the training loop computes it."""
+        there = [i for i in indices if i not in world.absent]
+        clipping = self.mechanism.applied(self.clipping, len(there))
+        return gradient_sum(clipping, self.engine, world.inputs[there], world.rows[there], len(world.rows)).gradients
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What is charged for the steps that the attacker sees."""
+        ledger = Ledger()
+        for step in range(self.setting.steps):
+            self.mechanism.charge_step(ledger, step % self.mechanism.steps_per_epoch)
+        return ledger
+
+    @property
+    def sound(self) -> float:
+        return sound_epsilon(self.ledger.actual, DELTA)
+
+    @property
+    def claimed(self) -> float:
+        """As the paper counts: its accountant, what it charges."""
+        return self.accountant.epsilon(self.ledger.claimed, DELTA)
+
+
+def option(group: str, name: str) -> DictConfig:
+    """One file of conf/."""
+    return cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
+
+
+def options(group: str) -> list[str]:
+    """The names of a group's files."""
+    return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
+
+
+def target(setting: Setting, noise_multiplier: float) -> Target:
+    """The parts that the options name, put together as a run does it.
+
+    Raises:
+        ValueError: where they do not go together.
+    """
+    clipping: Clipping = instantiate(option("clipping", setting.clipping))
+    kind: Any = Mechanism
+    accountant = DEFAULT_ACCOUNTANT
+    if setting.mechanism != PLAIN:
+        named = option("mechanism", setting.mechanism)
+        kind = instantiate(named.mechanism, **setting.more)
+        accountant = next(line["override /accountant"] for line in named.defaults)
+    groups = clipping.noise_groups(NETWORKS[setting.network]().objective)
+    mechanism = kind(
+        sampling=setting.sampling,
+        examples=setting.examples,
+        batch_size=setting.batch_size,
+        noise_multiplier=noise_multiplier,
+        noise_groups=groups,
+    )
+    return Target(setting, clipping, mechanism, instantiate(option("accountant", accountant)))
+
+
+def calibrated(setting: Setting, epsilon: float, *, of: str = "sound") -> Target:
+    """The target whose `sound` or `claimed` epsilon is this, or a little less."""
+
+    def releases(noise_multiplier: float) -> Releases:
+        ledger = target(setting, noise_multiplier).ledger
+        return ledger.actual if of == "sound" else ledger.claimed
+
+    accountant = instantiate(option("accountant", "pld")) if of == "sound" else target(setting, 1.0).accountant
+    return target(setting, calibrate_noise_multiplier(accountant, releases, epsilon, DELTA, tolerance=1e-3))
