@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import math
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +18,31 @@ from runner.data.datasets import DataError
 from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK = 16 << 20  # bytes read at a time
 
 
 def cache_folder() -> Path:
     """$XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
+
+
+def safe_folder(folder: Path) -> Path:
+    """Make a folder in the cache into which nobody else can put files: what is in it is used, and run.
+
+    Where the group or all may write into one of the user's own, they no longer may.
+
+    Raises:
+        PermissionError: the folder or the cache is another user's.
+    """
+    for place in dict.fromkeys((cache_folder(), folder)):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = place.stat()
+        if about.st_uid != os.geteuid():
+            raise PermissionError(f"{place} belongs to another user")
+        if about.st_mode & _BY_OTHERS:
+            place.chmod(about.st_mode & ~_BY_OTHERS)
+    return folder
 
 
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
@@ -40,8 +60,8 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
     """
     path = cache_folder() / "features" / name
     try:
+        safe_folder(path.parent)
         if not _is_whole(path, shape):
-            path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock"), line):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():

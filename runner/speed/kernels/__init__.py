@@ -1,8 +1,9 @@
 """The C++ sources in this folder as libraries, where there is a compiler.
 
-Each is compiled once per machine (seconds) into the user's cache folder, needs nothing but a C++ compiler, and is never
-required: what uses one does the same work by PyTorch without it. The environment variable DP_REPRO_KERNELS=0 turns all
-of them off.
+Each is compiled once per machine (seconds) into the user's cache folder, needs nothing but a C++ compiler, and is
+never required: what uses one does the same work by PyTorch without it. A library ends in the SHA-256 of what comes
+before, and is not loaded unless that fits: a damaged one crashes, or computes something else. The environment variable
+DP_REPRO_KERNELS=0 turns all of them off.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from runner.data.cache import cache_folder
+from runner.data.cache import cache_folder, safe_folder
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread"]
@@ -40,16 +41,29 @@ def library(name: str) -> ctypes.CDLL | None:
         return None
     try:
         source = _FOLDER / f"{name}.cpp"
-        built = cache_folder() / f"{name}_{_fingerprint(source, compiler)}.so"
-        if not built.exists():
-            built.parent.mkdir(parents=True, exist_ok=True)
+        built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, compiler)}.so"
+        if not _is_whole(built):
             with tempfile.TemporaryDirectory(dir=built.parent) as folder:  # then renamed: never half a library
                 new = Path(folder) / built.name
                 subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
+                new.write_bytes(_sealed(new.read_bytes()))
                 new.replace(built)
         return ctypes.CDLL(str(built))
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _sealed(content: bytes) -> bytes:
+    """A library and its SHA-256 behind it, where no loader looks."""
+    return content + hashlib.sha256(content).digest()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file exists, is the user's own, and ends in the SHA-256 of what comes before."""
+    if not path.exists() or path.stat().st_uid != os.geteuid():
+        return False
+    content = path.read_bytes()
+    return content == _sealed(content[: -hashlib.sha256().digest_size])
 
 
 def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
@@ -73,5 +87,5 @@ def _fingerprint(source: Path, compiler: str) -> str:
     lines = information.read_text().splitlines() if information.exists() else []
     processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
     sources = [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]
-    parts = (*sources, " ".join(_FLAGS), compiler, platform.machine(), processor)
+    parts = ("sealed", *sources, " ".join(_FLAGS), compiler, platform.machine(), processor)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
