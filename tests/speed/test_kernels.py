@@ -38,8 +38,7 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
         "empty": b"",
         "unsealed": whole[:-32],
     }[damage])  # fmt: skip
-    program = f"from runner.data.cache import safe_folder
-from runner.speed.kernels import library; assert library({NAME!r}) is not None"  # not loaded here yet
+    program = f"from runner.speed.kernels import library; assert library({NAME!r}) is not None"  # not loaded here yet
     subprocess.run([sys.executable, "-c", program], check=True)
     assert len(path.read_bytes()) == len(whole)
     assert [found.name for found in folder.glob("*.so")] == [path.name]
