@@ -29,6 +29,8 @@ def interval_of(claim: Claim, measured: Measured, runs: int | None = None) -> In
     """
     if claim.direction not in ORDERS and claim.aim is None:
         return None
+    if measured.interval is not None:
+        return measured.interval.less(_aim(claim))
     samples = [sample.values for sample in (measured.sample, measured.against) if sample is not None]
     if not samples or any(_without_spread(sample) for sample in samples):
         return None

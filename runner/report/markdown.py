@@ -66,7 +66,8 @@ def measured_text(judged: Judged) -> list[str]:
 
 def runs_count(judged: Judged) -> str:
     """`3 of 10`, or `computed`."""
-    return "computed" if judged.measured.computed else f"{judged.measured.n} of {judged.measured.planned}"
+    measured = judged.measured
+    return "computed" if measured.computed else f"{measured.sizes or measured.n} of {measured.planned}"
 
 
 def difference_text(difference: float | None, unit: str, interval: Interval | None, target: str) -> str:

@@ -9,6 +9,7 @@ from statistics import geometric_mean, median
 from typing import Literal, TypeAlias
 
 from runner.report.runs import Runs, RunsAt, Sample
+from runner.report.statistics import Interval
 from runner.report.summary import summarise
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best", "median", "single"]
@@ -24,6 +25,7 @@ class Measured:
     sample, statistic: the number of each run that the value is made of, and what is taken of them; None where the
         value is not made of such numbers.
     against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
+    interval: where the value lies, with 95% confidence, where the measure has its own way to say so.
     every: what was measured for each of several statements of which the claim says that all hold (a data set each, a
         layer each); the value is then that of the one that supports it least. Empty where there is one.
     lacking: experiments of the claim without any run, where the others say something without it.
@@ -45,6 +47,7 @@ class Measured:
     statistic: Statistic | None = None
     against: Sample | None = None
     comparison: Comparison | None = None
+    interval: Interval | None = None
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
@@ -61,6 +64,11 @@ class Measured:
     explanation: str = ""
     at_least: bool = False
     delta: float | None = None
+
+    @property
+    def sizes(self) -> str:
+        """How many runs each of two samples is of, "5 + 5"; empty where there are not two."""
+        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else ""
 
     def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
         """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""

@@ -111,7 +111,7 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[Row]]) -> T
     counts = {paper.name: _counts(by_paper[paper.name]) for paper in papers}
     together = _counts([row for rows in by_paper.values() for row in rows])
     every = [v + suffix for v in VERDICTS for suffix in ("", _COMPUTED)]
-    shown = [v for v in every if v in _ALWAYS or together[v]]
+    shown = [v for v in every if v in _ALWAYS or any(of[v] for of in (together, *counts.values()))]
     names = [*(paper.name for paper in papers), "**all**"]
     rows = [
         [name, *(of[v] for v in shown), of.total(), claims]
@@ -134,7 +134,8 @@ def _counts(rows: Sequence[Row]) -> Counter[str]:
     groups: dict[object, list[Row]] = {}
     for place, row in enumerate(rows):
         shared = row["experiment"] and row.get("measured") and row.get("computed") != "yes"
-        groups.setdefault((row["experiment"], row["measured"]) if shared else place, []).append(row)
+        key = row["experiment"], row["quantity"], row.get("measured")
+        groups.setdefault(key if shared else place, []).append(row)
     least = [min(rows, key=lambda row: _LEAST_FAVOURABLE.index(row["verdict"])) for rows in groups.values()]
     return Counter(row["verdict"] + (_COMPUTED if row.get("computed") == "yes" else "") for row in least)
 
@@ -196,7 +197,7 @@ def _numbers(row: Row) -> list[str]:
 def _runs(row: Row) -> str:
     if row.get("computed") == "yes":
         return "computed"
-    return f"{row['n']} of {row['n_planned']}" if row.get("n_planned") else ""
+    return f"{row.get('n_each') or row['n']} of {row['n_planned']}" if row.get("n_planned") else ""
 
 
 def _interval(row: Row) -> Interval | None:

@@ -44,7 +44,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim, what was measured for it, and what follows. `difference` is measured minus claimed."""
+    """A claim, what was measured for it, and what follows.
+
+    `difference` is measured minus claimed; where an order is claimed, the claim's setting minus the other.
+    """
 
     claim: Claim
     measured: Measured
@@ -71,13 +74,15 @@ def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
     if scale != PAPER_SCALE and not measured.computed:
         return Judged(claim, measured, None, Verdict(NOT_JUDGED), NOT_JUDGED)
     difference = None if claim.target else _difference(claim, measured.value)
+    if claim.direction in ORDERS and measured.reference is not None:
+        difference = measured.value - measured.reference
     return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
 
 
 def _difference(claim: Claim, value: float) -> float | None:
     """Measured minus claimed, or minus the target where what is claimed is not a number."""
     if claim.aim is None or claim.direction in ORDERS:
-        return None  # of an order there is no difference to state
+        return None
     return round(value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
 
 
@@ -93,13 +98,40 @@ def _verdict(claim: Claim, measured: Measured) -> Verdict:
 
 
 def _of_all(claim: Claim, measured: Measured) -> Verdict:
-    """All of several statements have to hold: one that fails decides, then one that is undecided."""
-    each = [_of_one(claim, one) for one in measured.every]
-    ranked = [[v for v in each if v.word in _FAIL], [v for v in each if v.word == UNDECIDED]]
-    for of_rank in ranked:
+    """All of several statements have to hold: one that fails decides, then one that is undecided.
+
+    The interval is that of the statement whose value is shown. Where another one decides, its own is in the reason.
+    """
+    each = [(one, _of_one(claim, one)) for one in measured.every]
+    shown = next(v for one, v in each if one is _shown(measured))
+    for words in (_FAIL, (UNDECIDED,)):
+        of_rank = [(one, v) for one, v in each if v.word in words]
         if of_rank:
-            return of_rank[0]
-    return each[[one.value for one in measured.every].index(measured.value)]
+            deciding, verdict = next(((one, v) for one, v in of_rank if v is shown), of_rank[0])
+            count = f"{len(of_rank)} of {len(each)} statements {'fail' if words is _FAIL else 'are undecided'}"
+            more = verdict.more_runs if len(of_rank) == 1 else None
+            if verdict is shown:
+                return replace(verdict, more_runs=more, reason=_joined(count, verdict.reason if more else ""))
+            return Verdict(verdict.word, shown.interval, more, _joined(count, _elsewhere(claim, deciding, verdict)))
+    return shown
+
+
+def _shown(measured: Measured) -> Measured:
+    """The statement whose value stands for all."""
+    return next(one for one in measured.every if one.value is measured.value and one.sample is measured.sample)
+
+
+def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
+    """What decides, where it is not what is shown."""
+    if verdict.interval is None:
+        return verdict.reason
+    level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
+    low, high = verdict.interval.low + level, verdict.interval.high + level
+    return f"such as one with {one.value:.4g}, which lies in [{low:.4g}, {high:.4g}]"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def _of_one(claim: Claim, measured: Measured) -> Verdict:
@@ -220,6 +252,7 @@ JUDGED_COLUMNS = (
         "median",
         "max",
         "n",
+        "n_each",
         "n_planned",
         "n_diverged",
         "computed",
@@ -252,6 +285,7 @@ def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
         "measured": measured.value,
         **{name: getattr(summary, name) for name in ("mean", "std", "min", "median", "max")},
         "n": measured.n,
+        "n_each": measured.sizes,
         "n_planned": measured.planned,
         "n_diverged": measured.diverged,
         "computed": "yes" if measured.computed else "no",

@@ -52,10 +52,10 @@ def test_what_is_computed_is_judged_by_its_value(direction, claimed, value, verd
 
 
 @pytest.mark.parametrize(("direction", "verdict"), [("above_other", "order holds"), ("below_other", "order fails")])
-def test_an_order_has_no_difference(direction, verdict):
+def test_the_difference_of_an_order_is_that_of_the_two(direction, verdict):
     one = Measured(value=0.5, reference=0.4, computed=True)
     judged = judge(claim(direction=direction, claimed_value="0.27"), one, "paper")
-    assert (judged.verdict, judged.difference) == (verdict, None)
+    assert (judged.verdict, judged.difference) == (verdict, pytest.approx(0.1))
 
 
 FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
@@ -159,7 +159,7 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
     found = of_two("order", "mean", sample(*(value + shift for value in FIVE)), sample(*FIVE))
     judged = judge(claim(direction=direction, tolerance=""), found, "paper")
-    assert (judged.verdict, judged.difference) == (verdict, None)
+    assert (judged.verdict, judged.difference) == (verdict, pytest.approx(shift))
     assert judged.decided.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)
 
 
@@ -190,7 +190,13 @@ def test_of_several_statements_all_have_to_hold():
         ((unsure, low, high), "not reproduced"),
     ):
         least = min(every, key=lambda found: found.value)
-        assert judge(one, replace(least, every=every), "paper").verdict == verdict
+        judged = judge(one, replace(least, every=every), "paper")
+        assert judged.verdict == verdict
+        assert judged.decided.interval == judge(one, least, "paper").decided.interval, "that of the value shown"
+    single = mean_of(97.5)
+    judged = judge(one, replace(single, every=(single, low)), "paper")
+    assert (judged.verdict, judged.decided.interval) == ("not reproduced", None)
+    assert judged.decided.reason == "1 of 2 statements fail, such as one with 97.2, which lies in [97, 97.4]"
     lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
     assert judge(one, lacking, "paper").verdict == "undecided"
     assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "not reproduced"

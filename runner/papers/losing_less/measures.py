@@ -22,7 +22,7 @@ from runner.papers.losing_less import recorded
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
 from runner.report.evidence import PAPER_SCALE
-from runner.report.measured import Comparison, Measured, of_sample, of_two
+from runner.report.measured import Measured, of_sample, of_two
 from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, last_accuracy
 from runner.runs.jobs import sweep_jobs
@@ -192,26 +192,23 @@ first_cosine_gain = gain_of(recorded.first_epoch_cosines, "the steps of epoch 1"
 @of_experiments
 def eigenvalue_ratio(_: Claim, one: Runs, other: Runs) -> Measured:
     """Ratio of the largest singular values, first to second: of geometric means over the epochs and the runs."""
-    return _of_eigenvalues("ratio", one.recorded, other.recorded, _geometric_mean, "all epochs")
+    return _of_eigenvalues(one.recorded, other.recorded, _geometric_mean, "all epochs")
 
 
 @of_experiments
 def early_eigenvalue_ratio(_: Claim, one: Runs, other: Runs) -> Measured:
-    """The largest singular value in the first quarter of the epochs over that in the others, beside the second's.
-
-    Where the first's is below the second's, the ratio of the two is smaller early than late.
+    """The ratio of the largest singular values, first to second, in the first quarter of the epochs over that in the
+    others.
     """
-    return _of_eigenvalues("order", one.recorded, other.recorded, _early_over_late, "the first quarter over the others")
+    return _of_eigenvalues(one.recorded, other.recorded, _early_over_late, "the first quarter over the others")
 
 
-def _of_eigenvalues(
-    comparison: Comparison, one: Runs, other: Runs, number: Callable[[recorded.Array], float], what: str
-) -> Measured:
+def _of_eigenvalues(one: Runs, other: Runs, number: Callable[[recorded.Array], float], what: str) -> Measured:
     if not one or not other:
         return Measured()
     own, others = (runs.sample(lambda run: number(recorded.eigenvalues(run)[1])) for runs in (one, other))
     means = f"{geometric_mean(own.values):.3g} and {geometric_mean(others.values):.3g}"
-    return of_two(comparison, "geometric", own, others, f"geometric means, {what}: {means}").charged(one)
+    return of_two("ratio", "geometric", own, others, f"geometric means, {what}: {means}").charged(one)
 
 
 def _early_over_late(values: recorded.Array) -> float:
@@ -259,7 +256,7 @@ def _distance(run: PlannedRun, others: Runs) -> float:
 
 
 def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
-    """A measure: median accuracy after an epoch, first less second, in points: the smallest over the pairs."""
+    """A measure: mean accuracy after an epoch, first less second, in points: the smallest over the pairs."""
 
     def reached(run: PlannedRun) -> int:
         """The epoch asked for, from 0, or the run's last where it diverged before."""
@@ -275,11 +272,11 @@ def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
             return Measured()
         leads, used, texts = [], [], []
         for one, other in ((one.at(reached), other.at(reached)) for one, other in whole):
-            lead = of_two("difference", "median", one.sample(), other.sample())
+            lead = of_two("difference", "mean", one.sample(), other.sample())
             leads.append(lead)
             used += [*one, *other]
             texts.append(f"{one[0][0].name} − {other[0][0].name} {lead.value:+.2f}")
-        explanation = f"medians of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
+        explanation = f"means of the runs after {when}, in points: {', '.join(texts)}; the smallest counts"
         smallest = min(leads, key=lambda lead: lead.value or 0.0)
         found = replace(smallest, every=tuple(leads), reference=0.0, explanation=explanation)
         return found.charged(RunsAt(used))

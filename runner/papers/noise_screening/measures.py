@@ -8,11 +8,13 @@ that of the tries it made is said beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.report.claims import Claim
@@ -22,7 +24,10 @@ from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.measured import Measured, of_sample
 from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
+from runner.report.statistics import LEVEL, Interval
 
+Array: TypeAlias = NDArray[np.float64]
+_ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and how often they are drawn again
 CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on
     short.format(dataset): f"noise_screening/{dataset}_{method}_to_6"
@@ -72,7 +77,13 @@ def accuracy_at_epsilon(claim: Claim, runs: Runs) -> Measured:
         sound, tries = reached.largest("epsilon_sound"), None
     best = fmean(reached.best_until("test_accuracy"))
     found = of_sample("mean", reached.sample(), best=best, explanation=text)
-    return replace(found.charged(reached, sound), n=len(reached), delta=recorded.delta, epsilon_tries=tries)
+    return replace(
+        found.charged(reached, sound),
+        n=len(reached),
+        delta=recorded.delta,
+        epsilon_tries=tries,
+        chosen_on_test=any(run.field("screening.images") == "test" for run in recorded),
+    )
 
 
 @Measure
@@ -188,27 +199,55 @@ def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
     return fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
 
 
-@against_others
-def lead(claim: Claim, own: Runs, *others: Runs) -> Measured:
-    """The share of the second experiment's epochs, up to the claim's epsilon, at which a run of the first leads.
+def lead_in(column: str, *, larger: bool) -> Measure:
+    """A measure: the share of the second experiment's epochs, up to the claim's epsilon, at which the first leads.
 
-    Its accuracy beside the means of the others, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead.
-    Mean of the shares of the first's runs.
+    In the mean of a column, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead. Its interval is
+    that of shares of curves whose runs are drawn again from those there are, each experiment's apart (the percentile
+    bootstrap), where there are three runs of each.
     """
-    grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= bound_of(claim)]
-    rivals = [[mean_at(runs, "test_accuracy", epsilon) for runs in others] for epsilon in grid]
 
-    def share(run: PlannedRun) -> float:
-        places = [mean_at(Runs([run]), "test_accuracy", epsilon) for epsilon in grid]
-        compared = [(a, [r for r in of if r is not None]) for a, of in zip(places, rivals, strict=True)]
-        led = [a > max(of) for a, of in compared if a is not None and of]
-        return fmean(led) if led else 0.0
+    @against_others
+    def share(claim: Claim, own: Runs, *others: Runs) -> Measured:
+        grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= bound_of(claim)]
+        curves = [_curves(runs, column, grid) * (1 if larger else -1) for runs in (own, *others)]
+        value = _share([of.mean(0) for of in curves])
+        if math.isnan(value):
+            return Measured()
+        names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
+        last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
+        text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
+        found = Measured(value, interval=_redrawn(curves), explanation=text)
+        return replace(found.charged(own, most_guaranteed(own)), epsilon_tries=own.largest("epsilon_sound"))
 
-    last = [mean_at(own, "test_accuracy", grid[-1]), *rivals[-1]]
-    names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
-    text = ", ".join("–" if v is None else f"{v:.2f}" for v in last)
-    found = of_sample("mean", own.sample(share), explanation=f"accuracy at the last of them: {text} ({names})")
-    return replace(found.charged(own, most_guaranteed(own)), epsilon_tries=own.largest("epsilon_sound"))
+    return share
+
+
+def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
+    """A column of each run at these epsilons, NaN before its first epoch: [runs, epsilons]."""
+    found = [[mean_at(Runs([run]), column, epsilon) for epsilon in grid] for run in runs]
+    return np.array([[math.nan if value is None else value for value in of] for of in found])
+
+
+def _share(means: Sequence[Array]) -> float:
+    """The share of places at which the first is above all the others that are there; NaN where it is alone."""
+    own, others = means[0], np.array(means[1:])
+    compared = ~np.isnan(own) & ~np.isnan(others).all(0)
+    ahead = own > np.where(np.isnan(others), -math.inf, others).max(0)
+    return float(ahead[compared].mean()) if compared.any() else math.nan
+
+
+def _redrawn(curves: Sequence[Array]) -> Interval | None:
+    if min(len(of) for of in curves) < _ENOUGH:
+        return None
+    draws = np.random.default_rng(0)
+    shares = [_share([of[draws.integers(len(of), size=len(of))].mean(0) for of in curves]) for _ in range(_REDRAWN)]
+    low, high = np.quantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
+
+
+lead = lead_in("test_accuracy", larger=True)
+lead_in_loss = lead_in("test_loss", larger=False)
 
 
 def over_field(

@@ -4,46 +4,52 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.measured import Measured, of_two
-from runner.report.measures import Measure, counted, of_experiments, test_accuracy
+from runner.report.measures import Measure, accuracy_within_epsilon, counted, of_experiments, test_accuracy
 from runner.report.runs import PlannedRun, Runs, RunsAt, last_accuracy
 
 _RATE = "optimizer.lr"
 _FIFTHS = 5
 
 
-@Measure
-def accuracy_of_best_of_search(claim: Claim, evidence: Evidence) -> Measured:
-    """Last-epoch accuracy (percent), mean over the runs at the learning rate that the search chose.
+def of_search(measure: Measure) -> Measure:
+    """A measure of the runs at the learning rate that the search chose, by one of any runs.
 
     The search is of the claim's experiment in a sweep named like the claim's own with `_search`, on held-out images.
     Until all of it has run there is no such number.
     """
-    searched = Runs(
-        run
-        for sweep in evidence.sweeps
-        if sweep.startswith(f"{claim.sweep}_search")
-        for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
-    )
-    planned = evidence.planned(claim.sweep, claim.experiment)
-    missing = len(searched) - len(searched.recorded)
-    if missing or not searched:
-        fixed = planned.sample().values
-        text = f"the search has not run ({len(searched.recorded)} of {len(searched)} settings)"
-        if fixed:
-            text += f"; at one fixed setting the mean is {sum(fixed) / len(fixed):.2f} (n = {len(fixed)})"
-        return Measured(planned=len(planned), n=len(planned.recorded), explanation=text)
-    best = max(searched.recorded, key=last_accuracy).field(_RATE)
-    chosen = planned.where(_RATE, best)
-    if not chosen.recorded:
-        return counted(
-            planned, Measured(explanation=f"the search chose a learning rate of {best:g}, which has not run")
+
+    def of_chosen(claim: Claim, evidence: Evidence) -> Measured:
+        searched = Runs(
+            run
+            for sweep in evidence.sweeps
+            if sweep.startswith(f"{claim.sweep}_search")
+            for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
         )
-    found = test_accuracy(claim, Evidence(evidence.scale, {claim.sweep: chosen}))
-    return replace(found, explanation=f"at {best:g}, the best of {len(searched)} learning rates on held-out images")
+        planned = evidence.planned(claim.sweep, claim.experiment)
+        done = len(searched.recorded)
+        if done < len(searched) or not searched:
+            text = f"the search has not run ({done} of {len(searched)} settings)"
+            if fixed := planned.sample().values:
+                text += f"; at one fixed setting the mean after the last epoch is {fmean(fixed):.2f} (n = {len(fixed)})"
+            return Measured(planned=len(planned), n=len(planned.recorded), explanation=text)
+        best = max(searched.recorded, key=last_accuracy).field(_RATE)
+        chosen = planned.where(_RATE, best)
+        if not chosen.recorded:
+            return counted(planned, Measured(explanation=f"the search chose the learning rate {best:g}: not run"))
+        found = measure(claim, Evidence(evidence.scale, {claim.sweep: chosen}))
+        text = f"at {best:g}, the best of {len(searched)} learning rates on held-out images"
+        return replace(found, explanation="; ".join(part for part in (text, found.explanation) if part))
+
+    return Measure(of_chosen)
+
+
+accuracy_of_best_of_search = of_search(test_accuracy)
+within_epsilon_of_best_of_search = of_search(accuracy_within_epsilon)
 
 
 @of_experiments
