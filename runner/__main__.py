@@ -94,6 +94,8 @@ def main() -> None:
     except (ConfigError, DataError):
         _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
     except Exception as error:
+        if "Config group override must be a string" in str(error):  # Hydra's word for a group that is set to null
+            _stop(_no_group(sys.argv[1:]), 2)
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         _stop(f"failed, {type(error).__name__}: {error}{notes}; finished runs are recorded.", 1)
 
@@ -127,6 +129,14 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ""
     return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+
+
+def _no_group(overrides: Sequence[str]) -> str:
+    """Says how to do without a group that was set to null."""
+    nulls = [name for name, _, value in (text.partition("=") for text in overrides) if value in ("null", "None", "")]
+    groups = [name for name in nulls if (REPOSITORY / "conf" / name).is_dir()]
+    named = groups[0] if groups else "a group"
+    return f"{named} cannot be null: leave it out, or where an experiment chooses one, take it away with ~{named}"
 
 
 def _options_with(field: str) -> str:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, Container, Node, OmegaConf
+from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
 from runner.fields import (
     COUNT,
@@ -25,12 +25,14 @@ from runner.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     PROBABILITY,
+    THREADS,
     Cost,
     Differs,
     Part,
     of_class,
     properties_of,
     ranged,
+    ranges_of,
     stated,
 )
 
@@ -79,7 +81,7 @@ class Runtime:
     """
 
     device: str = "auto"
-    threads: int | None = ranged(None, COUNT)
+    threads: int | None = ranged(None, THREADS)
     physical_batch: int | None = ranged(None, COUNT)
     engine: EngineName = EngineName.one_pass
     step: StepMode = StepMode.auto
@@ -112,10 +114,10 @@ class Scale:
 
     name: str = MISSING
     bundled_data: bool = False
-    epochs: int | None = None
-    batch_size: int | None = None
-    seeds: int | None = None
-    runs_per_sweep: int | None = None
+    epochs: int | None = ranged(None, COUNT)
+    batch_size: int | None = ranged(None, COUNT)
+    seeds: int | None = ranged(None, COUNT)
+    runs_per_sweep: int | None = ranged(None, COUNT)
 
 
 @dataclass
@@ -162,6 +164,14 @@ class Config:
 
 
 FIELDS = properties_of(Config)
+
+
+def check_ranges(config: DictConfig) -> None:
+    """Raise ConfigError where a number of the schema's own is not in its range."""
+    for name, range_ in ranges_of(Config):
+        value: Any = OmegaConf.select(config, name)
+        if value is not None and not range_.holds(value):
+            raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
 
 
 def _random_of(node: Node, root: Container) -> Random:

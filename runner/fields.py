@@ -69,6 +69,7 @@ class Range:
 
 
 COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
+THREADS = Range("a whole number from 1 to 1024", lambda value: 1 <= value <= 1024)
 COUNTS = Range("whole numbers from 1 up", lambda values: all(value >= 1 for value in values))
 NOT_NEGATIVE = Range("0 or greater", lambda value: value >= 0)
 FINITE = Range("0 or greater, and finite", lambda value: 0 <= value < math.inf)

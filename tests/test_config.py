@@ -53,6 +53,7 @@ BAD = {
     "architecture.filters=[16]": "architecture",
     "architecture.filters=3": "architecture.filters",
     "architecture=tempered_sigmoid_mnist architecture.padding=-9": "architecture",
+    "architecture=tempered_sigmoid_mnist architecture.padding=-3": "architecture: Expected padding >= 0, got -3.",
     "features=pixels_imagenet": "channels",
     "features=scatternet features.J=3": "features.J",
     "features=scatternet features.L=0": "features.L",
@@ -85,6 +86,9 @@ BAD = {
     "runtime.device=tpu": "runtime.device",
     "runtime.engine=magic": "engine",
     "runtime.physical_batch=0": "physical_batch",
+    "runtime.threads=100000": "runtime.threads=100000 is out of range: it has to be a whole number from 1 to 1024.",
+    "scale=smoke scale.seeds=0": "scale.seeds=0 is out of range",
+    "mechanism=null": "mechanism cannot be null: leave it out, or where an experiment chooses one, take it away with ~",
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
 }
 

@@ -33,6 +33,8 @@ def small_cnn(
     (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
+    if padding < 0:
+        raise ValueError(f"Expected padding >= 0, got {padding}.")
     after = [_pooled(_pooled(_pooled(_pooled(s, 8, 2, padding), 2, 1, 0), 4, 2, 0), 2, 1, 0) for s in space]
     if min(after) < 1:
         raise ValueError(f"small_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes.")

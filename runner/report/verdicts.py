@@ -91,7 +91,7 @@ def _verdict(claim: Claim, measured: Measured) -> Verdict:
         return Verdict(NOT_JUDGED, reason="not a claim of the paper")
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
-    found = _of_all(claim, measured) if measured.every else _of_one(claim, measured)
+    found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
     if measured.lacking and found.word not in (*_FAIL, UNDECIDED):
         return replace(found, word=UNDECIDED, reason=f"without a run: {', '.join(measured.lacking)}")
     return found
@@ -111,7 +111,8 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
             count = f"{len(of_rank)} of {len(each)} statements {'fail' if words is _FAIL else 'are undecided'}"
             more = verdict.more_runs if len(of_rank) == 1 else None
             if verdict is shown:
-                return replace(verdict, more_runs=more, reason=_joined(count, verdict.reason if more else ""))
+                kept = verdict.reason if more or verdict.more_runs is None else ""  # of others as many may not do
+                return replace(verdict, more_runs=more, reason=_joined(count, kept))
             return Verdict(verdict.word, shown.interval, more, _joined(count, _elsewhere(claim, deciding, verdict)))
     return shown
 

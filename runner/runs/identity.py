@@ -10,16 +10,21 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.config import FIELDS
+from runner.config import FIELDS, check_ranges
 from runner.data.datasets import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.fields import Part
 from runner.runs.classes import bare_name, check_names
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """The config as it will run: interpolations resolved, the limits of `scale` applied. The input is not changed."""
+    """The config as it will run: interpolations resolved, the limits of `scale` applied. The input is not changed.
+
+    Raises:
+        ConfigError: a number is not in its range.
+    """
     config = copy.deepcopy(composed)
     OmegaConf.resolve(config)
+    check_ranges(config)
     scale = config.scale
     if scale.bundled_data:
         with open_dict(config.dataset):

@@ -13,8 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.config import FIELDS, Config, ConfigError
-from runner.fields import ranges_of
+from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective, VmapEngine
 from runner.training.diagnostics import DIAGNOSTICS
 
@@ -24,10 +23,7 @@ def check_fields(config: DictConfig) -> None:
     unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
-    for name, range_ in ranges_of(Config):
-        value: Any = OmegaConf.select(config, name)
-        if value is not None and not range_.holds(value):
-            raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
+    check_ranges(config)
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
