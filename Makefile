@@ -14,7 +14,7 @@ OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard verify audit benchmark clean
+.PHONY: help demo check test lint format leaderboard report verify audit mutants faults benchmark clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -60,6 +60,9 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner.report.leaderboard
 
+report: $(VENV)/installed ## One page of all results that opens in a browser without a network: results/report.html
+	$(RUN) -m runner.report.interactive
+
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
 	$(RUN) -m runner.runs.verify
 
@@ -69,12 +72,18 @@ benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
 	$(RUN) -m audit $(OVERRIDES)
 
+mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a fast test notice each of them?
+	$(RUN) -m mutants $(OVERRIDES)
+
+faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
+	$(RUN) -m faults $(OVERRIDES)
+
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra wandb
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Python 3.11 to 3.13 is needed, and '$(PYTHON)' is not: say PYTHON=python3.12, for example." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[parallel,test]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[parallel,report,search,test]'
 	@touch $@

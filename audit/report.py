@@ -74,7 +74,8 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         f"a lower bound: all of a table's bounds hold together with {CONFIDENCE:.0%} confidence. Written by "
         "`make audit`" + (" with `--quick`: too few trials for tight bounds." if quick else "."),
         f"- **{accused} of {len(attacked)} attacks accuse what is implemented** of losing more than its ledger says.\n"
-        f"- On one step of DP-SGD the attack shows {min(shares):.2f} to {max(shares):.2f} of the sound ε.\n"
+        f"- On one step of DP-SGD with flat clipping, of a batch of everyone, the attack shows {min(shares):.2f} to "
+        f"{max(shares):.2f} of the sound ε.\n"
         f"- Claims refuted: {'; '.join(refuted) or 'none'}.\n"
         f"- {caught} of {len(faults)} planted faults are caught, and what they are planted in is not accused.",
         "![Lower bounds against sound ε](figure.png)",

@@ -15,6 +15,7 @@ drawn, the others have none, for what is unknown hides the canary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -32,18 +33,25 @@ from runner.config import REPOSITORY, Sampling
 from runner.gradients import ENGINES, Engine, Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import OfMeanLoss
+from runner.networks.lipschitz import Spectral
+from runner.networks.lipschitz.losses import LipschitzLoss
+from runner.networks.objective import InputBound
 
 DELTA = 1e-5
+BY_NETWORK = "lipschitz"  # the clipping that clips nothing
 PLAIN = "dp_sgd"  # the mechanism of a run whose config names none
 DEFAULT_ACCOUNTANT = "rdp_classic"  # in conf/config.yaml
 _STRONG = 1e6  # a gradient above every bound
 _ROW = 1.0e-2  # the bound of upstream gradients in conf/clipping/backprop.yaml
 
 
-class Upstream(nn.Module):
-    """A loss whose gradient with respect to the logits [batch, 2] are the targets [batch, 2]."""
+class Upstream(LipschitzLoss):
+    """A loss whose gradient with respect to the logits [batch, 2] are the targets [batch, 2], of any length."""
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def constant(self, classes: int) -> float:
+        return math.inf
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         return (logits * targets).sum(1)
 
 
@@ -60,7 +68,7 @@ def linear(layers: int = 2) -> Network:
     network = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(layers)))
     for parameter in network.parameters():
         parameter.data.copy_(torch.eye(2))
-    return Network(Objective(network, Upstream()), torch.tensor([1.0, 0.0]))
+    return _network(network, torch.tensor([1.0, 0.0]))
 
 
 def convolution() -> Network:
@@ -71,7 +79,7 @@ def convolution() -> Network:
     last.weight.data[1, 0] = 1
     pixel = torch.zeros(1, 8, 8)
     pixel[0, 0, 0] = 1
-    return Network(Objective(nn.Sequential(first, nn.Flatten(), last), Upstream()), pixel)
+    return _network(nn.Sequential(first, nn.Flatten(), last), pixel)
 
 
 def smooth(*, bias: bool) -> Network:
@@ -79,7 +87,12 @@ def smooth(*, bias: bool) -> Network:
     first, last = nn.Conv2d(1, 1, 2, bias=bias), nn.Linear(49, 2, bias=False)
     _zero(first, last)
     last.weight.data[1] = 1 / 7
-    return Network(Objective(nn.Sequential(first, nn.Flatten(), last), Upstream()), torch.full((1, 8, 8), 1 / 8))
+    return _network(nn.Sequential(first, nn.Flatten(), last), torch.full((1, 8, 8), 1 / 8))
+
+
+def _network(network: nn.Module, example: Tensor) -> Network:
+    """With all that a bound by the network may rest on: inputs of norm one, weights of norm one."""
+    return Network(Objective(network, Upstream(), InputBound(tuple(example.shape), 1.0), Spectral()), example)
 
 
 def _zero(*layers: nn.Module) -> None:
@@ -144,7 +157,7 @@ class Target:
 
     @cached_property
     def network(self) -> Network:
-        return NETWORKS[self.setting.network]()
+        return network_of(self.setting)
 
     @cached_property
     def engine(self) -> Engine:
@@ -192,6 +205,14 @@ class Target:
         return self.accountant.epsilon(self.ledger.claimed, DELTA)
 
 
+def network_of(setting: Setting) -> Network:
+    """The network that is attacked; where its own layers bound gradients, its loss bounds them in the logits."""
+    network = NETWORKS[setting.network]()
+    if setting.clipping == BY_NETWORK:
+        network.objective.loss = Upstream(gradient_bound=1.0)
+    return network
+
+
 def option(group: str, name: str) -> DictConfig:
     """One file of conf/."""
     return cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
@@ -215,7 +236,7 @@ def target(setting: Setting, noise_multiplier: float) -> Target:
         named = option("mechanism", setting.mechanism)
         kind = instantiate(named.mechanism, **setting.more)
         accountant = next(line["override /accountant"] for line in named.defaults)
-    groups = clipping.noise_groups(NETWORKS[setting.network]().objective)
+    groups = clipping.noise_groups(network_of(setting).objective)
     mechanism = kind(
         sampling=setting.sampling,
         examples=setting.examples,

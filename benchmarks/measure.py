@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -27,10 +27,13 @@ def one_thread_each(threads: int) -> None:
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 
-def interleaved(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:
+def interleaved(
+    steps: Mapping[str, Step], rounds: int, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each step, in turns: at least three rounds, at most `rounds`, and no new one after `seconds`.
 
-    Before that every step is taken twice, or once if it is slow: compiling and filling caches is not timed.
+    Before that every step is taken twice, or once if it is slow: compiling and filling caches is not timed. A `clock`
+    of the process's own time leaves out what else the machine does.
     """
     for step in steps.values():
         started = time.perf_counter()
@@ -43,9 +46,9 @@ def interleaved(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[
         len(next(iter(times.values()))) < rounds and time.perf_counter() - started < seconds
     ):
         for name, step in steps.items():
-            before = time.perf_counter()
+            before = clock()
             step()
-            times[name].append(time.perf_counter() - before)
+            times[name].append(clock() - before)
     return times
 
 
@@ -104,11 +107,11 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
     if device != "cpu":
         of = problem(network, batch, device)
         allocated = torch.cuda.memory_allocated(device)
-        methods()[method](of)()
+        methods(network)[method](of)()
         print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
         return
-    methods()[method](problem(network, 2))()  # what libraries load on first use is no one's memory
-    step = methods()[method](problem(network, batch))
+    methods(network)[method](problem(network, 2))()  # what libraries load on first use is no one's memory
+    step = methods(network)[method](problem(network, batch))
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = _status("VmRSS")
     step()

@@ -7,24 +7,33 @@ is drawn and updated is the same for all of them, so that what differs is how th
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import Backprop, Clipping, Flat, gradient_sum
+from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
 from runner.config import Sampling
 from runner.data.datasets import Split
 from runner.gradients import ENGINES, Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.architectures import small_cnn, vgg_cnn
+from runner.networks.lipschitz import Spectral
+from runner.networks.lipschitz.architectures import lipschitz_vgg
+from runner.networks.lipschitz.layers import GroupSort2
+from runner.networks.lipschitz.losses import SharpCrossEntropy
+from runner.networks.objective import InputBound
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_in_cache, examples_with_gradients
 from runner.training.stacked import StackedStep, whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
+_ROUNDING = 1e-5
+# Width and convolutions a block of Lipschitz VGGs on 3 x 32 x 32: of 130, 510 and 1,350 thousand parameters
+LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG8 large": (64, 2)}
 
 Step = Callable[[], None]
 
@@ -33,7 +42,8 @@ Step = Callable[[], None]
 class Problem:
     """A network, its loss, and one batch. The networks are tables 1 of Tempered Sigmoid and Handcrafted-DP's CIFAR-10
     one, M with 26,010 parameters on 1 x 28 x 28 and C with 550,570 on 3 x 32 x 32, both with tanh, and that of
-    Backpropagation Clipping's figure 3, R with 18,752 on 1 x 28 x 28, with ReLU and no biases."""
+    Backpropagation Clipping's figure 3, R with 18,752 on 1 x 28 x 28, with ReLU and no biases; those of `LIPSCHITZ`
+    have bounded images and weights."""
 
     network: nn.Sequential
     inputs: Tensor
@@ -50,16 +60,18 @@ class Problem:
 
 
 def problem(name: str, batch: int, device: str = "cpu") -> Problem:
-    """Network M or C with random weights and data, channels last, the same on every device."""
+    """A network of this name with random weights and data, channels last, the same on every device."""
     torch.manual_seed(0)
-    shape = (3, 32, 32) if name == "C" else (1, 28, 28)
-    if name == "M":
+    shape = (1, 28, 28) if name in ("M", "R") else (3, 32, 32)
+    if name in LIPSCHITZ:
+        network = lipschitz_vgg(shape, 10, GroupSort2, *LIPSCHITZ[name], bias=True)
+    elif name == "M":
         network = small_cnn(shape, 10, nn.Tanh, [16, 32], 32, padding=3)
     elif name == "R":
         network = small_cnn(shape, 10, nn.ReLU, [16, 32], 32, padding=0, bias=False)
     else:
         network = vgg_cnn(shape, 10, nn.Tanh, [32, 64, 128], 128)
-    inputs = channels_last(torch.randn(batch, *shape))
+    inputs = channels_last(torch.randn(batch, *shape).renorm(2, 0, 1.0 if name in LIPSCHITZ else math.inf))
     targets = torch.randint(10, (batch,)).to(device)
     return Problem(network.to(device).to(memory_format=torch.channels_last), inputs.to(device), targets)
 
@@ -88,7 +100,11 @@ def non_private_faster(of: Problem) -> Step:
 
 
 def _private(of: Problem, clipping: Clipping, engine: str, physical_batch: int) -> Step:
-    objective, batch, device = of.objective, len(of.targets), of.targets.device
+    return _private_step(of, of.objective, clipping, engine, physical_batch)
+
+
+def _private_step(of: Problem, objective: Objective, clipping: Clipping, engine: str, physical_batch: int) -> Step:
+    batch, device = len(of.targets), of.targets.device
     per_example, generator = ENGINES[engine](objective), torch.Generator(device).manual_seed(0)
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
@@ -99,6 +115,7 @@ def _private(of: Problem, clipping: Clipping, engine: str, physical_batch: int) 
         for name, parameter in objective.named_parameters():
             parameter.grad = released[name]
         optimizer.step()
+        objective.project()  # where there is a constraint
 
     return step
 
@@ -178,8 +195,27 @@ def jax_vmap(of: Problem) -> Step:
     return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, of.physical_batch)
 
 
-def methods() -> dict[str, Callable[[Problem], Step]]:
-    """Every method that can run here, by its name in the table."""
+def clipless(of: Problem) -> Step:
+    """Clipless DP-SGD: an ordinary pass, in slices, noise by bounds, and the projection after each update."""
+    objective = Objective(
+        of.network, SharpCrossEntropy(50.0), InputBound(tuple(of.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
+    )
+    objective.project()
+    pieces = examples_in_cache(of.network, of.inputs.shape[1:])
+    return _private_step(of, objective, Lipschitz(), "one_pass", pieces)
+
+
+def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
+    """Every method that can run here on this network, by its name in the table."""
+    if network in LIPSCHITZ:
+        return {
+            "non_private": non_private,
+            "non_private_faster": non_private_faster,
+            "clipless": clipless,
+            "one_pass": one_pass,
+            "opacus_hooks": opacus_hooks,
+            "vmap": vmap,
+        }
     found: dict[str, Callable[[Problem], Step]] = {
         "non_private": non_private,
         "non_private_faster": non_private_faster,

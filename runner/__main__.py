@@ -5,14 +5,19 @@ Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot 
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+
 import difflib
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -25,43 +30,54 @@ from runner.config import FIELDS, REPOSITORY, ConfigError, register
 
 register()
 
-STOPPED = "Stopped. Finished runs are recorded; the same command goes on from there."
+_ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
+STOPPED = "Stopped. What is recorded stays; the same command goes on from there."
+_ALIKE = 0.75  # of two words, from which one may have been meant for the other
+_SHOWN = 100  # runs of a table at the end, at most
+_FRAMES = "\nException raised from"  # what some of PyTorch's messages go on with: a stack of C++
 _SILENCE = 10.0  # seconds without a word, after which a run says which step it is at
 
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
 def run(composed: DictConfig) -> None:
     """Carry out one composed config. In a sweep, says at once what failed; Hydra goes on and raises it at the end."""
-    from runner.data.datasets import DataError
-
     try:
         _run(composed)
-    except Exception as error:
-        refused = isinstance(error, (ConfigError, DataError))
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        said = str(error) if refused else f"failed, {type(error).__name__}: {error}{notes}"
+    except KeyboardInterrupt as stopped:
         if HydraConfig.get().mode == RunMode.RUN:
-            _stop(said, 2 if refused else 1)
+            _stop(" ".join(["Stopped.", *getattr(stopped, "__notes__", ["Nothing was begun."])]), 130)
+        raise
+    except Exception as error:
+        said, code = explained(error)
+        if HydraConfig.get().mode == RunMode.RUN:
+            _stop(said, code)
         print(f"runner: {one_line(said)}", file=sys.stderr)
         raise
 
 
 def _run(composed: DictConfig) -> None:
+    from runner.report.own import explain_command, result_text
     from runner.runs.execute import execute
     from runner.runs.identity import identify, resolved
-    from runner.runs.records import record_path, results_folder
+    from runner.runs.models import model_path
+    from runner.runs.records import read_record, record_path, results_folder
+    from runner.speed.kernels import why_off
     from runner.terminal import Line, duration, epoch_text, part_done
     from runner.training.prepare import Run
+    from runner.training.trials import stated_by_own_classes
 
     config = resolved(composed)
     config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
     line, started = Line(), time.monotonic()
+    behind: list[float] = []  # how much of the run was done before this process went on with it
     for name in FIELDS:
         if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
             line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
-        left = (time.monotonic() - started) * (1 / part_done(row, run.epochs, run.paid_for) - 1)
+        done = part_done(row, run.epochs, run.paid_for)
+        behind.append(done * (1 - 1 / row["epoch"]))
+        left = (time.monotonic() - started) * (1 - done) / (done - behind[0])
         line.show(f"{epoch_text(row, run.epochs, run.paid_for)} · {duration(left)} left")
 
     def on_step(epoch: int, step: int, run: Run) -> None:
@@ -72,37 +88,94 @@ def _run(composed: DictConfig) -> None:
         until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
+        if config.delta * run.mechanism.examples >= 1:
+            one_in = f"1/{run.mechanism.examples}, one over the number of examples"
+            line.keep(f"delta={config.delta:g} is not below {one_in}: at so large a δ, ε promises none of them much")
+        if run.device.type == "cpu" and (why := why_off()):
+            line.keep(why)
+        for stated in stated_by_own_classes(run):
+            line.keep(f"ε rests on {stated}")
 
     outcome = execute(config, on_epoch, on_start, on_step)
-    path = record_path(results_folder(config), identify(config)[0])
-    explained = {"skipped": "already recorded", "busy": "being computed by another process"}.get(outcome, outcome)
-    line.keep(f"{explained}: {path}")
+    run_id = identify(config)[0]
+    path = record_path(results_folder(config), run_id)
+    if outcome == "busy":
+        line.keep(f"being computed by another process: {path}")
+        return
+    _ENDED.append(path)
+    line.keep(result_text(read_record(path)))
+    if outcome == "skipped":
+        unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
+        no_weights = ", so there are no weights to save" if unsaved else ""
+        line.keep(f"already recorded{no_weights}; to run it again: runtime.results_root=FOLDER")
+    if HydraConfig.get().mode == RunMode.RUN:
+        line.keep(f"{path}: {explain_command(path)}")
 
 
 def main() -> None:
     """Run Hydra, and turn what it raises into one sentence and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
     from runner.data.datasets import DataError
+    from runner.runs.hydra_keys import check_files
+    from runner.runs.options import check_options
 
     on_termination_as_on_interrupt()
     try:
+        check_files(sys.argv[1:])
+        check_options(sys.argv[1:])
+    except ConfigError as error:
+        _stop(str(error), 2)
+    try:
         run()
-    except KeyboardInterrupt:
-        _stop(STOPPED, 130)
-    except (HydraException, OmegaConfBaseException) as error:
-        _stop(sentence(error), 2)
+    except KeyboardInterrupt as stopped:
+        _stop(" ".join([STOPPED, *getattr(stopped, "__notes__", ())]), 130)
     except (ConfigError, DataError):
         _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
     except Exception as error:
-        if "Config group override must be a string" in str(error):  # Hydra's word for a group that is set to null
-            _stop(_no_group(sys.argv[1:]), 2)
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        _stop(f"failed, {type(error).__name__}: {error}{notes}; finished runs are recorded.", 1)
+        said, code = explained(error)
+        _stop(f"{said}; finished runs are recorded." if code == 1 else said, code)
+    finally:
+        _show_ended()
+
+
+def _show_ended() -> None:
+    """A table of the runs of a multirun, those recorded before included; of very many the last ones."""
+    from runner.report.own import runs_text
+    from runner.runs.records import read_record
+
+    if len(_ENDED) > 1:
+        print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
+        if len(_ENDED) > _SHOWN:
+            print(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
+
+
+def explained(error: Exception) -> tuple[str, int]:
+    """What is said of an error, and the exit code: 2 where the configuration cannot be run, 1 where a run failed."""
+    from runner.data.datasets import DataError
+
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return sentence(error), 2
+    if isinstance(error, (ConfigError, DataError)):
+        return str(error).partition(_FRAMES)[0], 2
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"failed, {type(error).__name__}: {error}{notes}", 1
 
 
 def on_termination_as_on_interrupt() -> None:
-    """Have SIGTERM raise KeyboardInterrupt, as SIGINT does."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Have SIGTERM raise KeyboardInterrupt, as SIGINT does; a second one of either ends the process at once.
+
+    What ends with it needs no more time: records are written whole, and the processes of runs end with their parent.
+    """
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        for each in numbers:
+            signal.signal(each, lambda number, frame: os._exit(130))
+        raise KeyboardInterrupt
+
+    # A shell has SIGINT ignored in what it starts by "&", and that stays so.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    for each in numbers:
+        signal.signal(each, interrupt)
 
 
 def sentence(error: BaseException) -> str:
@@ -115,6 +188,7 @@ def sentence(error: BaseException) -> str:
     unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
     if unknown:
         hint = _fields(error, unknown[1]) or _options_with(where)
+        hint = _options_named(unknown[1], sys.argv[1:]) or hint
         said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
     said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
     if isinstance(error, MissingConfigException):
@@ -129,14 +203,6 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ""
     return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
-
-
-def _no_group(overrides: Sequence[str]) -> str:
-    """Says how to do without a group that was set to null."""
-    nulls = [name for name, _, value in (text.partition("=") for text in overrides) if value in ("null", "None", "")]
-    groups = [name for name in nulls if (REPOSITORY / "conf" / name).is_dir()]
-    named = groups[0] if groups else "a group"
-    return f"{named} cannot be null: leave it out, or where an experiment chooses one, take it away with ~{named}"
 
 
 def _options_with(field: str) -> str:
@@ -163,12 +229,27 @@ def _nearest(missing: str) -> str:
 
 def _fields(error: BaseException, name: str) -> str:
     """Which field may have been meant, or all there are, in the part of the config where one was not found."""
-    fields = [str(field) for field in getattr(error, "parent_node", None) or ()]
-    fields = [field for field in fields if field != "hydra" and not field.startswith("_")]
-    near = difflib.get_close_matches(name, fields, n=1)
+    fields = [field for field in _names(error) if field != "hydra" and not field.startswith("_")]
+    parent: Any = getattr(error, "parent_node", None)
+    inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
+    near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
     if near:
         return f". Did you mean {near[0]}?"
-    return f". There are {', '.join(fields)}" if fields else ""
+    more = ", and with a + before it whatever else its class takes" if "_target_" in _names(error) else ""
+    return f". There are {', '.join(fields)}{more}" if fields else ""
+
+
+def _names(error: BaseException) -> list[str]:
+    """The fields of the part of the config that an error is about."""
+    return [str(field) for field in getattr(error, "parent_node", None) or ()]
+
+
+def _options_named(field: str, overrides: Sequence[str]) -> str:
+    """Which groups have the option that was asked of one that is not there: `model=resnet` is an architecture."""
+    values = [value for name, _, value in (text.partition("=") for text in overrides) if name == field and value]
+    paths = sorted((REPOSITORY / "conf").glob("*/*.yaml")) if values else []
+    options = [f"{path.parent.name}={path.stem}" for path in paths if values[0] in path.stem.split("_")]
+    return f". Did you mean {' or '.join(options[:3])}?" if options else ""
 
 
 def one_line(text: str) -> str:

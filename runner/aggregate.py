@@ -44,7 +44,10 @@ def aggregate(
     chosen = known.items if items is None else tuple(known.item(name) for name in items)
     folder = folder_of(scale, results_root)
     claims = [c for c in _checked_claims(known) if c.item in {item.name for item in chosen}]
-    sweeps = [*(sweep for item in chosen for sweep in item.sweeps), *(c.sweep for c in claims if c.sweep)]
+    sweeps = [
+        *(sweep for item in chosen for sweep in (*item.sweeps, *item.also)),
+        *(sweep for c in claims if c.sweep for sweep in (c.sweep, *c.searches)),
+    ]
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
     line = Line()
@@ -54,7 +57,7 @@ def aggregate(
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
     line.clear()
     if items is None:
-        written.append(pages.write_report(folder, scale))
+        written += pages.write_report(folder, scale)
         if folder == REPOSITORY / "results":
             written.append(write_readme(folder))
     return written

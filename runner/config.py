@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -21,10 +23,10 @@ from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 from runner.fields import (
     COUNT,
     COUNTS,
+    DELTA,
     FINITE,
     NOT_NEGATIVE,
     POSITIVE,
-    PROBABILITY,
     THREADS,
     Cost,
     Differs,
@@ -37,6 +39,12 @@ from runner.fields import (
 )
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+_DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
+
+# What a config may name besides what `runner.training.targets` says: read before any config is, as one can set the
+# environment of what comes after it.
+TRUSTED = frozenset(name.strip() for name in os.environ.get("DP_REPRO_TRUST", "").split(",") if name.strip())
 
 
 class ConfigError(ValueError):
@@ -87,6 +95,7 @@ class Runtime:
     step: StepMode = StepMode.auto
     guard_every: int | None = ranged(None, COUNT)
     lockstep: int | None = ranged(None, COUNT)
+    checkpoint_above: float | None = ranged(600.0, NOT_NEGATIVE)
     data_root: str = MISSING
     results_root: str = MISSING
 
@@ -134,6 +143,8 @@ class Config:
     accountant: Any = of_class(differs=Differs.freely, cost=Cost.nothing)
     mechanism: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
     optimizer: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
+    schedule: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
+    constraint: Any = of_class(differs=Differs.nothing, cost=Cost.class_only, optional=True)
     screening: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
     runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.all)
     tracking: Tracking = stated(part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
@@ -151,7 +162,7 @@ class Config:
     max_epsilon: float | None = stated(
         None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
     )
-    delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=PROBABILITY)
+    delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=DELTA)
     evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
     diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing)
     diagnostics_every: int = stated(
@@ -160,15 +171,17 @@ class Config:
     confusion_epochs: list[int] = stated(
         [], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
     )
+    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
     draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
 
 
 FIELDS = properties_of(Config)
+RANGES = tuple(ranges_of(Config))
 
 
 def check_ranges(config: DictConfig) -> None:
     """Raise ConfigError where a number of the schema's own is not in its range."""
-    for name, range_ in ranges_of(Config):
+    for name, range_ in RANGES:
         value: Any = OmegaConf.select(config, name)
         if value is not None and not range_.holds(value):
             raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
@@ -188,6 +201,30 @@ def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> floa
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
     """`${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The range of a field that is drawn: uniform, or uniform in the logarithm."""
+
+    low: float
+    high: float
+    log: bool
+
+
+def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
+    """The fields of a config, not yet resolved, that are `${uniform:...}` or `${log_uniform:...}`, by name."""
+    found: dict[str, Dimension] = {}
+
+    def look(value: Any, name: str) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                look(inner, f"{name}.{key}".lstrip("."))
+        elif isinstance(value, str) and (match := _DRAWN.fullmatch(value.strip())):
+            found[name] = Dimension(float(match[2]), float(match[3]), log=match[1] == "log_uniform")
+
+    look(OmegaConf.to_container(composed, resolve=False), "")
+    return found
 
 
 def sweep_groups() -> str:

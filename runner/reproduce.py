@@ -6,14 +6,17 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 
 from __future__ import annotations
 
-import argparse
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+
 import os
 import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from hydra.errors import HydraException
@@ -21,14 +24,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.config import FIELDS, ConfigError
+from runner.data.datasets import DataError
 from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
-from runner.runs.estimate import estimated_seconds
+from runner.runs.estimate import alike, crowding, estimated_seconds
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import Tally, run_jobs
+from runner.runs.options import check_options
 from runner.runs.records import failure_path, recorded, results_folder
-from runner.terminal import Line
-from runner.training.prepare import prepare
+from runner.speed.kernels import why_off
+from runner.terminal import Line, Parser
+from runner.training.instantiation import instantiated
+from runner.training.prepare import Run, prepare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +54,7 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)
-        _check_overrides(options.overrides)
+        check_overrides(options.overrides)
         workers = _workers() if options.jobs is None else options.jobs
         if workers < 1:
             raise ConfigError(f"Expected JOBS >= 1, got {workers}.")
@@ -56,14 +63,19 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         extra = (f"scale={options.scale}", *options.overrides)
         jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
         pending, estimates = _pending(jobs)
-    except (ConfigError, ValueError) as error:
+        if not options.plan:
+            _check(pending)
+            _check_data(pending)
+    except (ConfigError, DataError, ValueError) as error:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
 
     if options.plan:
-        print(plan_text(jobs, estimates, workers))
+        print(plan_text(jobs, estimates, workers, crowding()))
         return 0
+    if (why := why_off()) and not torch.cuda.is_available():
+        print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
     tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
@@ -80,31 +92,27 @@ def parse_duration(text: str) -> float:
     return 3600.0 * hours + 60 * minutes + seconds
 
 
-def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: int) -> str:
-    """A table of items: runs recorded, runs left, hours left. A run that two items share is counted in both."""
-    lines = [f"{'item':<12}{'runs':>6}{'done':>6}{'left':>6}{'hours left':>12}"]
-    for name, planned in jobs.items():
-        left = [job for job in planned if job.run_id in estimates]
-        hours = sum(estimates[job.run_id] for job in left) / 3600 / workers
-        lines.append(f"{name:<12}{len(planned):>6}{len(planned) - len(left):>6}{len(left):>6}{hours:>12.2f}")
-    every = {job.run_id for planned in jobs.values() for job in planned}
-    hours = sum(estimates.values()) / 3600 / workers
-    lines.append(f"{'in all':<12}{len(every):>6}{len(every) - len(estimates):>6}{len(estimates):>6}{hours:>12.2f}")
+def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: int, crowded: float) -> str:
+    """A table of items: runs recorded, runs left, hours left. A run that two items share is counted in both.
+
+    Hours are for a machine that does nothing else, and for one that stays as `crowded` as it is.
+    """
+    every = [job for planned in jobs.values() for job in planned]
+    lines = [f"{'item':<14}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>20}{'as busy as now':>18}"]
+    for name, planned in {**jobs, "in all": every}.items():
+        ids = {job.run_id for job in planned}
+        hours = sum(estimates.get(each, 0.0) for each in ids) / 3600 / workers
+        left = len(ids & estimates.keys())
+        lines.append(f"{name:<14}{len(ids):>6}{len(ids) - left:>6}{left:>6}{hours:>20.2f}{hours * crowded:>18.2f}")
     lines.append(
-        f"Hours on this machine, as fast as it is just now, with JOBS={workers}; runs that items share are trained "
-        "once and in all counted once."
+        f"With JOBS={workers}, each estimate good to a factor of about two, of runs that measure the Hessian the most "
+        "that they can take; runs that items share are trained once and in all counted once."
     )
     return "\n".join(lines)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Exits with one sentence, where argparse would print how to use the command first."""
-        sys.exit(_refuse(message))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m runner.reproduce", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runner.reproduce", description=__doc__)
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
@@ -127,7 +135,7 @@ def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
     return tuple(item for item in paper.items if item.name in wanted)
 
 
-def _check_overrides(overrides: Sequence[str]) -> None:
+def check_overrides(overrides: Sequence[str]) -> None:
     """A table is made of its own settings: only where and how they run may be changed."""
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
@@ -136,6 +144,7 @@ def _check_overrides(overrides: Sequence[str]) -> None:
                 f"OVERRIDES may set {' and '.join(allowed)}, not {override}: other settings are no part of the paper's "
                 f"tables; run them with python -m runner."
             )
+    check_options(overrides)
 
 
 def _workers() -> int:
@@ -143,26 +152,46 @@ def _workers() -> int:
 
 
 def _pending(jobs: dict[str, list[Job]]) -> tuple[list[Job], dict[str, float]]:
-    """Runs without a record, each once, all checked: a wrong configuration is found before any work. And the seconds
-    each will take, by run id.
+    """Runs without a record, each once; and the seconds each will take, by run id.
 
-    One run is checked even where all are recorded: the overrides of the request are the same in every run.
+    Of runs that differ in numbers only, one is prepared and timed; one even where all are recorded, as what a request
+    adds to its runs, and may have wrong, is the same in each. Before work starts, `_check` prepares every setting.
     """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
-    left = [job for job in unique.values() if not recorded(job.config)]
+    left = {job.run_id: alike(job.config) for job in unique.values() if not recorded(job.config)}
+    kinds = {kind: unique[run_id] for run_id, kind in left.items()}
+    if not left:
+        kinds = {job.setting_id: job for job in list(unique.values())[:1]}
     line = Line()
-    settings = {job.setting_id: job for job in left}  # seeds cost the same
     seconds: dict[str, float] = {}
-    for job in settings.values() or list(unique.values())[:1]:
-        try:
-            run = prepare(job.config)
-        except ConfigError as error:
-            raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
-        if job.setting_id in settings:
-            seconds[job.setting_id] = estimated_seconds(job.config, run)
-            line.show(f"{len(left)} runs left; timed {len(seconds)} of their {len(settings)} settings ...")
+    for kind, job in kinds.items():
+        run = _prepared(job)
+        if left:
+            seconds[kind] = estimated_seconds(job.config, run)
+            line.show(f"{len(left)} runs left; timed {len(seconds)} of their {len(kinds)} kinds ...")
     line.keep(f"{len(left)} runs left")
-    return left, {job.run_id: seconds[job.setting_id] for job in left}
+    return [unique[run_id] for run_id in left], {run_id: seconds[kind] for run_id, kind in left.items()}
+
+
+def _check(pending: Sequence[Job]) -> None:
+    """Raise ConfigError where a setting cannot be run: seeds of one are wrong together."""
+    settings, line = {job.setting_id: job for job in pending}, Line()
+    for number, job in enumerate(settings.values(), 1):
+        _prepared(job)
+        line.show(f"checked {number} of {len(settings)} settings ...")
+
+
+def _prepared(job: Job) -> Run:
+    try:
+        return prepare(job.config)
+    except ConfigError as error:
+        raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
+
+
+def _check_data(pending: Sequence[Job]) -> None:
+    """Raise DataError where a run's images cannot be read: once, and before any run starts."""
+    for job in {str(job.config.dataset): job for job in pending}.values():
+        instantiated(job.config, "dataset").load(job.config.runtime.data_root)
 
 
 def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str, float]) -> list[Job]:

@@ -4,13 +4,22 @@ now and then in a log file.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Literal, TextIO
+from typing import Literal, NoReturn, TextIO
 
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line that is refused in one sentence, with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exits with the sentence, where argparse would print how to use the command first."""
+        self.exit(2, f"{self.prog.rpartition('.')[2]}: {' '.join(message.split())}\n")
 
 
 class Line:

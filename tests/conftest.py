@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,8 +22,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
+from runner.clipping.clips import agrees
 from runner.config import REPOSITORY, register
 from runner.report.evidence import folder_of
+from runner.runs import jobs as jobs_module
 from runner.runs.identity import recorded_config, resolved
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import record_path, write_record
@@ -31,6 +35,7 @@ CONF = REPOSITORY / "conf"
 
 Compose = Callable[..., DictConfig]
 Fabricate = Callable[..., Path]
+Refusal = Callable[[Callable[[list[str]], int], list[str]], str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,9 +49,9 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     library.cache_clear()
-    if request.param == "compiled" and library("clips") is None:
-        pytest.skip("no C++ compiler")
-    assert (library("clips") is None) == (request.param == "pytorch")
+    if request.param == "compiled" and shutil.which(os.environ.get("CXX", "c++")) is None:
+        pytest.skip("no C++ compiler")  # one that is there and makes a wrong kernel is no reason to skip
+    assert (library("clips", agrees) is None) == (request.param == "pytorch")
     yield request.param
     library.cache_clear()
 
@@ -59,10 +64,35 @@ def _parsed(override: str) -> Override:
 @cache
 def _of_groups(choices: tuple[str, ...]) -> DictConfig:
     """What Hydra composes of these options of groups, which takes it up to 0.3 s. To be copied, never changed."""
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        return compose("config", list(choices))
+    if not GlobalHydra.instance().is_initialized():
+        register()
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return compose("config", list(choices))
+    return compose("config", list(choices))
+
+
+def _composed(choices: Sequence[str]) -> DictConfig:
+    """A copy of what Hydra composes of these options of groups, here once whatever the scale, which is swapped."""
+    scales = [text for text in choices if text.startswith("scale=")]
+    config = copy.deepcopy(_of_groups(tuple(text for text in choices if text not in scales)))
+    if scales:
+        config.scale = copy.deepcopy(_of_groups(tuple(scales)).scale)
+    return config
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sweeps_composed_once() -> Iterator[None]:
+    """Sweeps that are listed at both scales are composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
+
+    def composed(_: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
+        options = all((CONF / text.partition("=")[0]).is_dir() or text.startswith("sweeps=") for text in overrides)
+        if return_hydra_config or not options:
+            return compose("config", overrides, return_hydra_config=return_hydra_config)
+        return _composed(overrides)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs_module, "compose", composed)
+        yield
 
 
 @pytest.fixture
@@ -76,8 +106,7 @@ def composed(tmp_path: Path) -> Compose:
     def make(*overrides: str) -> DictConfig:
         parsed = [_parsed(override) for override in overrides]
         of_groups = [(CONF / override.key_or_group).is_dir() for override in parsed]
-        choices = tuple(text for text, group in zip(overrides, of_groups, strict=True) if group)
-        config = copy.deepcopy(_of_groups(choices))
+        config = _composed([text for text, group in zip(overrides, of_groups, strict=True) if group])
         config.runtime.results_root, config.tracking.directory = f"{tmp_path}/results", f"{tmp_path}/tracking"
         values = [override for override, group in zip(parsed, of_groups, strict=True) if not group]
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
@@ -142,6 +171,22 @@ def fabricate(tmp_path: Path) -> Fabricate:
         return path
 
     return write
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
+
+    def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:
+        try:
+            code = main(arguments)
+        except SystemExit as stopped:  # argparse's own refusals
+            code = int(stopped.code or 0)
+        assert code == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    return said
 
 
 @pytest.fixture

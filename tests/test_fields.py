@@ -31,7 +31,7 @@ def test_a_field_that_states_none_is_refused() -> None:
 def test_groups_of_classes_are_required_unless_they_are_null_by_default() -> None:
     groups = {name: field for name, field in FIELDS.items() if field.names_class}
     optional = {name for name, field in groups.items() if field.optional}
-    assert optional == {"normalization", "mechanism", "screening"}
+    assert optional == {"normalization", "mechanism", "screening", "schedule", "constraint"}
     assert set(groups) - optional == {
         "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
     }  # fmt: skip
@@ -46,6 +46,7 @@ def test_what_may_differ_between_runs_that_are_trained_together() -> None:
     assert numbers == {"activation", "loss", "clipping", "optimizer"}
     assert freely == {
         "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
+        "save_model",
     }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_what_an_example_costs_time_by() -> None:
         "dataset", "features", "normalization", "architecture", "runtime",
     }  # fmt: skip
     by_class = {name for name, field in FIELDS.items() if field.cost is Cost.class_only}
-    assert by_class == {"activation", "clipping", "loss", "optimizer"}
+    assert by_class == {"activation", "clipping", "constraint", "loss", "optimizer"}
 
 
 def test_ranges_are_found_in_groups_too() -> None:

@@ -19,12 +19,13 @@ ROOMS = (
 COMMANDS, BASE = "commands", "base"
 IN_BASE = ("config", "fields", "terminal", "messages")
 ORDER = (COMMANDS, *ROOMS, BASE)
-MOST_FILES = 8  # in runner/ itself
+MOST_FILES = 11  # in runner/ itself
 
 # Arrows that still point upwards, as "importing module -> imported module", each with its reason. May only shrink.
 UPWARDS: dict[str, str] = {}
 
 PACKAGE = REPOSITORY / "runner"
+OURS = {path.parent.name for path in REPOSITORY.glob("*/*.py")}  # the package, and what stands beside it
 MODULES = {path.relative_to(REPOSITORY).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -51,7 +52,7 @@ def imported(path: str, source: str) -> Iterator[str]:
 
 
 def _ours(module: str) -> bool:
-    return module.partition(".")[0] in ("runner", "audit", "benchmarks", "tests")
+    return module.partition(".")[0] in OURS
 
 
 def room_of(module: str) -> str:
@@ -115,6 +116,7 @@ def test_the_exceptions_are_still_needed() -> None:
         ("runner/papers/losing_less/tables.py", "from runner.papers.tempered_sigmoid import measures"),
         ("runner/speed/machine.py", "from benchmarks import measure"),
         ("runner/mechanism/dp_sgd.py", "from audit.bounds import lower_bounds"),
+        ("runner/runs/local.py", "import mutants.trial"),
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str) -> None:

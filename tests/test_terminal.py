@@ -4,9 +4,16 @@ import io
 
 import pytest
 
+from runner import explain, show
 from runner.terminal import Line, bound_text, epoch_text, number, part_done
+from tests.conftest import Refusal
 
 ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.875, "accepted": 30}
+
+
+def test_a_wrong_command_line_is_one_sentence_that_names_the_command(refusal: Refusal):
+    assert refusal(show.main, ["--last", "x"]) == "show: argument --last: invalid int value: 'x'"
+    assert refusal(explain.main, []) == "explain: the following arguments are required: what"
 
 
 def test_a_run_is_measured_by_its_epochs():

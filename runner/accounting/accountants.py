@@ -52,7 +52,7 @@ class RdpClassic:
         mechanisms = sampled_gaussians(releases, delta)
         if not mechanisms:
             return _without_mechanisms(mechanisms)
-        rdp = _composed_rdp(mechanisms, self.orders)
+        rdp = _composed_rdp(mechanisms, tuple(self.orders))
         return max(0.0, float(np.min(rdp - math.log(delta) / (np.array(self.orders) - 1))))
 
 
@@ -81,7 +81,7 @@ class Rdp:
         mechanisms = sampled_gaussians(releases, delta)
         if not mechanisms:
             return _without_mechanisms(mechanisms)
-        rdp = _composed_rdp(mechanisms, self.orders)
+        rdp = _composed_rdp(mechanisms, tuple(self.orders))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")
             epsilon, _ = get_privacy_spent(orders=list(self.orders), rdp=rdp, delta=delta)

@@ -23,7 +23,10 @@ def calibrate_noise_multiplier(
 ) -> float:
     """The smallest noise multiplier whose epsilon is at most `target_epsilon`, at most `tolerance` above it.
 
-    By bracketing and bisection, always on the side where epsilon <= `target_epsilon` holds.
+    By bracketing and bisection of powers of two, always on the side where epsilon <= `target_epsilon` holds. So the
+    answer is the least multiple of 2^-m that meets the budget, 2^-m being the largest power of two up to `tolerance`:
+    a float that is exact, and the same on every machine, whose accountants differ in the last digits of epsilon only.
+    It could move, by 2^-m, where epsilon at one of these multiples is the budget itself to within such digits.
 
     Args:
         accountant: anything with `epsilon(releases, delta)`, not increasing in the noise multiplier.

@@ -1,7 +1,8 @@
 """Clipping strategies: each bounds what one example can add to the sum, and states that bound."""
 
 from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
-from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms
+from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms, sum_of_none
+from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
 from runner.clipping.per_example import Automatic, Flat, PerLayer
 
@@ -11,6 +12,7 @@ __all__ = [
     "BackpropOfMeanLoss",
     "Clipping",
     "Flat",
+    "Lipschitz",
     "NoClipping",
     "NoiseGroup",
     "Numbers",
@@ -18,4 +20,5 @@ __all__ = [
     "PerLayer",
     "gradient_sum",
     "is_of_norms",
+    "sum_of_none",
 ]

@@ -9,13 +9,39 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from runner.speed.kernels import fits, integers, library, pointers, threads_for
+from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 _LONG_SUM = 2048  # of terms: float32 keeps 1e-5 of a norm of so many, whatever their sizes
+
+
+def agrees(compiled: ctypes.CDLL) -> bool:
+    """Whether a library clips as PyTorch does: rows within and beyond the bound, infinite ones, and no numbers.
+
+    Among the rows are short ones, and some longer than the kernel adds up in float32.
+    """
+    bound, sizes = 2.0, torch.tensor([1e-4, 0.3, 1.0, 50.0, math.inf, math.nan])
+    for size in ((3,), (70,), (4200,), (5, 40, 7)):
+        x, gradient = (_by_example(sizes, waves(6, *size)) * waves(6, *size), waves(6, *size))
+        y, factors = _clip_rows(compiled, x, bound, 2)
+        alike = _alike((y, factors), _clip_rows(None, x, bound, 1))
+        within = slice(4)
+        given = y[within], factors[within], gradient[within], bound
+        alike &= _alike([_clip_rows_backward(compiled, *given, 2)], [_clip_rows_backward(None, *given, 1)])
+        for l1_over_space in {False, len(size) == 3}:
+            given_up = x, bound, l1_over_space
+            alike &= _alike([_clip_upstream(compiled, *given_up, 2)], [_clip_upstream(None, *given_up, 1)])
+        if not alike:
+            return False
+    return True
+
+
+def _alike(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    return all(torch.allclose(one, other, rtol=1e-5, atol=1e-6) for one, other in zip(found, expected, strict=True))
 
 
 def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
@@ -23,14 +49,17 @@ def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
 
     x: [batch, features] or [batch, channels, height, width].
     """
-    compiled = _compiled(x)
+    return _clip_rows(_compiled(x), x, bound, threads_for(x))
+
+
+def _clip_rows(compiled: ctypes.CDLL | None, x: Tensor, bound: float, threads: int) -> tuple[Tensor, Tensor]:
     if compiled is None:
         x, norms = _without_broken(x, example_norms(x))
         factors = bound / norms.clamp(min=bound)
         return x * _by_example(factors, x), factors
     x = _in_order(x)
     y, factors = torch.empty_like(x), x.new_empty(len(x))
-    compiled.clip_rows(*pointers(x, y, factors), *integers(len(x), _length(x), threads_for(x)), ctypes.c_double(bound))
+    compiled.clip_rows(*pointers(x, y, factors), *integers(len(x), _length(x), threads), ctypes.c_double(bound))
     return y, factors
 
 
@@ -40,28 +69,38 @@ def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: floa
     Where y = x bound / ||x||, it is (g - y <y, g> / bound^2) bound / ||x||, by fewer passes over the data than
     autograd takes.
     """
-    compiled = _compiled(y)
+    return _clip_rows_backward(_compiled(y), y, factors, gradient, bound, threads_for(y))
+
+
+def _clip_rows_backward(
+    compiled: ctypes.CDLL | None, y: Tensor, factors: Tensor, gradient: Tensor, bound: float, threads: int
+) -> Tensor:
     if compiled is None:
         along = (y * gradient).sum(dim=tuple(range(1, y.dim()))) * (factors / -(bound**2))
         along.masked_fill_(factors == 1, 0)  # was not clipped
         return (gradient * _by_example(factors, y)).addcmul_(y, _by_example(along, y))
     gradient, out = _in_order(gradient), torch.empty_like(y)
-    numbers = integers(len(y), _length(y), threads_for(y))
+    numbers = integers(len(y), _length(y), threads)
     compiled.clip_rows_backward(*pointers(y, factors, gradient, out), *numbers, ctypes.c_double(bound))
     return out
 
 
 def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor:
     """u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
-    compiled = _compiled(gradient)
+    return _clip_upstream(_compiled(gradient), gradient, bound, l1_over_space, threads_for(gradient))
+
+
+def _clip_upstream(
+    compiled: ctypes.CDLL | None, gradient: Tensor, bound: float, l1_over_space: bool, threads: int
+) -> Tensor:
     if compiled is None:
         gradient, norms = _without_broken(gradient, example_norms(gradient, l1_over_space))
         return gradient * _by_example(bound / norms.clamp(min=bound), gradient)
     if not l1_over_space:
-        return clip_rows(gradient, bound)[0]
+        return _clip_rows(compiled, gradient, bound, threads)[0]
     gradient = _in_order(gradient)
     out, channels = torch.empty_like(gradient), gradient.shape[1]
-    numbers = integers(len(gradient), _length(gradient) // channels, channels, threads_for(gradient))
+    numbers = integers(len(gradient), _length(gradient) // channels, channels, threads)
     compiled.clip_maps(*pointers(gradient, out), *numbers, ctypes.c_double(bound))
     return out
 
@@ -89,7 +128,7 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
 
 
 def _compiled(x: Tensor) -> ctypes.CDLL | None:
-    return library("clips") if fits(x) else None
+    return library("clips", agrees) if fits(x) else None
 
 
 def _in_order(x: Tensor) -> Tensor:

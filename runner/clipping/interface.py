@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeGuard
 
 from torch import Tensor, nn
 
-from runner.gradients import Engine, GradientSum
+from runner.gradients import Engine, GradientSum, Objective
 
 Numbers: TypeAlias = Mapping[str, float | Tensor]
 
@@ -19,11 +19,13 @@ class NoiseGroup:
     """Parameters that get noise of one scale.
 
     `sensitivity` is the largest L2 norm of one example's contribution to their sum: the L2 sensitivity of the sum
-    under add-or-remove-one neighbours. (Replacing one example can move the sum by twice as much.)
+    under add-or-remove-one neighbours. (Replacing one example can move the sum by twice as much.) `share` is the
+    group's part of the step's privacy: those of all groups add up to 1; None: all have the same.
     """
 
     parameters: tuple[str, ...]
     sensitivity: float
+    share: float | None = field(default=None, repr=False)  # the audit's random streams are named by what is shown
 
 
 class Clipping(Protocol):
@@ -66,20 +68,24 @@ def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
 
 
 def gradient_sum(
-    clipping: Clipping, engine: Engine, inputs: Tensor, targets: Tensor, physical_batch: int
+    clipping: Clipping,
+    engine: Engine,
+    inputs: Tensor,
+    targets: Tensor,
+    physical_batch: int,
+    groups: Sequence[NoiseGroup] = (),
 ) -> GradientSum:
     """The sum over a logical batch of any size, in pieces of at most `physical_batch` examples.
 
     Contributions are sums over examples, so the pieces add up to the same sum. The empty batch, which Poisson
-    sampling draws with probability (1 - q)^N, has the sum zero.
+    sampling draws with probability (1 - q)^N, has the sum zero: of all parameters, and of what else `groups` name.
 
     Raises:
         ValueError: where there is not one loss and, if norms were computed, one norm an example.
     """
     if len(targets) == 0:
-        zeros = {name: p.detach().new_zeros(p.shape) for name, p in engine.objective.named_parameters()}
         empty = inputs.new_zeros(0)
-        return GradientSum(zeros, empty, empty)
+        return GradientSum(sum_of_none(groups, engine.objective), empty, empty)
     count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
     total: GradientSum | None = None
@@ -94,3 +100,11 @@ def gradient_sum(
                 f"what is not counted by examples is not clipped by examples"
             )
     return total
+
+
+def sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:
+    """The sums over no example: of gradients by parameter name, and of single numbers that noise groups name beside."""
+    zeros = {name: p.detach().new_zeros(p.shape) for name, p in objective.named_parameters()}
+    like = next(iter(zeros.values()))
+    named = {name for group in groups for name in group.parameters}
+    return zeros | {name: like.new_zeros(()) for name in sorted(named - zeros.keys())}

@@ -45,6 +45,17 @@ def safe_folder(folder: Path) -> Path:
     return folder
 
 
+def of_the_user_alone(path: Path) -> bool:
+    """Whether a file is the user's and nobody else can have written to it, before its folder was closed either."""
+    about = path.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
+
+
+def close_to_others(path: Path) -> None:
+    """Make a file of the user's one that `of_the_user_alone` accepts, whatever the umask."""
+    path.chmod(0o600)
+
+
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
     """A float32 tensor of `shape` from the file called `name`, which is computed and written where it is not whole.
 
@@ -65,7 +76,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
             with _locked(path.with_suffix(".lock"), line):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
-                        line.keep(f"{path} is damaged, so it is computed again")
+                        line.keep(f"{path} is damaged or open to others, so it is computed again")
                     _write(path, shape, compute())
     except OSError as error:
         raise DataError(
@@ -75,9 +86,9 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
 
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:
-    """Whether the file exists, has the size of `shape`, and ends in the SHA-256 of what comes before."""
+    """Whether the file exists, is the user's alone, has the size of `shape`, and ends in the SHA-256 of all before."""
     size = 4 * math.prod(shape)
-    if not path.exists() or path.stat().st_size != size + _CHECKSUM:
+    if not path.exists() or not of_the_user_alone(path) or path.stat().st_size != size + _CHECKSUM:
         return False
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -93,7 +104,9 @@ def _write(path: Path, shape: Sequence[int], pieces: Iterable[Tensor]) -> None:
     part = path.with_suffix(".part")
     digest, rows = hashlib.sha256(), 0
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:
+            close_to_others(part)
             for piece in pieces:
                 if list(piece.shape[1:]) != list(shape[1:]):
                     raise ValueError(f"Expected rows of shape {list(shape[1:])}, got {list(piece.shape[1:])}.")

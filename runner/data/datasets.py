@@ -111,8 +111,15 @@ def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
     import torchvision.datasets
 
     dataset_class = getattr(torchvision.datasets, name, None)
-    if dataset_class is None:
+    if not isinstance(dataset_class, type):
         raise DataError(f"torchvision has no data set named {name}.")
+    processed = root / name / "processed"
+    if issubclass(dataset_class, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
+        # torchvision would read them in place of the original files: pickles, which can run anything.
+        raise DataError(
+            f"{processed} holds files of an older torchvision, which would be read first, by unpickling them: "
+            f"delete or move that folder, the original files in {root / name / 'raw'} are enough."
+        )
 
     def read(download: bool) -> tuple[Split, Split]:
         train, test = (dataset_class(root=str(root), train=train, download=download) for train in (True, False))

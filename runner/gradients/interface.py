@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from runner.gradients.terms import Factors, norms_by_rows, silenced
 from runner.networks.objective import Objective
+
+NO_OTHERS: Mapping[str, Tensor] = {}
 
 
 class RowsError(NotImplementedError):
@@ -57,8 +59,11 @@ class Engine(Protocol):
         """
         ...
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
-        """The sum of the gradients as they are, without norms: one that is not finite makes the sum so."""
+    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
+        """The sum of the gradients as they are, without norms: one that is not finite makes the sum so.
+
+        `others` are tensors beside the parameters, by name, that the losses depend on: their gradients are summed, too.
+        """
         ...
 
 
@@ -68,12 +73,17 @@ class OrdinaryPass:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
         """See `Engine.plain_sum`."""
-        names, parameters = zip(*self.objective.named_parameters(), strict=True)
-        losses = self.objective(inputs, targets)
+        names, parameters = zip(*self.objective.named_parameters(), *others.items(), strict=True)
+        losses = self._losses(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
+
+    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Of the objective, or of one that computes the same."""
+        losses: Tensor = self.objective(inputs, targets)
+        return losses
 
 
 def weigh_and_sum(

@@ -11,7 +11,9 @@ multiplier (sum_g (S_g / std_g)^2)^(-1/2). With
     std_g = noise_multiplier * sqrt(D) * S_g
 
 that is `noise_multiplier`, whatever the groups: layers compose first, the batch's sampling amplifies afterwards,
-because all groups of a step see the same batch.
+because all groups of a step see the same batch. A group may state its share w_g of the step's privacy in place of 1/D:
+with std_g = noise_multiplier * S_g / sqrt(w_g) the sum is sum_g w_g / noise_multiplier^2, the same where the w_g add
+up to 1.
 
 Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
 
@@ -34,6 +36,8 @@ from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
+
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Mechanism:
             raise ValueError(
                 "Noise needs a bounded sensitivity: choose a clipping other than none, or noise_multiplier=0."
             )
+
+        shares = [group.share for group in self.noise_groups if group.share is not None]
+        if shares and (len(shares) != len(self.noise_groups) or not min(shares) > 0 or sum(shares) > 1 + _ROUNDING):
+            raise ValueError(f"Expected a share above 0 of every noise group, at most 1 in all, got {shares}.")
 
     @property
     def private(self) -> bool:
@@ -107,7 +115,8 @@ class Mechanism:
 
     def noise_std(self, group: NoiseGroup) -> float:
         """Standard deviation of the noise on each coordinate of the sum."""
-        return self.noise_multiplier * math.sqrt(len(self.noise_groups)) * group.sensitivity
+        root = math.sqrt(len(self.noise_groups)) if group.share is None else 1 / math.sqrt(group.share)
+        return self.noise_multiplier * root * group.sensitivity
 
     def most_moved(self, group: NoiseGroup) -> float:
         """The most that one example, in or out, moves the sum of a group: `actual` in the ledger is for that."""

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class InputBound:
+    """What is known of every input: the shape of one, and the largest L2 norm, or None where nothing bounds it."""
+
+    shape: tuple[int, ...]
+    norm: float | None
+
+    def within(self, inputs: Tensor) -> Tensor:
+        """Inputs [batch, *shape], those that are longer than the norm scaled to it."""
+        return inputs if self.norm is None else inputs.renorm(2, 0, self.norm)
+
+
+class Constraint(Protocol):
+    """What the weights are kept in."""
+
+    def project(self, parameters: Mapping[str, Tensor]) -> None:
+        """Put parameters back into it, in place: by name, of any number of networks at once, [networks, *shape]."""
+        ...
 
 
 class Objective(nn.Module):
@@ -19,11 +40,27 @@ class Objective(nn.Module):
     `reads_pre_activations = True` adds a third argument, the outputs of the hidden layers with parameters in the order
     of their calls (before any activation or pooling; the last layer's, the logits, are left out), and a method
     `start_epoch(epoch)` is told every epoch, from 0.
+
+    Attributes:
+        inputs: what is known of them, if anything.
+        constraint: what its weights are in before every step; None: nothing keeps them.
     """
 
-    def __init__(self, network: nn.Module, loss: nn.Module) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: nn.Module,
+        inputs: InputBound | None = None,
+        constraint: Constraint | None = None,
+    ) -> None:
         super().__init__()
         self.network, self.loss = network, loss
+        self.inputs, self.constraint = inputs, constraint
+
+    def project(self) -> None:
+        """Put the weights into the constraint, if there is one."""
+        if self.constraint is not None:
+            self.constraint.project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()})
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.predict(inputs, targets)[1]
@@ -37,6 +74,18 @@ class Objective(nn.Module):
             logits = self.network(inputs)
         *hidden, _ = outputs.values()
         return logits, self.loss(logits, targets, hidden)
+
+    @property
+    def unit(self) -> float | Tensor:
+        """What released gradients are to be multiplied by: a public number, which the loss may state as `unit`."""
+        stated: float | Tensor = getattr(self.loss, "unit", 1.0)
+        return stated
+
+    def received(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients by parameter name, from what a step released: post-processing, which the loss may state."""
+        receive: Any = getattr(self.loss, "received", None)
+        gradients: dict[str, Tensor] = means if receive is None else receive(means)
+        return gradients
 
     def start_epoch(self, epoch: int) -> None:
         """Tell the loss which epoch begins, counted from 0."""

@@ -10,7 +10,9 @@ from pathlib import Path
 from runner.config import REPOSITORY
 from runner.report.files import read_csv
 
-DIRECTIONS = ("higher", "lower", "match", "above", "below", "above_other", "below_other", "none")
+THRESHOLDS = ("above", "below")  # directions of claims that a level is passed, by whatever number of runs
+ORDERS = ("above_other", "below_other")  # and that one setting is above another
+DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
 _RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
 
 
@@ -56,6 +58,13 @@ class Claim:
     @property
     def experiments(self) -> list[str]:
         return self.experiment.split()
+
+    @property
+    def searches(self) -> list[str]:
+        """The sweeps that search for the settings of this one's: those named like it with `_search`."""
+        paper, _, name = self.sweep.partition("/")
+        found = (REPOSITORY / "sweeps" / paper).glob(f"{name}_search*.yaml") if name else ()
+        return sorted(f"{paper}/{path.stem}" for path in found)
 
     @property
     def runs(self) -> int:

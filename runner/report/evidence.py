@@ -15,16 +15,18 @@ from runner.runs.classes import check_same_classes
 from runner.runs.identity import plain
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import read_record, record_path, results_folder
+from runner.runs.search import Space, Trial, trials_of
 
 PAPER_SCALE = "paper"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The planned runs of some sweeps at one scale, by sweep."""
+    """The planned runs of some sweeps at one scale, by sweep, and the folder with the records; None: there is none."""
 
     scale: str
     sweeps: Mapping[str, Sequence[PlannedRun]]
+    folder: Path | None = None
 
     def planned(self, sweep: str, experiment: str) -> Runs:
         """The planned runs of one experiment in one sweep, recorded or not."""
@@ -33,6 +35,14 @@ class Evidence:
     def recorded(self, sweep: str, experiment: str) -> Runs:
         """The runs of one experiment in one sweep that have a record."""
         return self.planned(sweep, experiment).recorded
+
+    def of(self, jobs: Iterable[Job]) -> Runs:
+        """Runs that no sweep plans, with the records there are."""
+        return Runs(PlannedRun(job, None if self.folder is None else _read(self.folder, job)) for job in jobs)
+
+    def trials(self, space: Space) -> list[Trial]:
+        """What is recorded of a search, the trials that it stopped included."""
+        return [] if self.folder is None else trials_of(space, self.folder)
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:
         """Whether any run of these sweeps has a record."""
@@ -67,6 +77,7 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
     return Evidence(
         scale,
         {s: Runs(PlannedRun(job, _read(folder, job)) for job in sweep_jobs(s, extra)) for s in dict.fromkeys(sweeps)},
+        folder,
     )
 
 

@@ -36,7 +36,13 @@ def cell(value: Any) -> str:
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
-    """One header line, then one line a row; a column that a row lacks is empty."""
+    """One header line, then one line a row; a column that a row lacks is empty.
+
+    Raises:
+        ValueError: two columns have one name.
+    """
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"{path}: two columns have one name, of {', '.join(columns)}.")
     cells = [[cell(row.get(column)) for column in columns] for row in rows]
     return write_text(path, pd.DataFrame(cells, columns=list(columns)).to_csv(index=False, lineterminator="\n"))
 
@@ -65,6 +71,13 @@ def markdown(table: Table) -> str:
     lines = [_line(table.header), _line(["---"] * len(table.header))]
     lines += [_line([cell(value) for value in row]) for row in table.rows]
     return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in dict.fromkeys(table.notes))
+
+
+def aligned(table: Table) -> str:
+    """The header and the rows of a table of texts in columns, for a terminal."""
+    lines = [table.header, *table.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from runner.report import statistics
-from runner.report.claims import Claim
+from runner.report.claims import ORDERS, THRESHOLDS, Claim
 from runner.report.measured import Measured
 from runner.report.statistics import Interval
 
-THRESHOLDS = ("above", "below")  # directions of claims that a level is passed, by whatever number of runs
 _ENOUGH = 5  # runs that agree before a spread of zero is taken for one
-ORDERS = ("above_other", "below_other")  # and that one setting is above another
 
 
 def interval_of(claim: Claim, measured: Measured, runs: int | None = None) -> Interval | None:
@@ -40,8 +38,9 @@ def interval_of(claim: Claim, measured: Measured, runs: int | None = None) -> In
     elif claim.direction in ORDERS:
         found = statistics.difference(values, others[0])
     elif measured.comparison == "ratio":
+        runs_of_each = None if claim.direction in THRESHOLDS else claim.runs
         positive = min(*values, *others[0]) > 0
-        found = statistics.ratio(values, others[0]).less(_aim(claim)) if positive else None
+        found = statistics.ratio(values, others[0], runs_of_each).less(_aim(claim)) if positive else None
     elif claim.direction in THRESHOLDS:
         found = statistics.difference(values, others[0]).less(_aim(claim))
     else:

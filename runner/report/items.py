@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, TypeAlias
 
-from runner.report import measures
+from runner.report import charges, measures
 from runner.report.evidence import Evidence
 from runner.report.files import Table
 from runner.report.measures import Measure, measures_in
@@ -28,6 +28,7 @@ class Item:
 
     name: as in claims.csv, and the name of its folder under results/<paper>/.
     sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty where it is computed without runs.
+    also: sweeps whose runs its figure shows beside those, where they are recorded, and that other items list.
     fields: config fields to show beside what the sweeps vary ("activation.scale").
     draw: its figure, called only where at least one of its runs is recorded, or where it is computed.
     table: its table, called with the item's judged claims.
@@ -38,16 +39,30 @@ class Item:
     title: str
     sweeps: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     draw: Draw | None = None
     table: Tabulate | None = None
     data: Callable[[], Table] | None = None
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What a claim's outcome means, in words.
+
+    claim: columns of its row, so many that there is one such claim.
+    says: by its verdict, or by what its epsilon is (guaranteed, refuted, ...), a part of a sentence; {claimed},
+        {measured}, {difference} and {sound} stand for the row's numbers. Under any other outcome nothing is said.
+    """
+
+    claim: Mapping[str, str]
+    says: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; its place among the papers
-    on the pages (the smallest first); and what a reader of its numbers has to know, in sentences without numbers,
-    {results} for the path of the results folder.
+    on the pages (the smallest first); what a reader of its numbers has to know, in sentences without numbers, {results}
+    for the path of the results folder; and what was found.
     """
 
     name: str
@@ -55,13 +70,14 @@ class Paper:
     items: tuple[Item, ...]
     place: int
     remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @cached_property
     def measures(self) -> dict[str, Measure]:
         """The measures that its claims may name: those in the modules of its package, and what every paper has."""
         package = import_module(f"runner.papers.{self.name}")
         own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-        return {name: found for module in (measures, *own) for name, found in measures_in(module).items()}
+        return {name: found for module in (measures, charges, *own) for name, found in measures_in(module).items()}
 
     def item(self, name: str) -> Item:
         """The item of this name. Raises ValueError, listing those there are."""

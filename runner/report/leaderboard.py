@@ -150,7 +150,7 @@ def board(found: Sequence[Entry], title: str) -> str:
         bounds = sorted({entry.epsilon for entry in of_it})
         cells = {(entry.setting, entry.epsilon): entry for entry in of_it}
         names = {entry.setting: _marked(entry) for entry in of_it}
-        ranked = [entry for entry in of_it if not entry.by_test_images and len(entry.accuracies) > 1] or of_it
+        ranked = [entry for entry in of_it if _ranked(entry)]
         best = {e: max((entry.mean for entry in ranked if entry.epsilon == e), default=math.inf) for e in bounds}
         order = sorted(names, key=lambda s: [-cells[s, e].mean if (s, e) in cells else 0.0 for e in reversed(bounds)])
         rows = [
@@ -160,6 +160,11 @@ def board(found: Sequence[Entry], title: str) -> str:
         header = ("method", *(f"sound ε ≤ {e:g}" for e in bounds))
         text += f"\n### {dataset}\n\n{markdown(Table(header, rows))}"
     return text
+
+
+def _ranked(entry: Entry) -> bool:
+    """Whether a mean may be called the highest: of several runs, and none that test images had a part in."""
+    return not entry.by_test_images and len(entry.accuracies) > 1
 
 
 def _marked(entry: Entry) -> str:
@@ -201,14 +206,15 @@ def row(entry: Entry) -> dict[str, Any]:
 
 
 def draw(found: Sequence[Entry]) -> Figure:
-    """Mean accuracy and its 95% interval against the bound, the best methods of each data set."""
+    """Mean accuracy and its 95% interval against the bound, the best methods of each data set, those ranked first."""
     datasets = list(dict.fromkeys(entry.dataset for entry in found))
     drawn = plots.figure(4.6 * len(datasets), 5.2)
     for axes, dataset in zip(drawn.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
         of_it = [entry for entry in found if entry.dataset == dataset]
         bounds = sorted({entry.epsilon for entry in of_it})
         best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
-        shown = sorted(best, key=lambda setting: -best[setting])[:_DRAWN]
+        singles = {e.setting for e in of_it if not _ranked(e)}
+        shown = sorted(best, key=lambda setting: (setting in singles, -best[setting]))[:_DRAWN]
         for place, setting in enumerate(shown):
             line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
             at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
@@ -216,7 +222,7 @@ def draw(found: Sequence[Entry]) -> Figure:
             marker = _MARKERS[place % len(_MARKERS)]
             axes.errorbar(at, [e.mean for e in line], reach, marker=marker, capsize=2, label=_marked(line[0]))
         axes.set(title=dataset, xticks=range(len(bounds)), xticklabels=[f"{e:g}" for e in bounds], xlabel="sound ε ≤")
-        middle = sorted(best.values())[-len(shown) :]
+        middle = [best[setting] for setting in shown]
         axes.set_ylim(bottom=max(0.0, min(middle) - 12), top=min(100.0, max(middle) + 1))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
     drawn.axes[0].set_ylabel("test accuracy (%), mean and 95% interval")
@@ -229,8 +235,8 @@ Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the
 δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released. Of a run that ends where it has kept enough
 updates, the number of tries hangs on the data, and with it what they cost: there it is the bound itself, which holds if
 the run is also stopped before its tries cost more. A single run has no interval. **Bold**: the highest mean of several
-runs without †; where intervals overlap it may be chance. Settings that differ in their length only are rows of their
-own.
+runs without †, if there is one; where intervals overlap it may be chance. Settings that differ in their length only are
+rows of their own.
 
 Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. ‡ marks
 settings chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report

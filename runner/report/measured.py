@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
 from runner.report.runs import Runs, RunsAt, Sample
 from runner.report.statistics import Interval
 from runner.report.summary import summarise
 
-Statistic: TypeAlias = Literal["mean", "geometric", "best", "median", "single"]
+Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Comparison: TypeAlias = Literal["difference", "ratio", "order"]
 
 
@@ -103,8 +103,6 @@ def of_two(
 def _taken(statistic: Statistic, sample: Sample) -> float:
     if statistic == "best":
         return max(sample.values)
-    if statistic == "median":
-        return median(sample.values)
     if statistic == "geometric":
         return geometric_mean(sample.values) if min(sample.values) > 0 else math.nan
     mean = summarise(sample.values).mean  # of one number, that number

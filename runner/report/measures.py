@@ -119,7 +119,6 @@ def counted(planned: Runs, found: Measured) -> Measured:
 @of_runs
 def test_accuracy(claim: Claim, runs: Runs) -> Measured:
     """Last-epoch accuracy (percent), mean over an experiment's runs; a diverged one counts as it ended."""
-    del claim
     return of_sample("mean", runs.sample(), best=fmean(runs.finals("best_test_accuracy")))
 
 

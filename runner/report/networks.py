@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 import torch
 from torch import nn
 
-from runner.report.evidence import PAPER_SCALE, Evidence
+from runner.report.charges import prepared
+from runner.report.evidence import Evidence
 from runner.report.files import Table
 from runner.report.items import Tabulate
 from runner.report.verdicts import Judged
-from runner.runs.jobs import sweep_jobs
-from runner.training.prepare import Run, prepare
-
-
-@lru_cache
-def prepared(sweep: str, experiment: str) -> Run:
-    """The parts of an experiment's first run in a sweep, on the CPU: no data is read."""
-    listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
-    job = next(job for job in listed if job.experiment == experiment)
-    config = copy.deepcopy(job.config)
-    config.runtime.device = "cpu"
-    return prepare(config)
 
 
 def network_table(sweep: str, experiment: str, note: str) -> Tabulate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,12 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.5,
 }
 FILES = ("figure.svg", "figure.png")
-_LONGEST = 3000  # pixels of a side: the svg has the rest
+_TICKS_APART = 0.06  # of an axis
+_NARROW = 0.45  # of the width of a panel: one that shows no run
+_LONGEST = 4500  # pixels of a side: the svg has the rest
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 _NOT_RUN = ", not run"
+MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
 COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
 
 
@@ -74,6 +77,7 @@ class Curve:
     """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
 
     claimed_at: accuracies claimed at epsilons of their own: (epsilon, percent).
+    claimed_as: what of the paper's runs these are, where it is not their mean: "maximum".
     only: of the experiment's runs those where this config field has this value.
     """
 
@@ -82,6 +86,7 @@ class Curve:
     label: str
     claimed: float | None = None
     claimed_at: Sequence[tuple[float, float]] = ()
+    claimed_as: str = ""
     colour: str = ""
     only: tuple[str, float] | None = None
 
@@ -111,11 +116,46 @@ def runs_text(planned: Runs) -> str:
     return f"n = {n}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
-def mark_not_run(axes: Axes, *, without_ticks: bool = False) -> None:
+def mark_not_run(axes: Axes, *, without_ticks: bool = False, text: str = "not run") -> None:
     """Write "not run" above the middle of a panel that has no run; a claimed point may be in the middle."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
-    axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+    axes.text(0.5, 0.75, text, transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+
+
+def too_few(settings: Sequence[Runs]) -> str:
+    """What a panel says instead of showing its settings, where fewer than half of them have a run; else nothing."""
+    run = sum(bool(planned.recorded) for planned in settings)
+    if 2 * run >= len(settings):
+        return ""
+    return f"{run} of {len(settings)} settings run" if run else "not run"
+
+
+def spaced(line: Sized, place: int) -> dict[str, Any]:
+    """The marker of the line at this place among those of a panel, six or so times along it, not where others are."""
+    every = max(1, len(line) // 6)
+    return {"marker": MARKERS[place % len(MARKERS)], "markersize": 4, "markevery": (place * every // 4, every)}
+
+
+def by_error(axes: Axes) -> None:
+    """Spread an axis of accuracies in percent by their error, so that 99 and 99.5 are as far apart as 90 and 95."""
+    import numpy as np
+
+    axes.set_yscale(
+        "function",
+        functions=(lambda a: -np.log10(np.maximum(100.5 - a, 1e-3)), lambda v: 100.5 - 10.0 ** (-np.asarray(v))),
+    )
+    low, highest = axes.get_ylim()[0], min(100.0, axes.dataLim.y1)
+    high = 100.5 - 0.7 * (100.5 - highest)
+    axes.set_ylim(low, high)
+    ticks: list[float] = []
+    for tick in (99.9, 99.5, 99, 98.5, 98, 97, 96, 95, 93, 90, 85, 80, 75, 70, 65, 60, 55, 50, 40, 30, 20, 10, 0):
+        apart = np.log10((100.5 - tick) / (100.5 - ticks[-1])) if ticks else 1.0
+        if low <= tick <= high and apart > _TICKS_APART * np.log10((100.5 - low) / (100.5 - high)):
+            ticks.append(tick)
+    axes.set_yticks(ticks)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
 
 
 def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
@@ -132,9 +172,9 @@ def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, l
     return drawn, panels
 
 
-def legend_below(axes: Axes, down: float = 0.17, **how: Any) -> None:
-    """The legend of a panel, below it."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down), **how)
+def legend_below(axes: Axes, down: float = 0.17, of: Axes | None = None, **how: Any) -> None:
+    """The legend of a panel, or of another one, below it."""
+    axes.legend(*(of or axes).get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -down), **how)
 
 
 def one_legend(drawn: Figure) -> None:
@@ -151,15 +191,21 @@ def accuracy_against_epsilon(
     *,
     columns: int | None = None,
     centre: Literal["mean", "median"] = "mean",
+    spread_by_error: bool = False,
 ) -> Figure:
     """Centre and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
 
     Of the runs that reached the epoch; a cross marks where a run diverged. Dashed, or hollow: claimed, at the paper's
-    scale only: runs of another are on other data. `columns`: so many panels side by side, the next ones below them.
+    scale only: runs of another are on other data. What is claimed at an epsilon of its own is above only: nobody
+    claimed it at the sound one. A panel of which fewer than half of the settings have a run says so, and shows none.
+    `columns`: so many panels side by side, the next ones below them. `spread_by_error`: see `by_error`.
     """
     across = columns or len(panels)
-    drawn = figure(3.6 * across, 6.2 * -(-len(panels) // across))
-    axes = drawn.subplots(2 * -(-len(panels) // across), across, squeeze=False)
+    shown = [not too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels]
+    widths = [1.0 if any(shown[column::across]) or not any(shown) else _NARROW for column in range(across)]
+    rows = -(-len(panels) // across)
+    drawn = figure(3.6 * max(2.0, sum(widths)), 6.2 * rows)
+    axes = drawn.subplots(2 * rows, across, squeeze=False, width_ratios=widths)
     for place, panel in enumerate(panels):
         block, column = divmod(place, across)
         above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
@@ -167,36 +213,39 @@ def accuracy_against_epsilon(
             _accuracy_panel(one, evidence, panel, name, centre)
             if column == 0:
                 one.set_ylabel("test accuracy (%)")
-        above.set_title(panel.title)
+        above.set_title(panel.title if widths[column] == 1 else panel.title.replace(", ", ",\n"))
         low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
         right = 1.03 * max(one.get_xlim()[1] for one in pair)
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
-        if any(curve.planned(evidence).recorded for curve in panel.curves):
-            legend_below(below, 0.2, ncols=2)
+        if shown[place]:
+            for one in pair if spread_by_error else ():
+                by_error(one)
+            legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 else 2, of=above)
     return drawn
 
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
     levels: list[float] = []
     comparable = evidence.scale == PAPER_SCALE
-    for curve in panel.curves:
+    few = too_few([curve.planned(evidence) for curve in panel.curves])
+    for place, curve in enumerate(panel.curves):
         planned = curve.planned(evidence)
         recorded = planned.recorded
         colour = curve.colour or COLOURS.get(curve.label, "C4")
         if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
             levels.append(curve.claimed)
-        if comparable and curve.claimed_at:
-            axes.plot(*zip(*curve.claimed_at, strict=True), "D", color=colour, markerfacecolor="none", zorder=3)
+        if comparable and curve.claimed_at and name == "epsilon":
+            marker = _claimed_marker(curve)
+            axes.plot(*zip(*curve.claimed_at, strict=True), marker, color=colour, markerfacecolor="none", zorder=3)
             levels += [accuracy for _, accuracy in curve.claimed_at]
-        if not recorded:
+        if few or not recorded:
             name_not_run(axes, curve.label, colour)
             continue
         found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
-        marker = "o" if len(found.middle) < 8 else ""  # one epoch alone makes no line
         text = f"{curve.label}, {runs_text(planned)}"
-        found.draw(axes, colour, 0.2, marker=marker, markersize=4, label=text)
+        found.draw(axes, colour, 0.2, **spaced(found.middle, place), label=text)
         for edge in (found.low, found.high) if panel.extremes and len(recorded) > 1 else ():
             axes.plot(found.x, edge, color=colour, linewidth=0.7)
         levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
@@ -204,8 +253,9 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
             axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
     if comparable and any(curve.claimed is not None for curve in panel.curves):
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
-    if comparable and any(curve.claimed_at for curve in panel.curves):
-        axes.plot([], [], "D", color="grey", markerfacecolor="none", label="claimed")
+    for curve in {c.claimed_as: c for c in panel.curves if c.claimed_at and comparable and name == "epsilon"}.values():
+        text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
+        axes.plot([], [], _claimed_marker(curve), color="grey", markerfacecolor="none", label=text)
     if comparable and panel.epsilon is not None:
         axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
     if levels:
@@ -213,9 +263,15 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
     else:
         axes.set(xticks=[], yticks=[])
-    if not any(curve.planned(evidence).recorded for curve in panel.curves):
-        mark_not_run(axes)
+    if few:
+        mark_not_run(axes, text=few.replace(" settings", "\nsettings"))
+        return
     axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
+
+
+def _claimed_marker(curve: Curve) -> str:
+    """A hollow triangle for the best of several runs, a diamond for their mean or a single one."""
+    return "^" if curve.claimed_as else "D"
 
 
 @dataclass(frozen=True)

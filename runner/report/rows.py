@@ -20,7 +20,8 @@ def varied(runs: Runs, fields: Sequence[str] = ()) -> list[str]:
 
 
 def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps.
+    """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps. What a sweep varies that is a
+    column anyway (epochs, say, of which there may be fewer than were asked for) is that one.
 
     Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound charges all that was
     released; where runs decide themselves how much that is, epsilon_sound_guaranteed is what holds.
@@ -59,7 +60,7 @@ def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[
         "examples_per_second",
         "device",
     ]
-    return [*columns, "git_revision", "scale"], rows
+    return list(dict.fromkeys([*columns, "git_revision", "scale"])), rows
 
 
 def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
     ]
     columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
     columns += ["epsilon", "epsilon_sound", *([_GUARANTEED] if any(decides(run) for run in runs) else ())]
-    return [*columns, "delta", "scale"], rows
+    return list(dict.fromkeys([*columns, "delta", "scale"])), rows
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 Runs of one setting with different seeds are taken as independent draws of a normal distribution, of unknown mean and
 spread. With n of them, mean m and standard deviation s (n - 1 in its denominator), and the claim a number c:
 
-- c the mean of k runs, of spread s_c: m - c plus or minus t sqrt(s^2/n + s_c^2/k), Welch's interval, with the degrees
-  of freedom by Satterthwaite. Where the paper gives no spread, the claim's runs are taken to spread as those measured
-  do: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom.
+- c the mean of k runs: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom. No paper gives the
+  spread of its runs: they are taken to spread as those measured do.
 - c a single run: the same with k = 1, which is the prediction interval of one more run.
 - c the best of k runs: what the best of k more runs would be, by the distribution of (max of k - m) / s. See `best`.
 - c the difference of two settings' means of k runs, measured with n_1 and n_2: the same as a mean, the variance being
@@ -13,7 +12,8 @@ spread. With n of them, mean m and standard deviation s (n - 1 in its denominato
 
 Every one is a statement about the same question: could the paper's number be a draw of what was measured here? A claim
 without a number (above a threshold, one setting above another) is a statement about means: Student's and Welch's
-intervals. A ratio of two positive numbers is the difference of their logarithms, so its means are geometric.
+intervals, the latter with the degrees of freedom by Satterthwaite. A ratio of two positive numbers is the difference of
+their logarithms, so its means are geometric.
 
 A number of runs that is below 2 has no spread, and so no interval.
 """
@@ -50,22 +50,15 @@ class Interval:
         return Interval(self.low - number, self.high - number)
 
 
-def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1, spread: float | None = None) -> Interval:
+def mean_less_claim(values: Sequence[float], claimed: float, runs: int = 1) -> Interval:
     """The interval of mean minus claim, the claim a mean of so many `runs` (1: a single run).
-
-    Args:
-        spread: the standard deviation of the claim's runs, where the paper gives it.
 
     Raises:
         ValueError: there are fewer than two values, or `runs` is below 1.
     """
     if len(values) < 2 or runs < 1:
         raise ValueError(f"Expected two values or more and a claim of one run or more, got {len(values)} and {runs}.")
-    own = stdev(values)
-    if spread is None or runs < 2:
-        half = _t(len(values) - 1) * own * math.sqrt(1 / len(values) + 1 / runs)
-    else:
-        half = _welch((own**2 / len(values), len(values) - 1), (spread**2 / runs, runs - 1))
+    half = _t(len(values) - 1) * stdev(values) * math.sqrt(1 / len(values) + 1 / runs)
     difference = fmean(values) - claimed
     return Interval(difference - half, difference + half)
 
@@ -116,16 +109,20 @@ def difference_less_claim(one: Sequence[float], other: Sequence[float], claimed:
     return _difference(one, other, claimed, 1 / runs)
 
 
-def ratio(one: Sequence[float], other: Sequence[float]) -> Interval:
+def ratio(one: Sequence[float], other: Sequence[float], runs: int | None = None) -> Interval:
     """The interval of the ratio of two geometric means, one over the other: Welch's, of the logarithms.
+
+    Args:
+        runs: where it is compared with a claimed ratio, how many runs of each that is of; None where it is not.
 
     Raises:
         ValueError: either has fewer than two values, or one that is not positive.
     """
     if min(*one, *other) <= 0:
         raise ValueError("Expected positive values: of others the ratio has no such interval.")
-    logs = difference([math.log(value) for value in one], [math.log(value) for value in other])
-    return Interval(math.exp(logs.low), math.exp(logs.high))
+    logs, others = ([math.log(value) for value in of] for of in (one, other))
+    found = _difference(logs, others, 0.0, 1 / runs if runs else 0.0)
+    return Interval(math.exp(found.low), math.exp(found.high))
 
 
 def _difference(one: Sequence[float], other: Sequence[float], claimed: float, more: float) -> Interval:
@@ -161,10 +158,12 @@ def best(runs: int, measured: int, probability: float) -> float:
 def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
     """How many more runs would decide, if they came out as those measured did; None where no number would.
 
+    More runs only narrow an interval around the same middle: where the most decide nothing, fewer do not either.
+
     Args:
         decided: whether so many runs in all, of the present mean and spread (see `like`), would decide.
     """
-    for runs in range(have + 1, MOST_RUNS + 1):
+    for runs in range(have + 1, MOST_RUNS + 1) if decided(MOST_RUNS) else ():
         if decided(runs):
             return runs - have
     return None

@@ -9,9 +9,9 @@ from typing import Any
 
 from scipy.stats import fisher_exact
 
-from runner.report.claims import CLAIM_COLUMNS, Claim
+from runner.report.claims import CLAIM_COLUMNS, ORDERS, THRESHOLDS, Claim
 from runner.report.evidence import PAPER_SCALE
-from runner.report.intervals import ORDERS, THRESHOLDS, interval_of, more_runs_for
+from runner.report.intervals import interval_of, more_runs_for
 from runner.report.measured import Measured
 from runner.report.statistics import LEVEL, Interval
 from runner.report.summary import Summary, summarise
@@ -119,7 +119,7 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
 
 def _shown(measured: Measured) -> Measured:
     """The statement whose value stands for all."""
-    return next(one for one in measured.every if one.value is measured.value and one.sample is measured.sample)
+    return next(one for one in measured.every if one.sample is measured.sample and one.against is measured.against)
 
 
 def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
@@ -152,6 +152,8 @@ def _of_one(claim: Claim, measured: Measured) -> Verdict:
     more = more_runs_for(claim, measured, lambda found: _of_interval(claim, found) != UNDECIDED)
     if measured.at_least:
         return Verdict(word, interval, reason="runs ended before it showed: only a bound is known")
+    if measured.interval is not None:
+        return Verdict(word, interval, reason="how many more seeds would decide is not known")
     would = f"{more} more {'seed' if more == 1 else 'seeds'}" if more else "no number of seeds"
     return Verdict(word, interval, more, f"{would} like these would decide")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY, ConfigError
+from runner.training.targets import targets
 
 _PACKAGE = "runner."
 
@@ -16,19 +16,6 @@ _PACKAGE = "runner."
 def bare_name(target: str) -> str:
     """The last part of a dotted path: `Flat` of `runner.clipping.Flat`."""
     return target.rpartition(".")[2]
-
-
-def targets(content: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yields every `_target_` of a config's plain values, nested ones too, as (where it stands, dotted path)."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            inner = f"{place}.{name}" if place else str(name)
-            if name == "_target_" and isinstance(value, str):
-                yield inner, value
-            yield from targets(value, inner)
-    elif isinstance(content, list):
-        for index, value in enumerate(content):
-            yield from targets(value, f"{place}[{index}]")
 
 
 @lru_cache

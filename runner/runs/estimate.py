@@ -1,4 +1,8 @@
-"""How long a run will take on this machine, from a few timed steps on made-up data."""
+"""How long a run will take on this machine, from a few timed steps on made-up data.
+
+On a CPU they are timed in processor time: what else the machine is busy with just now says little of the hours that a
+plan is for. `crowding` says by how much it slows runs down at the moment.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from omegaconf import DictConfig
 from runner.clipping import gradient_sum
 from runner.config import FIELDS, StepMode
 from runner.data.datasets import Split
-from runner.fields import Cost
+from runner.fields import Cost, Differs
 from runner.gradients import Objective
 from runner.mechanism.seeds import generator
-from runner.runs.identity import plain
+from runner.runs.identity import identify, plain
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 from runner.speed.machine import keep_freed_memory
@@ -27,14 +31,15 @@ from runner.training.stacked import NotStackableError, whole
 
 _START_SECONDS = 3.0  # reading data, tracking, writing the record
 _TIMED = 256  # examples
+_MOMENT = 0.3  # seconds of work that show how crowded the machine is
 
 
 def estimated_seconds(config: DictConfig, run: Run) -> float:
     """Seconds that one run of a resolved config, prepared as `run`, takes: alone on the device, with the threads that
     PyTorch uses now.
 
-    Good to a factor of about 1.5: steps are timed for a fraction of a second, once for all runs that differ in
-    nothing that costs time.
+    Good to a factor of about two: steps are timed for a fraction of a second, once for all runs that differ in nothing
+    that costs time (see `alike`). The Hessian's share is the most that it can take.
     """
     key = json.dumps(_costly(plain(config)) | {"examples": _examples(config.batch_size, config)}, sort_keys=True)
     if key not in _measured:
@@ -48,11 +53,36 @@ def estimated_seconds(config: DictConfig, run: Run) -> float:
     return _START_SECONDS + epochs * per_epoch
 
 
+def alike(config: DictConfig) -> str:
+    """The same text for runs that take the same time and are made of the same parts: they differ in numbers only.
+
+    Where a budget ends the run, its numbers say when.
+    """
+    if config.max_epsilon is not None:
+        return identify(config)[1]
+    values = plain(config)
+    kept = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
+    numbers = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.numbers}
+    return json.dumps(kept | _classes(numbers), sort_keys=True)
+
+
+def crowding() -> float:
+    """How much longer things take now than alone: elapsed time over processor time of a moment's work, 1 at least."""
+    started, worked = time.perf_counter(), time.process_time()
+    while time.process_time() - worked < _MOMENT:
+        pass
+    return max(1.0, (time.perf_counter() - started) / _MOMENT)
+
+
 def _costly(config: dict[str, Any]) -> dict[str, Any]:
     """What of a config the time of one example depends on."""
     whole = {name: value for name, value in config.items() if FIELDS[name].cost is Cost.all}
-    classes = {name: value["_target_"] for name, value in config.items() if FIELDS[name].cost is Cost.class_only}
-    return whole | classes
+    return whole | _classes({name: value for name, value in config.items() if FIELDS[name].cost is Cost.class_only})
+
+
+def _classes(groups: dict[str, Any]) -> dict[str, Any]:
+    """The classes of groups, without their arguments; null where one is left out."""
+    return {name: value and value["_target_"] for name, value in groups.items()}
 
 
 _measured: dict[str, tuple[float, float]] = {}  # by everything in a config that costs time
@@ -82,15 +112,16 @@ def _seconds_per_example(run: Run) -> tuple[float, float]:
             for some_inputs, some_targets in batches(inputs, targets):
                 fast(some_inputs, some_targets)
 
+    clock = time.process_time if run.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     per_example = []
     for work in (step, forward):
         times = []
         for _ in range(3):
-            started = time.perf_counter()
+            started = clock()
             work()
             if run.device.type == "cuda":
                 torch.cuda.synchronize()
-            times.append(time.perf_counter() - started)
+            times.append(clock() - started)
         per_example.append(min(times[1:]) / count)
     return per_example[0], per_example[1]
 

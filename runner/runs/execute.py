@@ -13,18 +13,33 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from runner.runs import tracking
+from runner.config import TrackingMode
+from runner.runs import models, tracking
+from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.runs.identity import identify, recorded_config
 from runner.runs.provenance import LOADED_REVISION, provenance
-from runner.runs.records import claim, failure_path, record_path, recorded, results_folder, set_aside, write_record
+from runner.runs.records import (
+    STOPPED,
+    claim,
+    failure_path,
+    record_path,
+    recorded,
+    results_folder,
+    set_aside,
+    stopped_path,
+    write_record,
+    write_stopped,
+)
 from runner.speed import machine
+from runner.terminal import part_done
 from runner.training.independence import check_independence
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
 from runner.training.prepare import Run, prepare
+from runner.training.state import State
 
-Outcome = Literal["finished", "diverged", "skipped", "busy"]
-OnEpoch = Callable[[dict[str, float], Run], None]
+Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
+OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
 OnStart = Callable[[Run], None]
 OnStep = Callable[[int, int, Run], None]
 
@@ -37,7 +52,8 @@ def execute(
 ) -> Outcome:
     """Carry out one resolved config (see `runner.runs.identity.resolved`), unless its record exists.
 
-    Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it.
+    Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it,
+    "stopped" where `on_epoch` ended the run: that leaves no record of a run, but one of how far it came.
 
     Raises:
         ConfigError: where the config cannot be run; nothing was read or written.
@@ -92,8 +108,8 @@ class _Execution:
         elif broken := set_aside(path := record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
-    def record(self, trained: Trained, seconds: float) -> dict[str, Any]:
-        """The record of the run; its outcome is known once it is written."""
+    def record(self, trained: Trained, seconds: float, resumed_after: Sequence[int]) -> dict[str, Any]:
+        """The record of the run; its outcome is known once it is written, after its weights where they are kept."""
         record: dict[str, Any] = {
             "run_id": self.identity,
             "setting_id": self.setting,
@@ -102,12 +118,19 @@ class _Execution:
             "history": trained.history,
             "final": final_metrics(self.run, trained),
             "diagnostics": trained.diagnostics,
-            "provenance": provenance(self.run, trained, seconds),
+            "provenance": provenance(self.run, trained, seconds, resumed_after),
         }
-        written = write_record(record_path(self.folder, self.identity), record)
+        if self.config.save_model and trained.objective is not None:
+            models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
+        if trained.status == STOPPED:
+            write_stopped(stopped_path(self.folder, self.identity), record)
+            written = True
+        else:
+            written = write_record(record_path(self.folder, self.identity), record)
         failure_path(self.folder, self.identity).unlink(missing_ok=True)
+        checkpoint_path(self.config).unlink(missing_ok=True)
         # Where it was not written, another machine on the same file system was first, and its record stands.
-        self.outcome = ("diverged" if trained.status == "diverged" else "finished") if written else "skipped"
+        self.outcome = trained.status if written else "skipped"
         return record
 
 
@@ -117,7 +140,24 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
     check_independence(first.run)  # the others of a lockstep differ in numbers only
     started = time.perf_counter()
     data = load(first.run)
-    train = training([each.run for each in executions], data, lambda epoch, step: on_step(epoch, step, first.run))
+    checkpoint = Checkpoint(first.config, first.run)
+    state = checkpoint.load() if len(executions) == 1 else None
+
+    def seconds() -> float:
+        return checkpoint.seconds + time.perf_counter() - started
+
+    def on_state(state: Callable[[], State]) -> None:
+        above, row = first.config.runtime.checkpoint_above, first.rows[-1]
+        if above is not None and seconds() / part_done(row, first.run.epochs, first.run.paid_for) > above:
+            checkpoint.save(state(), int(row["epoch"]), seconds())
+
+    train = training(
+        [each.run for each in executions],
+        data,
+        lambda epoch, step: on_step(epoch, step, first.run),
+        on_state if checkpoint.possible else lambda state: None,
+        state,
+    )
     for each in executions:
         on_start(each.run)
     try:
@@ -125,23 +165,38 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
             tracked = [
                 stack.enter_context(tracking.tracked(each.config, each.identity, each.setting)) for each in executions
             ]
+            if state is not None:
+                first.rows = _rows(state)
+                if first.config.tracking.mode == TrackingMode.offline:  # a file of its own; online they are there
+                    for row in first.rows:
+                        tracked[0][0](row)
 
-            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> None:
+            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> bool | None:
                 each.rows.append(row)
                 log(row)
-                on_epoch(row, each.run)
+                return on_epoch(row, each.run)
 
             trained = train(
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
             )
             for each, (_, summarise), one in zip(executions, tracked, trained, strict=True):
-                summarise(each.record(one, time.perf_counter() - started)["final"])
+                summarise(each.record(one, seconds(), checkpoint.resumed_after)["final"])
+    except KeyboardInterrupt as stopped:
+        goes_on = f"goes on after epoch {checkpoint.epochs}" if checkpoint.epochs else "starts this run over"
+        stopped.add_note(f"The same command {goes_on}.")
+        raise
     except Exception as error:
         for each in executions:
             if each.outcome is None:
                 path = _write_failure(each.config, each.identity, each.setting, each.rows, error)
                 error.add_note(f"traceback in {path}")
         raise
+
+
+def _rows(state: State) -> list[dict[str, float]]:
+    """The rows of the history that a state has behind it, one an epoch."""
+    history: dict[str, list[float]] = state["parts"]["progress"]["history"]
+    return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
 
 
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import REPOSITORY, register
@@ -51,6 +52,25 @@ def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Jo
     return list(_sweep_jobs(sweep, extra))
 
 
+def composed_at(sweep: str, choices: tuple[str, ...], extra: tuple[str, ...] = ("scale=paper",)) -> DictConfig:
+    """What the runs of a sweep with these options of groups are made of: composed, not resolved.
+
+    Raises:
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an option is wrong.
+    """
+    register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+        return compose("config", [f"sweeps={sweep}", *extra, *choices])
+
+
+@cache
+def _parsed(override: str) -> Override:
+    """An override as Hydra reads it, once: the jobs of a sweep are made of few."""
+    (parsed,) = OverridesParser.create().parse_overrides([override])
+    return parsed
+
+
 @lru_cache
 def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
     register()
@@ -59,14 +79,13 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
         base = [f"sweeps={sweep}", *extra]
         overlay = compose("config", base, return_hydra_config=True)
         parameters = [f"{name}={value}" for name, value in (overlay.hydra.sweeper.params or {}).items()]
-        parser = OverridesParser.create()
         # The very splitting that Hydra's own sweeper does.
-        batches = BasicSweeper.split_arguments(parser.parse_overrides(parameters), None)
+        batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
         groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
         jobs: dict[str, Job] = {}
         composed: dict[tuple[str, ...], DictConfig] = {}
         for arguments in (job for batch in batches for job in batch):
-            parsed = parser.parse_overrides(arguments)
+            parsed = [_parsed(text) for text in arguments]
             # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
             # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
             choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
@@ -82,8 +101,10 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
             if "seed" in overrides:
                 overrides["seed"] = str(final.seed)
             identity, setting = identify(final)
-            same = jobs.setdefault(identity, Job(sweep, overrides, final, identity, setting))
-            check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")
+            job = Job(sweep, overrides, final, identity, setting)
+            same = jobs.setdefault(identity, job)
+            if same is not job:
+                check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")
     limit = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.config.seed, job.config.draw))
     return tuple(ordered[:limit])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,21 +14,26 @@ import torch
 from runner.config import REPOSITORY
 from runner.training.loop import Trained
 from runner.training.prepare import Run
+from runner.training.trials import stated_by_own_classes
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
 
-def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any]:
+def provenance(run: Run, trained: Trained, wall_seconds: float, resumed_after: Sequence[int] = ()) -> dict[str, Any]:
     """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
 
-    Where the update rule decides what to keep, it names the share of the training time that this took.
+    Where ε rests on what classes of the user's own state, that is said. Where the update rule decides what to keep, it
+    names the share of the training time that this took. A run that was stopped and went on names the epochs after
+    which it did.
     """
-    named = run.rule.share_name
+    named, stated = run.rule.share_name, stated_by_own_classes(run)
     return {
+        **({"epsilon_rests_on": stated} if stated else {}),
+        **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": versions(),
         "device": device_name(run.device),
         "threads": torch.get_num_threads(),
         "engine": run.config.runtime.engine.value,
@@ -38,6 +44,11 @@ def provenance(run: Run, trained: Trained, wall_seconds: float) -> dict[str, Any
         "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,
         "peak_memory_mib": _peak_memory(run.device),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """The installed versions of what numbers depend on."""
+    return {name: _version(name) for name in _PACKAGES}
 
 
 def git_revision() -> str | None:

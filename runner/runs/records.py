@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import mkstemp
 from typing import Any, NoReturn
 
 from omegaconf import DictConfig
@@ -25,6 +25,8 @@ from omegaconf import DictConfig
 from runner.runs import schema
 from runner.runs.classes import check_same_classes
 from runner.runs.identity import identify, identify_recorded, plain
+
+STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
 
 def results_folder(config: DictConfig) -> Path:
@@ -41,6 +43,11 @@ def record_path(folder: Path, run_id: str) -> Path:
 def failure_path(folder: Path, run_id: str) -> Path:
     """The file of a run that raised: no record, so it is tried again, and then overwritten."""
     return folder / "failed" / f"{run_id}.json"
+
+
+def stopped_path(folder: Path, run_id: str) -> Path:
+    """The file of a run that a search stopped: what was measured until then, and no run, which can still be made."""
+    return folder / STOPPED / f"{run_id}.json"
 
 
 def recorded(config: DictConfig) -> bool:
@@ -85,27 +92,38 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
     return write_whole(path, dumps(record), replace=replace)
 
 
-def write_whole(path: Path, text: str, *, replace: bool) -> bool:
-    """Write a text to a temporary name first, then link it to its own: there is never half a file, nor, where one is
-    replaced, none.
+def write_stopped(path: Path, record: dict[str, Any]) -> None:
+    """Keep what was measured of a run that was stopped: of one that was stopped before, by a search with another
+    budget, whichever came further. The epochs that both have are the same."""
+    set_aside(path)
+    before = read_record(path)["history"]["epoch"] if path.exists() else []
+    if len(record["history"]["epoch"]) > len(before):
+        write_record(path, record, replace=True)
+
+
+def write_whole(path: Path, content: str | bytes, *, replace: bool) -> bool:
+    """Write a text or bytes to a temporary name first, then link it to its own: there is never half a file, nor, where
+    one is replaced, none.
 
     Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, prefix=".", suffix=".part") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o644)
+    descriptor, name = mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with open(descriptor, "wb") as file:  # closed before it is removed, also where the disk is full
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
         if replace:
-            second = Path(f"{file.name}.part")
-            os.link(file.name, second)
-            second.replace(path)
+            os.replace(name, path)
             return True
         try:
-            os.link(file.name, path)  # unlike a rename, fails where the file exists
+            os.link(name, path)  # unlike a rename, fails where the file exists
         except FileExistsError:
             return False
+    finally:
+        Path(name).unlink(missing_ok=True)
     return True
 
 
@@ -139,6 +157,8 @@ def check_record(path: Path, record: dict[str, Any]) -> None:
         "its ids are not those of its config": identify_recorded(record["config"])
         == (record["run_id"], record["setting_id"]),
         "it has more epochs than its config": record["history"]["epoch"][-1] <= record["config"]["epochs"],
+        "it is stopped and lies where runs do, or the other way round": (record["status"] == STOPPED)
+        == (path.parent.name == STOPPED),
         "its digest is not that of what it says": record["digest"] == digest_of(record),
     }
     for reason, holds in checks.items():

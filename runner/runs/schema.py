@@ -72,13 +72,13 @@ class Final(_Strict):
 
 
 class Record(BaseModel):
-    """One run that ended."""
+    """One run that ended; or, with the status "stopped" and in a folder of that name, the first epochs of one."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     run_id: Id
     setting_id: Id
-    status: Literal["finished", "diverged"]
+    status: Literal["finished", "diverged", "stopped"]
     config: dict[str, Any]
     history: History
     final: Final
@@ -91,8 +91,8 @@ class Record(BaseModel):
         history, final = self.history.model_dump(), self.final.model_dump()
         if any(str(final.get(name)) != str(values[-1]) for name, values in history.items()):
             raise ValueError("its final metrics are not the last of its history")
-        if self.status == "finished" and not math.isfinite(float(history["test_loss"][-1])):
-            raise ValueError("it is said to have finished, and its last loss is not a finite number")
+        if self.status != "diverged" and not math.isfinite(float(history["test_loss"][-1])):
+            raise ValueError("it is not said to have diverged, and its last loss is not a finite number")
         return self
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torch import nn
 
+from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
+from runner.speed.group_sort import FastGroupSort
+from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.pooling import pool_first, with_parts
 from runner.speed.tanh import FastTanh
 
 
 def faster(module: nn.Module) -> nn.Module:
-    """`module`, a network or an objective, pooled first, with tanh and max-pooling as they are fastest.
+    """`module`, a network or an objective, pooled first, with tanh, sorting and pooling as they are fastest.
 
     Layers, parameters and buffers are shared.
     """
@@ -20,6 +23,12 @@ def faster(module: nn.Module) -> nn.Module:
 def _replaced(module: nn.Module) -> nn.Module:
     if type(module) is nn.Tanh:
         return FastTanh()
+    if type(module) is GroupSort2:
+        return FastGroupSort()
+    if type(module) is L2Pool2d:
+        return FastL2Pool(module.kernel_size)
+    if type(module) is GlobalL2Pool:
+        return FastGlobalL2Pool()
     if FastMaxPool.can_be(module):
         assert isinstance(module, nn.MaxPool2d)
         return FastMaxPool(module)

@@ -9,7 +9,25 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from runner.speed.kernels import fits, integers, library, pointers, threads_for
+from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+
+Pair = tuple[int, int]
+
+
+def agrees(compiled: ctypes.CDLL) -> bool:
+    """Whether a library pools as PyTorch does, and its gradient: overlapping windows or not, equal numbers, a NaN."""
+    for kernel, stride in (((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 3))):
+        x = (waves(3, 5, 8, 7) * 4).round()  # many are equal
+        x[1, 2, 3, 4] = torch.nan
+        expected, places = torch.ops.aten.max_pool2d_with_indices(x, kernel, stride)
+        g = waves(*expected.shape)
+        of_x = torch.ops.aten.max_pool2d_with_indices_backward(g, x, kernel, stride, (0, 0), (1, 1), False, places)
+        x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
+        y = _pooled(compiled, x, kernel, stride, threads=2)
+        found = _gradient(compiled, x, y, g, _layout(x, kernel, stride), threads=2)
+        if not (torch.allclose(y, expected, 0, 0, equal_nan=True) and torch.allclose(found, of_x, rtol=0, atol=1e-5)):
+            return False
+    return True
 
 
 class FastMaxPool(nn.MaxPool2d):
@@ -32,7 +50,7 @@ class FastMaxPool(nn.MaxPool2d):
         """Images [batch, channels, height, width] to the maxima of their windows."""
         kernel, stride = pair(self.kernel_size), pair(self.stride)
         windows = x.dim() == 4 and len(x) > 0 and x.shape[-2] >= kernel[0] and x.shape[-1] >= kernel[1]
-        compiled = windows and fits(x) and library("max_pool") is not None
+        compiled = windows and fits(x) and library("max_pool", agrees) is not None
         maxima: Tensor = _MaxPool.apply(x, kernel, stride) if compiled else super().forward(x)
         return maxima
 
@@ -40,30 +58,49 @@ class FastMaxPool(nn.MaxPool2d):
 class _MaxPool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-        compiled = library("max_pool")
+        compiled = library("max_pool", agrees)
         assert compiled is not None
         x = x.contiguous(memory_format=torch.channels_last)
-        batch, channels, *size = x.shape
-        output = [(each - k) // s + 1 for each, k, s in zip(size, kernel, stride, strict=True)]
-        y = x.new_empty(batch, *output, channels)
-        ctx.layout = (ctypes.c_int64 * 9)(*size, channels, *output, *kernel, *stride)
-        compiled.max_pool(*pointers(x, y), *integers(batch), ctx.layout, *integers(threads_for(x)))
-        y = y.permute(0, 3, 1, 2)
+        y = _pooled(compiled, x, kernel, stride, threads_for(x))
+        ctx.layout = _layout(x, kernel, stride)
         ctx.save_for_backward(x, y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        compiled = library("max_pool")
+        compiled = library("max_pool", agrees)
         assert compiled is not None
         x, y = ctx.saved_tensors
-        batch, channels, height, width = x.shape
         g = g.contiguous(memory_format=torch.channels_last)
-        gradient = g.new_zeros(batch, height, width, channels)
-        threads = integers(threads_for(gradient))
-        compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(batch), ctx.layout, *threads)
-        return gradient.permute(0, 3, 1, 2), None, None
+        return _gradient(compiled, x, y, g, ctx.layout, threads_for(x)), None, None
+
+
+def _layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
+    """The shape that max_pool.cpp reads."""
+    _, channels, *size = x.shape
+    return (ctypes.c_int64 * 9)(*size, channels, *_output(x, kernel, stride), *kernel, *stride)
+
+
+def _output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
+    return [(each - k) // s + 1 for each, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
+
+
+def _pooled(compiled: ctypes.CDLL, x: Tensor, kernel: Pair, stride: Pair, threads: int) -> Tensor:
+    """Of images that lie channels last in memory, as do all below."""
+    y = x.new_empty(len(x), *_output(x, kernel, stride), x.shape[1])
+    layout = _layout(x, kernel, stride)
+    compiled.max_pool(*pointers(x, y), *integers(len(x)), layout, *integers(threads))
+    return y.permute(0, 3, 1, 2)
+
+
+def _gradient(
+    compiled: ctypes.CDLL, x: Tensor, y: Tensor, g: Tensor, layout: ctypes.Array[ctypes.c_int64], threads: int
+) -> Tensor:
+    batch, channels, height, width = x.shape
+    gradient = g.new_zeros(batch, height, width, channels)
+    compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(batch), layout, *integers(threads))
+    return gradient.permute(0, 3, 1, 2)
 
 
 def pair(size: int | tuple[int, ...]) -> tuple[int, int]:

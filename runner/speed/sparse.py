@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from runner.speed.kernels import fits, integers, library, pointers, threads_for
+from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 from runner.speed.max_pool import FastMaxPool, pair
 
 MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convolution is as fast
@@ -32,6 +32,21 @@ class Pixels:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+
+def agrees(compiled: ctypes.CDLL) -> bool:
+    """Whether a library convolves and pools as PyTorch does, at two geometries: one is that of a paper's network."""
+    for channels, kernel, stride, padding, pool in ((16, 8, 2, 3, 2), (3, 3, 2, 0, 1)):
+        images = waves(3, 1, 13, 12).relu()
+        convolution = nn.utils.skip_init(nn.Conv2d, 1, channels, kernel, stride, padding)
+        convolution.weight.copy_(waves(*convolution.weight.shape))
+        convolution.bias.copy_(waves(channels))
+        layer = SparseFirstLayer(convolution, [FastMaxPool(nn.MaxPool2d(pool, 1))], images.shape[2:])
+        layer.load()
+        expected = nn.functional.max_pool2d(convolution(images), pool, 1)
+        if not torch.allclose(layer.by(compiled, layer.pixels(images), 2), expected, rtol=1e-4, atol=1e-4):
+            return False
+    return True
 
 
 class SparseFirstLayer:
@@ -81,7 +96,7 @@ class SparseFirstLayer:
             and fits(images)
             and fits(convolution.weight)
             and images.count_nonzero().item() <= MOST_PIXELS * images.numel()
-            and library("sparse_convolution") is not None
+            and library("sparse_convolution", agrees) is not None
         )
         return cls(convolution, behind, images.shape[2:]) if suitable else None  # type: ignore[arg-type]
 
@@ -106,12 +121,16 @@ class SparseFirstLayer:
 
     def __call__(self, pixels: Pixels) -> Tensor:
         """The pooled outputs at the weights last loaded: [images, channels, height, width], channels last."""
-        compiled = library("sparse_convolution")
+        compiled = library("sparse_convolution", agrees)
         assert compiled is not None
+        return self.by(compiled, pixels, None)
+
+    def by(self, compiled: ctypes.CDLL, pixels: Pixels, threads: int | None) -> Tensor:
+        """The same, by this library; threads: to share the images among, as many as pay if None."""
         channels = self._convolution.out_channels
         bias = self._convolution.bias
         bias = torch.zeros(channels) if bias is None else bias.detach()
         y = torch.empty(len(pixels), *self._output, channels)
         inputs = pointers(pixels.values, pixels.corners, pixels.kinds, pixels.starts, self._weights, bias, y)
-        compiled.sparse_convolution(*inputs, *integers(len(pixels)), self._layout, *integers(threads_for(y)))
+        compiled.sparse_convolution(*inputs, *integers(len(pixels)), self._layout, *integers(threads or threads_for(y)))
         return y.permute(0, 3, 1, 2)

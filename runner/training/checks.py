@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import inspect
+import math
 import typing
 from dataclasses import is_dataclass, make_dataclass
 from typing import Any
 
 import torch
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective, VmapEngine
+from runner.networks.objective import layers_with_parameters
 from runner.training.diagnostics import DIAGNOSTICS
+from runner.training.targets import check_targets
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def check_fields(config: DictConfig) -> None:
-    """Checks the names of all fields, and the ranges of those that no group's class checks."""
+    """Checks names of fields, ranges of those that no group's class checks, and that numbers can be used."""
     unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
     check_ranges(config)
+    _check_numbers(config, "")
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
+
+
+def _check_numbers(node: DictConfig | ListConfig, place: str) -> None:
+    """Tensors are of 32-bit numbers: one that is larger than any of those would fail in the middle of a run."""
+    for key, value in node.items() if isinstance(node, DictConfig) else enumerate(node):
+        name = f"{place}.{key!s}" if place else str(key)
+        if isinstance(value, (DictConfig, ListConfig)):
+            _check_numbers(value, name)
+        elif isinstance(value, float) and _LARGEST < abs(value) < math.inf:
+            raise ConfigError(f"{name}={value} is larger than any 32-bit number.")
 
 
 def check_arguments(config: DictConfig, group: str) -> None:
@@ -34,10 +50,8 @@ def check_arguments(config: DictConfig, group: str) -> None:
     node = config[group]
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(f"{group} names no class: its file needs a line `_target_: package.Class`.")
-    try:
-        target = get_object(node._target_)
-    except Exception as error:
-        raise ConfigError(f"{group}._target_={node._target_} cannot be imported: {error}") from error
+    check_targets(config, group)
+    target = get_object(node._target_)
     # Of a dataclass, the class's own: each base's annotations are read where that base was written.
     called = target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target
     hints = typing.get_type_hints(called)
@@ -66,9 +80,9 @@ def _plain_type(hint: Any, default: Any) -> Any:
             return hint
         except (OmegaConfBaseException, ValueError):
             pass
-    if isinstance(default, (bool, int, float, str)):
+    if isinstance(default, (bool, float, str)):
         return type(default)
-    return Any
+    return float if isinstance(default, int) else Any  # a library's `weight_decay=0` is no whole number
 
 
 def _holder(name: str, expected: Any) -> type:
@@ -90,12 +104,25 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
     try:
         objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (IndexError, RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
         raise ConfigError(
             f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
         )
+
+
+def check_constraint(objective: Objective) -> None:
+    """The parameters that a constraint is for: weights and biases of linear layers and convolutions."""
+    for name, layer in layers_with_parameters(objective).items():
+        if type(layer) not in (nn.Linear, nn.Conv2d):
+            raise ConfigError(
+                f"constraint: it is for linear layers and convolutions, {name} is a {type(layer).__name__}."
+            )
+    try:
+        objective.project()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"constraint: {error}") from error
 
 
 def check_momentum(optimizer: torch.optim.Optimizer) -> None:

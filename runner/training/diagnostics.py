@@ -5,6 +5,7 @@ Every number here is computed from private data without noise: it belongs in a r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,20 +14,22 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, Objective
+from runner.gradients import Engine, GradientSum, Objective, OnePassEngine
 from runner.mechanism.seeds import generator
+from runner.networks.lipschitz import gradient_bounds
 from runner.networks.objective import layer_outputs, layers_with_parameters
 from runner.training.evaluate import Evaluation, predictions
 from runner.training.hessian import TopEigenvalue
 
 DIAGNOSTICS = (
     "gradient_norms", "activation_norms", "per_class_accuracy", "layer_norms", "gradient_histogram", "gradient_cosine",
-    "confusion", "hessian",
+    "confusion", "hessian", "bound_ratios", "norm_histograms",
 )  # fmt: skip
 NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
 OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
 FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
 _BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
+_NORM_BINS = 50  # of norm_histograms
 _SLICE = 256
 
 
@@ -50,6 +53,12 @@ class Diagnostics:
     hessian: `eigenvalue` of the Hessian of the training loss that is largest in absolute value, and the `residual` of
         its power iteration, on the first 2,048 training examples; before training (epoch 0) and after every epoch,
         with the loss as it was in that epoch.
+    bound_ratios: `largest` and `mean`, over the first 2,048 training examples, of the L2 norm of the example's gradient
+        of each parameter over the bound that follows from the network (`runner.networks.lipschitz`), by parameter;
+        before training (epoch 0) and after every epoch.
+    norm_histograms: L2 norms of the first 2,048 training examples, of their features (`inputs`) and, before training
+        (epoch 0) and after every epoch, of their gradients (`gradients`, a list): each as `counts` in 50 bins of equal
+        width from 0 to the `largest`.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class Diagnostics:
         self._fixed = training.images[:FIXED], training.targets[:FIXED]
         self._norms: list[Tensor] = []
         self.values: dict[str, Any] = {}
+        self._top_eigenvalue: TopEigenvalue | None = None
         if "hessian" in self._names:
             stream = generator(config.seed, "hessian", training.images.device)
             self._top_eigenvalue = TopEigenvalue(objective, *self._fixed, stream)
@@ -101,6 +111,17 @@ class Diagnostics:
             self._append("confusion", {"epoch": epoch, "counts": _confusion(self._objective, self._training, classes)})
         self._measure_weights(epoch)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What was measured until the end of an epoch, and what the next measurement starts from."""
+        hessian = None if self._top_eigenvalue is None else self._top_eigenvalue.state_dict()
+        return {"values": self.values, "hessian": hessian}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, instead of from the start."""
+        self.values = state["values"]
+        if self._top_eigenvalue is not None:
+            self._top_eigenvalue.load_state_dict(state["hessian"])
+
     def _append(self, diagnostic: str, measured: dict[str, Any]) -> None:
         columns = self.values.setdefault(diagnostic, {})
         for name, value in measured.items():
@@ -114,10 +135,26 @@ class Diagnostics:
             for kind, norms in _layer_norms(self._objective.network, self._fixed[0]).items():
                 for layer, norm in norms.items():
                     columns[kind].setdefault(layer, []).append(norm)
-        if "hessian" in self._names:
+        if self._top_eigenvalue is not None:
             eigenvalue, residual = self._top_eigenvalue()
             self._append("hessian", {"epoch": epoch, "eigenvalue": eigenvalue, "residual": residual})
+        if "bound_ratios" in self._names:
+            columns = self.values.setdefault("bound_ratios", {"epoch": [], "largest": {}, "mean": {}})
+            columns["epoch"].append(epoch)
+            for name, ratios in _bound_ratios(self._objective, *self._fixed).items():
+                columns["largest"].setdefault(name, []).append(ratios.max().item())
+                columns["mean"].setdefault(name, []).append(ratios.mean().item())
+        if "norm_histograms" in self._names:
+            self._measure_norms(epoch)
         self._objective.train()
+
+    def _measure_norms(self, epoch: int) -> None:
+        inputs, targets = self._fixed
+        columns = self.values.setdefault("norm_histograms", {"epoch": [], "gradients": []})
+        columns["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
+        columns["epoch"].append(epoch)
+        names = [name for name, _ in self._objective.named_parameters()]
+        columns["gradients"].append(_counts(_norms_of(self._objective, inputs, targets, [names])[:, 0]))
 
     @torch.no_grad()
     def _activation_norms(self, inputs: Tensor) -> dict[str, float]:
@@ -151,6 +188,39 @@ def _gradient_norms(engine: Engine, inputs: Tensor, targets: Tensor, of: Gradien
     norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
     assert norms is not None
     return norms
+
+
+def _bound_ratios(objective: Objective, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Every example's gradient of each parameter over its bound: by name, [examples]."""
+    bounds = gradient_bounds(objective).gradients
+    norms = _norms_of(objective, inputs, targets, [[name] for name in bounds])
+    return {name: of / bound for (name, bound), of in zip(bounds.items(), norms.unbind(1), strict=True)}
+
+
+def _norms_of(objective: Objective, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]]) -> Tensor:
+    """L2 norms of every example's gradient of each group of parameters: [examples, groups]."""
+    seen: list[Tensor] = []
+
+    def look(norms: Tensor) -> Tensor:
+        seen.append(norms)
+        return torch.zeros_like(norms)
+
+    engine = OnePassEngine(objective)
+    for piece in zip(inputs.split(_SLICE), targets.split(_SLICE), strict=True):
+        engine.clipped_sum(*piece, groups, look)
+    norms = torch.cat(seen)
+    assert norms.shape == (len(targets), len(groups))
+    return norms
+
+
+def _counts(norms: Tensor) -> dict[str, Any]:
+    """Norms [examples] in bins of equal width from 0 to the largest; what is not finite is in the last one."""
+    norms = norms.double()
+    finite = norms[torch.isfinite(norms)]
+    largest = finite.max().item() if len(finite) else 0.0
+    places = (norms / largest * _NORM_BINS).nan_to_num(_NORM_BINS, _NORM_BINS) if largest else torch.zeros_like(norms)
+    counts = torch.bincount(places.long().clamp(0, _NORM_BINS - 1), minlength=_NORM_BINS)
+    return {"largest": largest, "counts": counts.tolist()}
 
 
 def _histogram(batches: list[Tensor]) -> dict[str, Any]:

@@ -48,6 +48,15 @@ class TopEigenvalue:
         self._vector = vector
         return value, residual
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the next call starts from."""
+        return {"vector": self._vector, "draws": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Start the next call from another one's state."""
+        self._vector = state["vector"].to(self._vector.device)
+        self._generator.set_state(state["draws"].cpu())
+
     def _times_hessian(self, vector: Tensor) -> Tensor:
         """H v: the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
         total = torch.zeros_like(vector)

@@ -5,7 +5,9 @@ sampler draws. What is tried:
 
 - losses: of a batch taken whole, in another order, without one example, and one by one, must agree example by example;
 - derivatives, in training mode: d loss_i / d x_j = 0 for j != i, whatever is drawn at random meanwhile;
-- sums of clipped gradients, by each engine that the run may use: see `runner.training.removal`.
+- sums of clipped gradients, by each engine that the run may use: see `runner.training.removal`;
+- where the clipping or the mechanism is the user's own class, what extreme examples contribute, and what the mechanism
+  adds, draws and charges: see `runner.training.trials`.
 
 These are tests on some inputs at the initial weights, and no proof: a network can be written that changes its ways
 later. What is assumed of one is said in `Objective`; `runtime.guard_every` tries the sums again while the run trains.
@@ -19,11 +21,14 @@ from torch import Tensor, nn
 from runner.config import ConfigError
 from runner.gradients import Objective
 from runner.mechanism.seeds import derived_seed
+from runner.training.instantiation import input_bound
 from runner.training.prepare import Run
-from runner.training.removal import check_removal
+from runner.training.removal import check_among_others, check_contributions, check_removal, extreme
+from runner.training.trials import check_mechanism, rests_on_own_classes
 
 _SIZES = (2, 7, 33)
 _SUMMED = 5
+_WORST = 2  # of extreme examples: these are taken out of batches, too
 _AT_ONCE = 512  # examples: memory for one pass of a whole batch of them is there wherever the run has room to train
 _DROPOUT = nn.modules.dropout._DropoutNd
 
@@ -43,13 +48,19 @@ def check_independence(run: Run) -> None:
             _losses(objective, *made_up(run, 2))
         except Exception:  # cannot be trained either, and there failures are recorded
             return
+        check_mechanism(run)
         try:
             _check_derivatives(objective, *made_up(run, _SUMMED))
             if run.config.runtime.guard_every and not _repeats(objective, *made_up(run, 2)):
                 raise ConfigError("runtime.guard_every compares sums, but the network draws random numbers.")
             quiet = _without_chance(objective, *made_up(run, 2))
-            for size in sorted({*_SIZES, min(drawn, _AT_ONCE)}):
+            for size in sorted({*_SIZES, max(2, min(drawn, _AT_ONCE))}):
                 _check_losses(objective, *made_up(run, size))
+            if run.mechanism.private and rests_on_own_classes(run, objective):
+                examples = extreme(run, objective)
+                worst = check_contributions(run, objective, examples)[:_WORST]
+                if quiet:
+                    check_among_others(run, objective, examples, worst)
             if quiet:
                 check_removal(run, objective, [made_up(run, size) for size in {_SUMMED, max(2, drawn)}])
         except torch.OutOfMemoryError:
@@ -66,10 +77,13 @@ def sampled_size(run: Run) -> int:
 
 
 def made_up(run: Run, count: int) -> tuple[Tensor, Tensor]:
-    """Inputs [count, *shape] of sizes from 1/16 to 16 times the usual, in no order, and targets [count]."""
+    """Inputs [count, *shape] of sizes from 1/16 to 16 times the usual, in no order, and targets [count].
+
+    Where features are of bounded norm, so are these.
+    """
     shape = run.features.shape(run.dataset.shape)
     scales = 2 ** (8 * torch.rand(count, *[1] * len(shape)) - 4)
-    inputs = (torch.rand(count, *shape) * scales).to(run.device)
+    inputs = input_bound(run.features, run.dataset).within(torch.rand(count, *shape) * scales).to(run.device)
     return inputs, torch.randint(run.dataset.classes, (count,)).to(run.device)
 
 

@@ -17,13 +17,16 @@ from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
-from runner.training.updates import Plain, UpdateRule
+from runner.networks.objective import InputBound
+from runner.training.targets import check_targets
+from runner.training.updates import Plain, Schedule, UpdateRule
 
 _DEVICES = ("cpu", "cuda")
 
 
 def instantiated(config: DictConfig, group: str, call_with: Any = None, **arguments: Any) -> Any:
     """`hydra.utils.instantiate` of a group (then called once, where asked), its errors as one sentence."""
+    check_targets(config, group)
     try:
         built = instantiate(config[group], **arguments, _convert_="all")
         return built if call_with is None else built(call_with)
@@ -49,7 +52,13 @@ def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) 
         except ValueError as error:
             raise ConfigError(f"normalization: {error}.") from error
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
-    return Objective(network, instantiated(config, "loss"))
+    constraint = instantiated(config, "constraint") if config.constraint else None
+    return Objective(network, instantiated(config, "loss"), input_bound(features, dataset), constraint)
+
+
+def input_bound(features: Features, dataset: ImageDataset) -> InputBound:
+    """What is known of every input: features of bounded norm say so in `largest_norm`."""
+    return InputBound(tuple(features.shape(dataset.shape)), getattr(features, "largest_norm", None))
 
 
 def normalization_of(config: DictConfig) -> Normalization | None:
@@ -63,6 +72,11 @@ def update_rule_of(config: DictConfig) -> UpdateRule:
     return rule
 
 
+def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer) -> Schedule:
+    """The course of an optimizer's learning rate: constant where the config names none."""
+    return Schedule(instantiated(config, "schedule", call_with=optimizer) if config.schedule else None)
+
+
 def device_of(name: str) -> torch.device:
     """The device of this machine that a config calls auto, cpu or cuda."""
     if name == "auto":
@@ -73,6 +87,8 @@ def device_of(name: str) -> torch.device:
         raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
     if device.type not in _DEVICES:
         raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("runtime.device=cuda, but PyTorch finds no CUDA device here.")
+    there_are = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= there_are:
+        found = f"{there_are} CUDA devices, from cuda:0," if there_are else "no CUDA device"
+        raise ConfigError(f"runtime.device={name}, but PyTorch finds {found} here.")
     return device

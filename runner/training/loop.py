@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 
@@ -20,11 +21,15 @@ from runner.gradients import Objective
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
+from runner.training.instantiation import input_bound
 from runner.training.prepare import Run, engine, stacked_step
 from runner.training.removal import check_one_removed
 from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
+from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
 
+_AT_ONCE = 4096  # images
+_ROUNDING = 1e-5
 HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
 
 
@@ -32,11 +37,12 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 class Trained:
     """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
 
+    `status`: "finished", "diverged", or "stopped" where whoever watches ended it before its last epoch.
     `step` says how steps were taken, `lockstep` how many runs were trained in the same steps. `seconds_deciding`,
-    in which it was decided what to keep, is part of `seconds_training`.
+    in which it was decided what to keep, is part of `seconds_training`. `objective` is what was trained.
     """
 
-    status: str = "finished"
+    status: Literal["finished", "diverged", "stopped"] = "finished"
     step: str = StepMode.eager.value
     lockstep: int = 1
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
@@ -44,6 +50,7 @@ class Trained:
     examples: int = 0
     seconds_training: float = 0.0
     seconds_deciding: float = 0.0
+    objective: Objective | None = None
 
 
 def load(run: Run) -> tuple[Split, ...]:
@@ -58,13 +65,26 @@ def load(run: Run) -> tuple[Split, ...]:
         Split(run.features(split.images.to(run.device)), split.targets.to(run.device))
         for split in run.dataset.load(run.config.runtime.data_root)
     )
+    _check_norms(run, train)
     test, *aside = run.rule.split(test)
     if run.config.evaluation == EvaluationSplit.holdout:
         train, test = hold_out(train)
     return train, test, *aside
 
 
-OnEpoch = Callable[[dict[str, float]], None]
+def _check_norms(run: Run, train: Split) -> None:
+    """Features that state a largest norm are held to it, as bounds on gradients may start from there."""
+    largest = input_bound(run.features, run.dataset).norm
+    if largest is None:
+        return
+    norms = torch.stack(
+        [torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in train.images.split(_AT_ONCE)]
+    )
+    if not norms.max() <= largest * (1 + _ROUNDING):
+        raise ConfigError(f"features: they are of norm {norms.max():.6g}, and state a largest norm of {largest:.6g}.")
+
+
+OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run is to stop here
 OnStep = Callable[[int, int], None]  # the epoch and the steps of it that are done, both from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
@@ -72,17 +92,26 @@ Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
-    `on_epoch` sees each epoch's row of the history as soon as it is there. Layers that draw from PyTorch's global
-    generator get a stream of the run's seed, and the generator is left as it was.
+    `on_epoch` sees each epoch's row of the history as soon as it is there, and may end the run by False (status
+    "stopped"). Layers that draw from PyTorch's global generator get a stream of the run's seed, and the generator is
+    left as it was.
     """
     (trained,) = training([run], data)([on_epoch])
     return trained
 
 
-def training(runs: Sequence[Run], data: tuple[Split, ...], on_step: OnStep = lambda epoch, step: None) -> Training:
+def training(
+    runs: Sequence[Run],
+    data: tuple[Split, ...],
+    on_step: OnStep = lambda epoch, step: None,
+    on_state: OnState = lambda state: None,
+    state: State | None = None,
+) -> Training:
     """How these runs are trained on one data set: to be called with an `on_epoch` for each of them.
 
-    `on_step` is told of each step that is taken call by call: of one run on a CPU, where an epoch may be long.
+    `on_step` is told of each step that is taken call by call: of one run on a CPU, where an epoch may be long. Of such
+    a run `on_state` can have the state after every epoch but the last; from a `state` it goes on, every digit as if it
+    had never stopped.
 
     One run is trained as its config says; several are trained together, in steps of all of them.
 
@@ -90,8 +119,12 @@ def training(runs: Sequence[Run], data: tuple[Split, ...], on_step: OnStep = lam
         NotStackableError: where several cannot be trained together.
         ConfigError: where one cannot be trained as `runtime.step` asks.
     """
+
+    def train_eagerly(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
+        return [_train_eagerly(runs[0], data, on_epochs[0], on_step, on_state, state)]
+
     if len(runs) == 1 and runs[0].step is StepMode.eager:
-        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
+        return train_eagerly
     try:
         step = stacked_step(runs, [run.new_objective() for run in runs], data[0])
     except NotStackableError as reason:
@@ -100,7 +133,7 @@ def training(runs: Sequence[Run], data: tuple[Split, ...], on_step: OnStep = lam
         if runs[0].config.runtime.step is StepMode.graph:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
-        return lambda on_epochs: [_train_eagerly(runs[0], data, on_epochs[0], on_step)]
+        return train_eagerly
 
     def train_together(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
         with torch.cuda.device(runs[0].device) if runs[0].device.type == "cuda" else nullcontext():
@@ -116,7 +149,7 @@ class Progress:
     """
 
     def __init__(self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch) -> None:
-        self.trained, self.steps = Trained(), 0
+        self.trained, self._kept = Trained(objective=objective), list[bool]()
         self._ledger = Ledger()
         if run.normalization is not None:
             layer = objective.network.get_submodule("normalization")
@@ -126,10 +159,20 @@ class Progress:
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
 
+    @property
+    def steps(self) -> int:
+        """How many were taken, kept or not."""
+        return len(self._kept)
+
+    @property
+    def epochs(self) -> int:
+        """How many have ended."""
+        return len(self.trained.history["epoch"])
+
     def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
         """Count a step and charge it."""
         self._run.mechanism.charge_step(self._ledger, step_in_epoch, kept=kept)
-        self.steps += 1
+        self._kept.append(kept)
 
     def end_epoch(
         self,
@@ -160,20 +203,54 @@ class Progress:
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
         trained.diagnostics = self.diagnostics.values
-        self._on_epoch(row)
+        if self._on_epoch(row) is False and epoch < run.epochs:
+            trained.status = "stopped"
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
             trained.status = "diverged"
         return trained.status == "finished" and epoch < run.epochs
 
+    def state_dict(self) -> State:
+        """What was measured until the end of an epoch, and which steps were kept: all that the ledger follows from."""
+        trained = self.trained
+        return {
+            "history": trained.history,
+            "examples": trained.examples,
+            "seconds": [trained.seconds_training, trained.seconds_deciding],
+            "kept": torch.tensor(self._kept),
+            "diagnostics": self.diagnostics.state_dict(),
+        }
 
-def _train_eagerly(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a state, instead of from the start: its steps are charged again, each as it was.
+
+        Raises:
+            ValueError: what they cost is not what the state says.
+        """
+        trained = self.trained
+        trained.history, trained.examples = state["history"], state["examples"]
+        trained.seconds_training, trained.seconds_deciding = state["seconds"]
+        kept = state["kept"].tolist()
+        for begin, end in pairwise([0, *trained.history["steps"]]):
+            for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
+                self.charge_step(step_in_epoch, each)
+        if sound_epsilon(self._ledger.actual, self._run.config.delta) != trained.history["epsilon_sound"][-1]:
+            raise ValueError("The steps of this state cost another epsilon than it says.")
+        self.diagnostics.load_state_dict(state["diagnostics"])
+        trained.diagnostics = self.diagnostics.values
+
+
+def _train_eagerly(
+    run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep, on_state: OnState, state: State | None
+) -> Trained:
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(derived_seed(run.config.seed, "layers"))
-        return _train(run, data, on_epoch, on_step)
+        return _train(run, data, on_epoch, on_step, on_state, state)
 
 
-def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep) -> Trained:
+def _train(
+    run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep, on_state: OnState, state: State | None
+) -> Trained:
     training, _, *aside = data
     config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
     objective = run.new_objective()
@@ -181,7 +258,11 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
     updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
-    for epoch in range(1, run.epochs + 1):
+    parts: dict[str, Stateful] = {"objective": objective, "updates": updates, "progress": progress}
+    generators = {"sampling": sampling, "noise": noise}
+    if state is not None:
+        put_back(state, parts, generators, run.device)
+    for epoch in range(progress.epochs + 1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
         updates.start_epoch()
@@ -190,11 +271,13 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
             clipping = mechanism.applied(run.clipping, len(targets))
-            computed = gradient_sum(clipping, gradient_engine, inputs, targets, run.physical_batch)
+            computed = gradient_sum(
+                clipping, gradient_engine, inputs, targets, run.physical_batch, mechanism.noise_groups
+            )
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
             if guarded and progress.steps % guarded == 0 and len(targets) > 0:
                 check_one_removed(run, gradient_engine, inputs, targets, progress.steps % len(targets))
-            gradients = mechanism.release(computed.gradients, noise)
+            gradients = objective.received(mechanism.release(computed.gradients, noise))
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
             progress.charge_step(step_in_epoch, updates.step())
@@ -206,6 +289,7 @@ def _train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep
         goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, updates)
         if updates.finished or not goes_on:
             break
+        on_state(lambda: state_of(parts, generators, run.device))
     return progress.trained
 
 
@@ -226,7 +310,7 @@ def _train_together(
     while going:
         epoch += 1
         started = time.perf_counter()
-        step.stacked.start_epoch(epoch - 1)
+        step.start_epoch(epoch - 1)
         batches = draw_epoch(runs[0].mechanism, sampling, step.length)
         step.make_room(batches.length)
         step.losses.zero_()

@@ -24,18 +24,27 @@ from runner.gradients import ENGINES, Engine, Objective, VmapEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
+from runner.networks.lipschitz import gradient_bounds
 from runner.speed.slices import examples_in_cache, examples_with_gradients
 from runner.training.checks import (
     check_arguments,
+    check_constraint,
     check_fields,
     check_momentum,
     check_objective,
     check_one_example,
 )
 from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
-from runner.training.instantiation import device_of, instantiated, normalization_of, objective_of, update_rule_of
+from runner.training.instantiation import (
+    device_of,
+    instantiated,
+    normalization_of,
+    objective_of,
+    schedule_of,
+    update_rule_of,
+)
 from runner.training.stacked import NotStackableError, StackedStep
-from runner.training.updates import UpdateRule
+from runner.training.updates import Schedule, UpdateRule
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,12 @@ class Run:
     paid_for: int | None
 
     def new_objective(self) -> Objective:
-        """A freshly initialised network and its loss on the device: a function of the seed only."""
+        """A freshly initialised network, in its constraint, and its loss on the device: a function of the seed only."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(self.config.seed, "init"))
-            return objective_of(self.config, self.dataset, self.features).to(self.device)
+            objective = objective_of(self.config, self.dataset, self.features)
+        objective.project()
+        return objective.to(self.device)
 
     @property
     def activation_type(self) -> type[nn.Module]:
@@ -109,6 +120,10 @@ class Run:
         optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
         return optimizer
 
+    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
+        """The learning rate's course, which begins at what it is for the first epoch."""
+        return schedule_of(self.config, optimizer)
+
 
 def prepare(config: DictConfig) -> Run:
     """Check a resolved config (see `runner.runs.identity.resolved`) and build what needs no data.
@@ -139,7 +154,11 @@ def prepare(config: DictConfig) -> Run:
         one_by_one = clipping.needs_engine or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
         if one_by_one and config.runtime.engine == EngineName.vmap:
             check_one_example(objective, features.shape(dataset.shape))
-    check_momentum(instantiated(config, "optimizer", call_with=list(objective.parameters())))
+        if objective.constraint is not None:
+            check_constraint(objective)
+    optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
+    check_momentum(optimizer)
+    schedule_of(config, optimizer)
 
     examples = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:
@@ -169,6 +188,11 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
         paid_for,
     )  # fmt: skip
+    if "bound_ratios" in config.diagnostics:
+        try:
+            gradient_bounds(objective)
+        except ValueError as error:
+            raise ConfigError(f"diagnostics: bound_ratios: {error}.") from error
     if config.runtime.step is StepMode.graph:
         _check_graph(run, objective, Split(*made_up))
     return run
@@ -240,13 +264,15 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         for name in run.config.diagnostics:
             if name in OF_STEPS:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
+    optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
     return StackedStep(
         objectives,
         [run.clipping for run in runs],
         [run.mechanism for run in runs],
-        [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)],
+        optimizers,
         data,
         runs[0].config.runtime.physical_batch,
+        [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
     )
 
 

@@ -12,7 +12,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from scipy import optimize, stats
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.accounting.mechanisms import counting_epsilon, gaussian_epsilon, sampled_gaussians
+from runner.accounting.mechanisms import SampledGaussian, counting_epsilon, gaussian_epsilon, sampled_gaussians
 
 DELTA = 1e-5
 NOISE = (0.01, 0.3, 1.0, 100.0)
@@ -107,6 +107,21 @@ def test_the_closed_form_of_sampled_steps_by_enumeration():
             total += stats.binom.pmf(k, steps, q) * divergence
         assert total <= DELTA
         assert eps <= gaussian_epsilon(math.sqrt(steps) / sigma, DELTA)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9, 0.99])
+def test_the_tails_and_the_gaussian_of_the_closed_form_share_one_delta(share):
+    """A Gaussian that all are in, and a release without noise to speak of that one is in with the chance `share` delta.
+
+    The latter alone spends that much of delta. Exactly: (1 - q) delta_G(eps; 1) + q, where delta_G is the former's.
+    """
+    delta, mu = 1e-5, 1.0
+    q = share * delta
+    epsilon = counting_epsilon([SampledGaussian(1.0, 1 / mu, 1), SampledGaussian(q, 1e-3, 1)], delta)
+    cdf = stats.norm.cdf
+    spent = cdf(mu / 2 - epsilon / mu) - math.exp(min(epsilon, 600)) * cdf(-mu / 2 - epsilon / mu)
+    assert epsilon > 1e5 or (1 - q) * spent + q <= delta * (1 + 1e-6)
+    assert (epsilon < 10) == (share < 0.5)
 
 
 def test_gaussian_epsilon_where_the_exact_form_ends():

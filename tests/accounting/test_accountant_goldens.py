@@ -46,10 +46,12 @@ def test_rdp_tight_of_every_epoch():
     check("eps_rdp_tight_opacus_orders", Rdp(), 1e-4, every=1)
 
 
+@pytest.mark.slow
 def test_pld_of_every_17th_epoch():
     check("eps_pld", Pld(), 2e-4, every=17)
 
 
+@pytest.mark.slow
 def test_prv_of_every_31st_epoch():
     """The column is Opacus' upper end, its error of 0.01 included: the agreement is to the digits given."""
     check("eps_prv_opacus", Prv(), 2e-4, every=31)
@@ -73,8 +75,8 @@ def test_prv_of_every_31st_epoch():
         (256 / 60000, 4.8242, 4680, "- 0.222 0.210 0.201"),
         (256 / 60000, 9.0625, 4680, "- 0.136 0.110 0.100"),
         # ... and as what they are, one joint release at half the noise multiplier (rate 1/235, 5 x 235 steps)
-        (1 / 235, 0.7151 / 2, 1175, "- 27.4 23.6 23.6"),
-        (1 / 235, 1.2793 / 2, 1175, "- 4.01 3.19 3.18"),
+        pytest.param(1 / 235, 0.7151 / 2, 1175, "- 27.4 23.6 23.6", marks=pytest.mark.slow),
+        pytest.param(1 / 235, 1.2793 / 2, 1175, "- 4.01 3.19 3.18", marks=pytest.mark.slow),
         (1 / 235, 4.8242 / 2, 1175, "- 0.235 0.221 0.211"),
         (1 / 235, 9.0625 / 2, 1175, "- 0.137 0.111 0.101"),
         # lipschitz: the two published notebooks, the CIFAR-10 mixer, one epoch of eight and four tensors

@@ -132,7 +132,11 @@ def test_half_the_noise_or_twice_the_sampling_rate_shows(accountant):
     assert accountant.epsilon(sampled(q, sigma, 2 * steps), DELTA) > 1.3 * right
 
 
-@every_accountant
+@pytest.mark.parametrize(
+    "accountant",
+    [pytest.param(a, marks=[pytest.mark.slow] if isinstance(a, Prv) else []) for a in ALL],
+    ids=lambda a: type(a).__name__,
+)
 def test_monotone_in_noise_rate_count_and_delta(accountant):
     q, sigma, steps = MNIST
     chains = [
@@ -165,6 +169,7 @@ def test_splitting_or_reordering_the_releases_changes_nothing(accountant):
     assert accountant.epsilon(split, DELTA) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-3, 1e-7])
 def test_accountants_are_ordered_from_tight_to_loose(delta):
     settings = [MNIST, (2048 / 60000, 2.15, 1160), (0.16384, 5.67, 360), (0.05, 1.22, 920)]
@@ -178,6 +183,7 @@ def test_accountants_are_ordered_from_tight_to_loose(delta):
         assert sound_epsilon(releases, delta) == pld
 
 
+@pytest.mark.slow
 def test_a_finer_grid_is_tighter_by_little():
     """A coarser grid gives no less, up to float64 rounding, and the default is near a fine one."""
     for releases in (sampled(*MNIST), sampled(256 / 60000, 9.0625 / 2, 1170), sampled(0.01, 0.5, 1000)):

@@ -54,7 +54,7 @@ def one_step_delta(eps, q, sigma, direction):
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(0.01, 0.5), (0.01, 1.1), (0.1, 1.0), (0.3, 2.0), (0.9, 0.7)])
-@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+@pytest.mark.parametrize("delta", [1e-3, pytest.param(1e-6, marks=pytest.mark.slow)])
 def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, delta):
     expected = 0.0
     for direction in ("remove", "add"):
@@ -66,7 +66,9 @@ def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, d
     assert Prv().epsilon(sampled(q, sigma, 1), delta) == pytest.approx(expected + 0.01, abs=2e-3)
 
 
-@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.02, 0.8, 4), (0.05, 1.0, 40), (0.2, 3.0, 64)])
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps"), [(0.02, 0.8, 4), pytest.param(0.05, 1.0, 40, marks=pytest.mark.slow), (0.2, 3.0, 64)]
+)
 def test_composition_by_brute_force_convolution(q, sigma, steps):
     """The privacy loss of one step, binned on a grid of our own by its exact CDF, convolved step by step.
 

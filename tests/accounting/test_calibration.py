@@ -63,6 +63,37 @@ def test_zcdp_inverts_in_closed_form():
     assert math.sqrt(160 / (2 * rho)) <= found <= math.sqrt(160 / (2 * rho)) + 1e-4
 
 
+class OfAnotherMachine:
+    """An accountant whose answers differ in the tenth digit, one way or the other."""
+
+    def __init__(self, accountant, relative):
+        self._accountant, self._relative = accountant, relative
+
+    def epsilon(self, releases, delta):
+        return self._accountant.epsilon(releases, delta) * (1 + self._relative)
+
+
+@pytest.mark.parametrize(
+    ("accountant", "q", "steps", "target"),
+    [
+        (RdpClassic(), 256 / 60000, 9360, 2.7),
+        (Zcdp(), 1.0, 160, 0.87),
+        (Gdp(), 0.05, 500, 1.0),
+        (Zcdp(), 1.0, 20, 0.07),
+    ],
+)
+def test_the_noise_of_a_budget_is_the_same_on_every_machine(accountant, q, steps, target):
+    """To the last bit: it is the least multiple of 2^-14 that meets the budget, 2^-14 being just below 1e-4."""
+    found = [
+        calibrate_noise_multiplier(OfAnotherMachine(accountant, r), lambda nm: sampled(q, nm, steps), target, DELTA)
+        for r in (-1e-10, 0.0, 1e-10)
+    ]
+    assert len(set(found)) == 1
+    assert (found[0] * 2**14).is_integer()
+    below = accountant.epsilon(sampled(q, found[0] - 2**-14, steps), DELTA)
+    assert accountant.epsilon(sampled(q, found[0], steps), DELTA) <= target < below
+
+
 @pytest.mark.parametrize("target", [0.0, -1.0, math.inf, math.nan])
 def test_a_target_that_is_no_budget_is_refused(target):
     with pytest.raises(ValueError, match="Expected target_epsilon > 0 and finite, got"):

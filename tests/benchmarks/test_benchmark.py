@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import full_run, measure, methods
+from benchmarks import clipless, full_run, layers, measure, methods
+from runner.networks.lipschitz.spectral import projected
 from runner.training.prepare import Run
 
 OTHER = ("backprop", "jax_vmap")  # another step; weights of its own, compared in a test of its own
@@ -31,6 +32,44 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     for name, weight in own.network.state_dict().items():
         torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
         assert not torch.equal(weight, before[name])
+
+
+def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise, in pieces of any size: the plain mean gradient of the bounded loss, then the projection."""
+    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(methods, "examples_in_cache", lambda *_: 3)
+    of, reference = methods.problem("VGG5", 8), methods.problem("VGG5", 8)
+    step = methods.methods("VGG5")["clipless"](of)
+    step()
+    losses = torch.nn.functional.cross_entropy(50 * reference.network(reference.inputs), reference.targets) / 50
+    losses.backward()
+    for weight, own in zip(reference.network.parameters(), of.network.parameters(), strict=True):
+        assert weight.grad is not None
+        moved = (weight - weight.grad).detach()
+        if weight.dim() > 1:
+            moved = projected(moved.flatten(1)).view_as(moved)
+            assert torch.linalg.matrix_norm(own.detach().flatten(1), 2) <= 1 + 1e-5
+        torch.testing.assert_close(own.detach(), moved, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the process's own time, the median of ratios: of 1 s to 2 s, whatever the first two calls took."""
+    now = iter(range(1000))
+    monkeypatch.setattr(layers.time, "process_time", lambda: float(next(now)))
+    steps = {"one": layers.both_ways(torch.nn.ReLU(), (2, 4)), "two": lambda: next(now)}
+    assert layers.ratio(steps, rounds=3) == 2.0
+
+
+def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The table that figure 4 reads, its times made up: a step takes 2 s."""
+    monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
+    monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
+    assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
+    rows = list(csv.DictReader((tmp_path / "clipless.csv").open()))
+    assert [row["method"] for row in rows] == list(clipless.METHODS)
+    assert {row["s_per_epoch"] for row in rows} == {"5000.0"}  # 2,500 steps
+    assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 
 
 @pytest.mark.parametrize("name", ["M", "R"])

@@ -79,6 +79,22 @@ def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_the_plain_sum_is_the_sum_of_the_gradients(engine: str) -> None:
+    """Of all examples, in any pieces; a mean would hang on how many there are in a piece."""
+    objective, inputs, targets = make("small_cnn", dtype=torch.float64)
+    parameters = list(objective.parameters())
+    alone = [
+        torch.autograd.grad(objective(x[None], y[None]).sum(), parameters) for x, y in zip(inputs, targets, strict=True)
+    ]
+    names = [name for name, _ in objective.named_parameters()]
+    expected = dict(zip(names, map(sum, zip(*alone, strict=True)), strict=True))
+    gradients = ENGINES[engine](objective)
+    for physical_batch in (3, 100):
+        found = gradient_sum(NoClipping(), gradients, inputs, targets, physical_batch)
+        assert relative_error(found.gradients, expected) < 1e-12
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_pieces_add_up(engine: str) -> None:
     """Any physical batch gives the sum of the whole batch: gradient accumulation changes nothing."""
     objective, inputs, targets = make("small_cnn", dtype=torch.float64)

@@ -57,6 +57,19 @@ def test_other_images_under_a_known_name_are_refused(tmp_path) -> None:
         ImageDataset("MNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["MNIST", "KMNIST"])
+def test_files_that_would_be_unpickled_are_refused(tmp_path, name: str, monkeypatch) -> None:
+    """torchvision looks for processed/training.pt before it looks for the original files."""
+    _mnist_files(tmp_path, 30, 20, name)
+    processed = tmp_path / name / "processed"
+    processed.mkdir()
+    for split in ("training", "test"):
+        torch.save((torch.zeros(30, 28, 28, dtype=torch.uint8), torch.zeros(30).long()), processed / f"{split}.pt")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpickled"))
+    with pytest.raises(DataError, match=f"{name}/processed holds files .* delete or move that folder"):
+        ImageDataset(name, [1, 28, 28], 10, 30, 20).load(tmp_path)
+
+
 def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no network")

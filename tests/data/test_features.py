@@ -109,7 +109,7 @@ def test_another_version_of_the_transform_is_another_file(folder: Path, monkeypa
     assert len(list(folder.glob("*.scatternet"))) == 2
 
 
-@pytest.mark.parametrize("damage", ["a bit", "the end", "everything", "the checksum", "longer"])
+@pytest.mark.parametrize("damage", ["a bit", "the end", "everything", "the checksum", "longer", "open to others"])
 def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> None:
     features, images = ScatterNet(2, 4), pictures()
     first = features(images).clone()
@@ -120,6 +120,8 @@ def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> 
     elif damage == "the checksum":
         content[-1] ^= 1
     path.write_bytes({"the end": content[:-4], "everything": b"", "longer": content + b"0"}.get(damage, content))
+    if damage == "open to others":  # anybody could have written it, digest and all
+        path.chmod(0o664)
     assert torch.equal(features(images), first)
     assert "damaged" in capsys.readouterr().err
     features(images)

@@ -130,7 +130,9 @@ ARCHITECTURES = {
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "tempered_sigmoid": lambda: TemperedSigmoid(1.5, 3.0, 0.6)}
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    "activation", [pytest.param(name, marks=[] if name == "tanh" else [pytest.mark.slow]) for name in ACTIVATIONS]
+)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures_of_the_papers(architecture: str, activation: str, path: str) -> None:
     torch.manual_seed(0)

@@ -89,6 +89,17 @@ def test_poisson_sampling_is_what_the_ledger_says() -> None:
     assert torch.corrcoef(torch.stack([joined[:-1, 0], joined[1:, 0]]))[0, 1].abs() < 0.07
 
 
+def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
+    """B = 2 of N = 20: six in ten batches are not of the expected size, one in eight is above 1.5 times that, and the
+    largest is some four times. Cutting any of them off is another mechanism than the one that is charged."""
+    draws, expected = 20_000, stats.binom(20, 0.1)
+    sizes = [len(batch) for batch in poisson_batches(20, 0.1, draws, torch.Generator().manual_seed(0))]
+    seen = torch.bincount(torch.tensor(sizes).clamp(max=6), minlength=7)
+    due = [*(draws * expected.pmf(n) for n in range(6)), draws * expected.sf(5)]
+    assert stats.chisquare(seen.numpy(), due).pvalue > 1e-4
+    assert max(sizes) >= 8  # such a size has the chance 4e-4
+
+
 def test_empty_batches_are_steps() -> None:
     sizes = [len(batch) for batch in poisson_batches(10, 0.01, 50, torch.Generator().manual_seed(0))]
     assert len(sizes) == 50

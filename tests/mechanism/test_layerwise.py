@@ -236,8 +236,8 @@ def test_the_noise_of_the_repository(target: float, sigma: float, smallest: floa
 @pytest.mark.parametrize(
     ("sigma", "by_layer", "joint"),
     [
-        (0.71510, (5.097, 4.21, 3.60, 3.59), (27.4, 23.6, 23.6)),
-        (1.27930, (1.383, 1.13, 1.04, 1.03), (4.01, 3.19, 3.18)),
+        pytest.param(0.71510, (5.097, 4.21, 3.60, 3.59), (27.4, 23.6, 23.6), marks=pytest.mark.slow),
+        pytest.param(1.27930, (1.383, 1.13, 1.04, 1.03), (4.01, 3.19, 3.18), marks=pytest.mark.slow),
         (4.82422, (0.304, 0.222, 0.210, 0.201), (0.235, 0.221, 0.211)),
         (9.06250, (0.216, 0.136, 0.110, 0.100), (0.137, 0.111, 0.101)),
     ],
@@ -260,11 +260,15 @@ def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) 
 
 @pytest.mark.parametrize(("target", "per_layer"), [(3, 1.301), (1, 1.807), (0.2, 5.05), (0.1, 9.20)])
 def test_the_noise_that_holds(target: float, per_layer: float) -> None:
-    """The cost of the release of a sum, by PLD (reference values: rate 1/235, 1,175 steps, on a grid of 2e-4)."""
-    found = calibrate_noise_multiplier(
-        Pld(), lambda nm: four(nm, LAYERS, 60_000, 256)["joint"].charges_of_epochs(5).claimed, target, DELTA, 5e-4
-    )
-    assert 2 * found == pytest.approx(per_layer, rel=6e-3)
+    """The cost of the release of a sum, by PLD (reference values: rate 1/235, 1,175 steps, on a grid of 2e-4): it is
+    reached between 0.6% less and 0.6% more than the reference.
+    """
+
+    def epsilon(noise_multiplier: float) -> float:
+        releases = four(noise_multiplier, LAYERS, 60_000, 256)["joint"].charges_of_epochs(5).claimed
+        return Pld().epsilon(releases, DELTA)
+
+    assert epsilon(per_layer / 2 * (1 + 6e-3)) <= target < epsilon(per_layer / 2 * (1 - 6e-3))
 
 
 def test_the_bug_is_refused_unless_asked_for_by_name(composed) -> None:

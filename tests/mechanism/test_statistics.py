@@ -226,7 +226,8 @@ def test_without_normalisation_a_run_is_what_it_was(composed) -> None:
 
 def trained(smoke, *overrides: str):
     """A short run on normalised pixels; the run, what it trained, its network, and its training features."""
-    run = prepare(smoke("normalization=private_statistics", "epochs=2", *overrides))
+    small = ("architecture.filters=[3,4]", "architecture.units=5")
+    run = prepare(smoke("normalization=private_statistics", "epochs=2", *small, *overrides))
     objective, data = run.new_objective(), load(run)
     with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that it can be looked at afterwards
         patch.setattr(Run, "new_objective", lambda self: objective)
@@ -248,14 +249,15 @@ def test_a_run_charges_them_before_the_first_step(smoke) -> None:
 def test_they_come_from_the_training_examples_and_a_stream_of_their_own(smoke) -> None:
     means = []
     for overrides in ((), ("seed=1",), ("noise_multiplier=3",), ("evaluation=holdout",)):
-        means.append(trained(smoke, *overrides)[2].mean.item())
+        means.append(trained(smoke, "epochs=1", *overrides)[2].mean.item())
     assert means[0] != means[1]
     assert means[0] == means[2], "other noise in the steps leaves them as they are"
     assert means[0] != means[3]
-    _, _, layer, (training, _) = trained(smoke, "evaluation=holdout", "normalization.noise_multiplier=0")
+    _, _, layer, (training, _) = trained(smoke, "epochs=1", "evaluation=holdout", "normalization.noise_multiplier=0")
     assert layer.mean.item() == pytest.approx(training.images.mean().item())
 
 
+@pytest.mark.slow
 def test_all_engines_train_normalised_features_alike(smoke) -> None:
     row = "experiment=losing_less/pfe_fashion_mnist_ce"
     for normalization in ("private_statistics", "group_norm"):

@@ -40,6 +40,7 @@ def test_the_claims_are_the_papers() -> None:
     assert len(claims()) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dataset", "sound"), [("MNIST", 1.6e3), ("FashionMNIST", 2e5), ("CIFAR10", 3e6)])
 def test_the_claimed_epsilon_does_not_hold_for_what_was_run(dataset: str, sound: float) -> None:
     (claim,) = claims(item="table-1", dataset=dataset, quantity="epsilon")
@@ -49,6 +50,7 @@ def test_the_claimed_epsilon_does_not_hold_for_what_was_run(dataset: str, sound:
     assert judged.measured.epsilon_sound > sound
 
 
+@pytest.mark.slow
 def test_the_repositorys_epsilons_are_reproduced_and_do_not_hold() -> None:
     for claim in claims(item="repo-mnist", quantity="epsilon"):
         judged = judge(claim, PAPER.measures[claim.measure](claim, NOTHING), "paper")

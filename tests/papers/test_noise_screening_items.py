@@ -104,6 +104,7 @@ def test_every_claim_has_an_item_a_measure_and_runs() -> None:
     assert len(CLAIMS) == 102
 
 
+@pytest.mark.slow
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
     kept = {}
@@ -310,6 +311,7 @@ def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
     assert band.middle == pytest.approx([98.05 - (3 - e) / 0.3 for e in band.x]), "between the epochs, too"
 
 
+@pytest.mark.slow
 def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
     rows = tables.table_1(runs, []).rows
     assert len(rows) == 30
@@ -413,6 +415,7 @@ def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
     assert screened.accountant._target_.endswith("Pld")
 
 
+@pytest.mark.slow
 def test_theorem_1_is_refuted() -> None:
     for claim in (c for c in CLAIMS if c.measure == "theorem_1"):
         measured = theorem_1.theorem_1(claim, NOTHING)

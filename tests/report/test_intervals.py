@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.report.statistics import Interval, best, best_less_claim, difference, like, mean_less_claim, more_runs
+from runner.report.statistics import (
+    Interval,
+    best,
+    best_less_claim,
+    difference,
+    like,
+    mean_less_claim,
+    more_runs,
+    ratio,
+)
 
 FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.025) = 0.158114
 
@@ -36,13 +45,18 @@ def test_a_single_run_within_the_spread_of_ten() -> None:
     assert found.low < -1 < 1 < found.high
 
 
-def test_a_claim_with_its_own_spread_is_welchs() -> None:
+def test_a_difference_of_two_settings_is_welchs() -> None:
     other = [97.0, 98.0, 99.0]
-    found = mean_less_claim(FIVE, fmean(other), runs=3, spread=stdev(other))
+    found = difference(FIVE, other)
     expected = stats.ttest_ind(FIVE, other, equal_var=False).confidence_interval()
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    same = difference(FIVE, other)
-    assert (same.low, same.high) == pytest.approx((found.low, found.high))
+
+
+def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
+    """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
+    alone, beside = ratio(FIVE, FIVE), ratio(FIVE, FIVE, runs=1)
+    assert math.log(beside.high) == pytest.approx(math.sqrt(6) * math.log(alone.high))
+    assert alone.low * alone.high == pytest.approx(1)
 
 
 def test_the_best_of_one_is_students_t() -> None:
@@ -69,6 +83,7 @@ def test_the_best_of_five_is_above_their_mean() -> None:
 def test_within() -> None:
     assert Interval(-0.1, 0.2).within(0.3)
     assert not Interval(0.2, 0.4).within(0.3)
+    assert not Interval(-0.4, 0.2).within(0.3)
     assert Interval(0.2, 0.4).less(0.3) == Interval(pytest.approx(-0.1), pytest.approx(0.1))
 
 

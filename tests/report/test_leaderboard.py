@@ -54,12 +54,22 @@ def test_runs_that_differ_in_what_is_measured_of_them_are_one(
 
 
 def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedRun]]) -> None:
-    runs = planned("mnist_relu", [[90.0, 94.0, 95.0]]) + planned("mnist_tanh", [[92.0, 96.0, 97.0]])
-    found = entries(runs, [1.0])
+    tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
+    found = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
     assert [entry.method for entry in found] == ["tempered-sigmoid: mnist_tanh", "tempered-sigmoid: mnist_relu"]
     text = board(found, "Title")
-    assert "**96.00** (1) at 0.9" in text
-    assert "| 94.00 (1) at 0.9 |" in text
+    assert "**96.25** ± 0.35 (2)" in text
+    assert "| 94.00 ± 0.00 (2)" in text
+
+
+def test_a_single_run_is_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
+    """Not above several, and not where there are none."""
+    relu = planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 94.5, 95.0]])
+    tanh = planned("mnist_tanh", [[92.0, 96.0, 97.0]])
+    text = board(entries(relu + tanh, [1.0]), "Title")
+    assert "| 96.00 (1)" in text
+    assert "**94.25** ± 0.35 (2)" in text
+    assert "**" not in board(entries(relu[:1] + tanh, [1.0]), "Title")
 
 
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])

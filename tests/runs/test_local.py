@@ -10,17 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runner import reproduce
 from runner.config import REPOSITORY
-from runner.reproduce import parse_duration
+from runner.data.datasets import DataError
+from runner.reproduce import _check_data, parse_duration
+from runner.runs import estimate
 from runner.runs.identity import identify
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import run_jobs
 from runner.runs.records import failure_path, read_record, record_path, results_folder
 from runner.terminal import Line, duration
+from tests.conftest import Refusal
 
 
 def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
@@ -41,6 +47,7 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
     return run_jobs(jobs, 2, 1, estimates, deadline, Line(said)), said.getvalue()
 
 
+@pytest.mark.slow
 def test_a_failing_and_a_dying_job_stop_no_other(tmp_path: Path) -> None:
     jobs = small_jobs(tmp_path, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
     tally, said = run(jobs)
@@ -170,19 +177,39 @@ def test_budgets_that_are_no_times(text: str) -> None:
         (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
     ],
 )
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, capsys) -> None:
+def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
     from runner.reproduce import main
 
-    try:
-        code = main(arguments)
-    except SystemExit as stopped:  # argparse's own refusals
-        code = int(stopped.code or 0)
-    assert code == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert said in lines[0]
+    assert said in refusal(main, arguments)
+
+
+def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
+    """One of the same kind as a right one, so that no plan has to prepare it."""
+    right, *_ = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke", f"runtime.results_root={tmp_path}"))
+    wrong = replace(right, config=copy.deepcopy(right.config), run_id="0" * 12, setting_id="1" * 12)
+    wrong.config.clipping.norm = -1.0
+    assert estimate.alike(wrong.config) == estimate.alike(right.config)
+    monkeypatch.setattr(reproduce, "sweep_jobs", lambda *_: [right, wrong])
+    monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
+    assert reproduce.main(["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
+    assert "norm" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(3.4, "3s"), (725, "12m05s"), (12_060, "3h21m")])
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Not by each of the runs for itself, as a failure of its own."""
+    (job, *_) = small_jobs(tmp_path)
+    config = copy.deepcopy(job.config)
+    config.dataset.bundled, config.runtime.data_root = False, str(tmp_path / "empty")
+    pending = [Job(job.sweep, job.overrides, config, "0" * 12, job.setting_id)] * 3
+
+    def no_network(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    with pytest.raises(DataError, match="could not be downloaded: put its original files into"):
+        _check_data(pending)

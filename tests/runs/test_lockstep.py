@@ -44,6 +44,7 @@ def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
     assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3
 
 
+@pytest.mark.slow
 def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None:
     alone, together = (jobs_of(tmp_path / name, f"runtime.lockstep={n}") for name, n in (("alone", 1), ("group", 3)))
     found = []

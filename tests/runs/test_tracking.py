@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from runner.__main__ import STOPPED
 from runner.config import REPOSITORY, ConfigError
 from runner.runs import tracking
 from runner.runs.execute import execute
@@ -53,6 +54,24 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     assert "best_test_accuracy" in summary
 
 
+@pytest.mark.slow
+def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
+    config = composed("scale=smoke", "scale.epochs=2", "noise_multiplier=0", "clipping=none")
+    assert execute(config, lambda row, run: None) == "finished"
+    run_id, _ = identify(config)
+    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
+    text = _inspect(folder, "--json")
+    records = [json.loads(line) for line in text.splitlines()]
+    metrics = json.dumps([r for r in records if r["type"] == "metric"])
+    assert '"epoch"' in metrics
+    assert '"epsilon"' not in metrics
+    assert "Infinity" not in text
+    rows = [r["history"]["item"] for r in records if r["type"] == "history"]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert not any("epsilon" in row for row in rows)
+    assert f"MNIST seed 0 {run_id[:6]}" in text
+
+
 def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
     for seed in (0, 1):
         execute(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
@@ -77,7 +96,7 @@ def test_a_run_that_is_stopped_says_so_in_one_sentence(tmp_path: Path, number: s
         assert line, "it ended"
     running.send_signal(number)
     said = [line for line in running.stderr.read().splitlines() if not line.startswith("epoch")]
-    assert said == [f"runner: {STOPPED}"]
+    assert said == ["runner: Stopped. The same command starts this run over."]
     assert running.wait() == 130
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
@@ -107,6 +126,50 @@ def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypat
         execute(composed("tracking=online"), lambda row, run: None)
 
 
+class Failing:
+    """In the place of wandb: what is called fails, from the start or once epochs are sent."""
+
+    api = SimpleNamespace(api_key=None)
+
+    def __init__(self, *, start: bool) -> None:
+        self._start, self.summary = start, SimpleNamespace(update=self.log)
+        self.Settings = dict
+
+    def init(self, **_: Any) -> Failing:
+        if self._start:
+            raise OSError("no space left on device")
+        return self
+
+    def define_metric(self, *_: Any, **__: Any) -> None:
+        """Work."""
+
+    def log(self, values: dict[str, Any]) -> None:
+        raise ConnectionResetError("Connection lost")
+
+    def finish(self, **_: Any) -> None:
+        raise ConnectionResetError("Connection lost")
+
+
+@pytest.mark.parametrize(("start", "said"), [(True, "no space left"), (False, "Connection lost")])
+def test_a_run_goes_on_where_wandb_does_not(composed, monkeypatch, capsys, start: bool, said: str) -> None:
+    """Its process killed, or the disk full: a line, once, and the record is what it is without W&B."""
+    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=start))
+    config = composed("scale=smoke", "scale.epochs=2")
+    assert execute(config, lambda row, run: None) == "finished"
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert record["history"]["epoch"] == [1, 2]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) -> None:
+    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=True))
+    with pytest.raises(ConfigError, match="wandb login"):
+        execute(composed("scale=smoke", "tracking=online"), lambda row, run: None)
+
+
+@pytest.mark.slow
 def test_the_package_imports_without_what_it_uses_in_places() -> None:
     """wandb, matplotlib, pandas and scikit-learn are imported where they are used."""
     code = (

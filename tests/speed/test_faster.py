@@ -9,7 +9,10 @@ import torch
 from torch import nn
 
 from benchmarks.methods import problem
+from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
 from runner.speed.faster import faster
+from runner.speed.group_sort import FastGroupSort
+from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.tanh import FastTanh
 
@@ -105,13 +108,77 @@ def test_tanh_of_any_order_in_memory(kernels: str, of: str) -> None:
     torch.testing.assert_close(FastTanh()(x), x.tanh(), rtol=0, atol=3e-7)
 
 
-@pytest.mark.parametrize("name", ["M", "C"])
+SORTED = {
+    "channels last": lambda: torch.randn(3, 20, 5, 7).to(memory_format=torch.channels_last),
+    "channels first": lambda: torch.randn(3, 20, 5, 7),
+    "one channel each": lambda: torch.randn(9, 2, 4, 4).to(memory_format=torch.channels_last),
+    "rows": lambda: torch.randn(7, 34),
+    "tokens": lambda: torch.randn(3, 5, 6),
+    "not in order": lambda: torch.randn(5, 3, 6).transpose(0, 1),
+    "none": lambda: torch.randn(0, 6),
+}
+
+
+@pytest.mark.parametrize("of", SORTED)
+def test_sorting_pairs(kernels: str, of: str) -> None:
+    """The very numbers of PyTorch, with pairs that are equal, infinities and a NaN; and their gradient."""
+    torch.manual_seed(0)
+    x = SORTED[of]().round(decimals=1)
+    if len(x):
+        x[0, 0], x[-1, -1], x[0, 1] = math.nan, math.inf, -math.inf
+    x.requires_grad_()
+    found, expected = FastGroupSort()(x), GroupSort2()(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    upstream = torch.randn_like(expected)
+    gradients = [torch.autograd.grad(y, x, upstream)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+
+
+def test_an_odd_number_of_channels_is_refused_as_ever(kernels: str) -> None:
+    with pytest.raises(ValueError, match="sorts pairs of channels, and there are 5"):
+        FastGroupSort()(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("size", [1, 2, 3, "all"])
+def test_l2_pooling(kernels: str, size: int | str, layout: torch.memory_format) -> None:
+    """With windows of zeros, of numbers whose squares float32 has not, and a rest that no window covers."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 20, 7, 10)
+    x[0, :, :4, :4], x[1, :, :4, :4] = 0, 1e-25
+    x = x.to(memory_format=layout).requires_grad_()
+    plain, fast = (GlobalL2Pool(), FastGlobalL2Pool()) if size == "all" else (L2Pool2d(size), FastL2Pool(size))
+    found, expected = fast(x), plain(x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    upstream = torch.randn_like(expected)
+    gradients = [torch.autograd.grad(y, x, upstream)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)
+
+
+def test_lipschitz_layers_shared_among_threads(kernels: str) -> None:
+    x = torch.randn(11, 16, 40, 41).requires_grad_()
+    try:
+        torch.set_num_threads(3)
+        found = FastL2Pool(2)(FastGroupSort()(x))
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    finally:
+        torch.set_num_threads(1)
+    expected = L2Pool2d(2)(GroupSort2()(x))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), x)[0])
+
+
+REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh)}
+REPLACED["VGG5"] = (FastGroupSort, FastL2Pool, FastGlobalL2Pool)
+
+
+@pytest.mark.parametrize("name", REPLACED)
 def test_a_whole_network(name: str) -> None:
     """In float64: in float32, windows in which two numbers are next to equal go either way by rounding."""
     of = problem(name, 20)
     objective, inputs = of.objective.double(), of.inputs.double()
     fast = faster(objective)
-    for replacement in (FastMaxPool, FastTanh):
+    for replacement in REPLACED[name]:
         assert any(isinstance(module, replacement) for module in fast.modules())
         assert not any(isinstance(module, replacement) for module in objective.modules())
     results = []
@@ -120,3 +187,22 @@ def test_a_whole_network(name: str) -> None:
         results.append([losses.detach(), *torch.autograd.grad(losses.sum(), list(objective.parameters()))])
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+class Square(nn.Module):
+    """Falls below zero, so that the largest number need not have the largest square."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.square()
+
+
+@pytest.mark.parametrize("activation", [nn.GELU(), nn.SiLU(), Square()], ids=lambda a: type(a).__name__)
+def test_an_activation_that_falls_anywhere_stays_before_the_pooling(activation: nn.Module) -> None:
+    """max phi(x) is not phi(max x) there: what is measured would be another network."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), activation, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
+    images = 3 * torch.randn(20, 1, 8, 8)
+    exchanged = network[3:](activation(network[2](network[0](images))))
+    expected = network(images)
+    assert (exchanged - expected).abs().max() > 1e-3, "the exchange would show"
+    torch.testing.assert_close(faster(network)(images), expected)

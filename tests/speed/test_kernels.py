@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from runner.clipping import clips
 from runner.data.cache import safe_folder
+from runner.gradients.one_pass import kernel
+from runner.speed import group_sort, l2_pool, max_pool, sparse, tanh
+from runner.speed import kernels as compiled
 from runner.speed.kernels import library, pointers
+from runner.speed.tanh import agrees
 
 NAME = "tanh"
 
@@ -21,13 +29,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder, and no library loaded from elsewhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library.cache_clear()
-    if library(NAME) is None:
+    if library(NAME, agrees) is None:
         pytest.skip("no C++ compiler")
     library.cache_clear()
     return tmp_path / "dp-repro-bench"
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "unsealed"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "unsealed", "open to others"])
 def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     (path,) = folder.glob(f"{NAME}_*.so")
     whole = path.read_bytes()
@@ -37,17 +45,26 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
         "flipped": whole[:middle] + bytes([whole[middle] ^ 16]) + whole[middle + 1 :],
         "empty": b"",
         "unsealed": whole[:-32],
+        "open to others": whole,
     }[damage])  # fmt: skip
-    program = f"from runner.speed.kernels import library; assert library({NAME!r}) is not None"  # not loaded here yet
+    if damage == "open to others":  # anybody could have written it, digest and all
+        path.chmod(0o664)
+    program = (  # not loaded here yet
+        "from runner.speed.kernels import library; from runner.speed.tanh import agrees; "
+        f"assert library({NAME!r}, agrees) is not None"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert len(path.read_bytes()) == len(whole)
+    again = path.read_bytes()
+    assert path.stat().st_mode & 0o022 == 0
+    assert again[-32:] == hashlib.sha256(again[:-32]).digest(), "not merely loaded as it was"
+    assert len(again) == len(whole)
     assert [found.name for found in folder.glob("*.so")] == [path.name]
 
 
 def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
     (path,) = folder.glob(f"{NAME}_*.so")
     before = path.stat().st_mtime_ns
-    assert library(NAME) is not None
+    assert library(NAME, agrees) is not None
     assert path.stat().st_mtime_ns == before
 
 
@@ -55,18 +72,114 @@ def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
 def test_others_may_not_write_where_libraries_are(folder: Path, mode: int) -> None:
     """As a umask of 002 leaves folders: the user's own is closed; another's is not used."""
     folder.chmod(mode)
-    assert library(NAME) is not None
+    assert library(NAME, agrees) is not None
     assert folder.stat().st_mode & 0o022 == 0
 
 
 def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    assert library(NAME) is None
+    assert library(NAME, agrees) is None
     with pytest.raises(PermissionError, match="belongs to another user"):
         safe_folder(folder)
+
+
+TRIALS = {
+    "clips": clips.agrees,
+    "group_sort": group_sort.agrees,
+    "l2_pool": l2_pool.agrees,
+    "max_pool": max_pool.agrees,
+    "sparse_convolution": sparse.agrees,
+    "tanh": tanh.agrees,
+    "weight_gradients": kernel.agrees,
+}
+
+
+def test_every_kernel_has_its_trial() -> None:
+    assert set(TRIALS) == {path.stem for path in compiled._FOLDER.glob("*.cpp")}
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And draws no random number: whatever is drawn after it is what would be drawn without."""
+    state = torch.get_rng_state()
+    library.cache_clear()
+    loaded = library(name, TRIALS[name])
+    if loaded is None and not capsys.readouterr().err:
+        pytest.skip("no C++ compiler")
+    assert loaded is not None
+    started = time.perf_counter()
+    with torch.device("meta"):
+        assert compiled._agrees(loaded, TRIALS[name])
+    assert time.perf_counter() - started < 0.5  # milliseconds, where nothing else runs
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+FAULTS = {
+    ("clips", "std::max(norm, bound)"): "std::max(norm, 2 * bound)",
+    ("clips", "const double dot = sum("): "const double dot = 0 * sum(",
+    ("clips", "run[c] += std::fabs("): "run[c] += (",
+    ("clips", "if (!(norm <= kLargest)) {"): "if (norm != norm) {",
+    ("clips", "for (; i < length; i++) total += terms(i);"): ";",
+    ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
+    ("group_sort", "a == b ? half_each : whole"): "whole",
+    ("group_sort", "(a < b ? none : p) + (a > b ? none : q)"): "p + q",
+    ("group_sort", "if (half % N) sort("): "if (false) sort(",
+    ("group_sort", "if (half % N) unsort("): "if (false) unsort(",
+    ("l2_pool", "norm[c] > kNoSlope ? ratio : 0.0f"): "ratio",
+    ("l2_pool", "ky * s.width + kx"): "ky * s.width",
+    ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
+    ("max_pool", "k = 1; k < s.kh * s.kw"): "k = 1; k < s.kh * s.kw - 1",
+    ("max_pool", "left[i] = here ? 0.0f : left[i];"): ";",
+    ("max_pool", "| (other[i] != other[i])"): "",
+    ("sparse_convolution", "+ s.left * s.channels"): "",
+    ("sparse_convolution", "best[i] += biases[i];"): ";",
+    ("tanh", "6.93147181e-1f"): "6.93137181e-1f",
+    ("tanh", "from[i] != from[i] ? from[i] :"): "from[i] != from[i] ? 1.0f :",
+    ("tanh", "t = t < -40.0f ? -40.0f : t;"): ";",
+    ("weight_gradients", "total += squares[lane]"): "total += lane ? squares[lane] : 0",
+    ("weight_gradients", "ky * s.dy"): "ky",
+    ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
+    ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "right"), FAULTS)
+def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
+    name: str, right: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    sources = tmp_path / "sources"
+    shutil.copytree(compiled._FOLDER, sources)
+    path = next(sources.glob(f"{name}.*"))
+    source = path.read_text()
+    assert source.count(right) >= 1
+    path.write_text(source.replace(right, FAULTS[name, right]))
+    monkeypatch.setattr(compiled, "_FOLDER", sources)
+    built = "clips" if name == "by_rows" else name
+    for _ in range(2):
+        assert library(built, TRIALS[built]) is None
+    said = capsys.readouterr().err
+    assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
+    library.cache_clear()
+
+
+def test_a_kernel_that_is_not_used_changes_no_number(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tanh, "agrees", lambda compiled: False)
+    x = torch.linspace(-3, 3, 1001)
+    assert torch.equal(tanh.FastTanh()(x), x.tanh())
+    assert capsys.readouterr().err.count("kernel tanh does not compute") == 1
 
 
 def test_pointers_are_to_the_numbers() -> None:
     tensor = torch.zeros(3)
     assert pointers(tensor)[0].value == tensor.data_ptr()
+
+
+def test_a_cpu_without_kernels_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "No C++ compiler is found" in (compiled.why_off() or "")
+    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
+    assert "DP_REPRO_KERNELS=0" in (compiled.why_off() or "")

@@ -12,10 +12,10 @@ from runner.data.datasets import Split
 from runner.speed.faster import faster
 from runner.speed.inference import evaluating
 from runner.speed.kernels import library
-from runner.speed.sparse import SparseFirstLayer
+from runner.speed.sparse import SparseFirstLayer, agrees
 from runner.training.updates.screening_loss import ScreeningLoss
 
-pytestmark = pytest.mark.skipif(library("sparse_convolution") is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(library("sparse_convolution", agrees) is None, reason="no C++ compiler")
 
 
 def sparse_images(count: int, height: int, width: int, share: float = 0.3) -> torch.Tensor:

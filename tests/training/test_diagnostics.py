@@ -183,3 +183,23 @@ def test_an_eigenvector_that_is_overtaken_is_left() -> None:
     assert top()[0] == pytest.approx(20, rel=0.01)
     quadratic.second = 28.0
     assert top()[0] == pytest.approx(28, rel=0.01)
+
+
+def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke) -> None:
+    """A linear network whose gradient is known: that of the loss, p - e_t, times the image."""
+    config = ("architecture=lipschitz_mlp", "architecture.units=[]", "diagnostics=[norm_histograms]", "epochs=1")
+    run, done = trained(smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3")
+    found = done.diagnostics["norm_histograms"]
+    training, _ = load(run)
+    inputs = training.images.flatten(1)
+    with torch.no_grad():
+        slopes = run.new_objective().network(training.images).softmax(1) - nn.functional.one_hot(training.targets, 10)
+    assert found["epoch"] == [0, 1]
+    for histogram, norms in (
+        (found["inputs"], inputs.norm(dim=1)),
+        (found["gradients"][0], inputs.norm(dim=1) * slopes.norm(dim=1)),
+    ):
+        assert histogram["largest"] == pytest.approx(norms.max().item(), rel=1e-5)
+        expected = torch.histc(norms, 50, 0, norms.max().item())
+        assert (torch.tensor(histogram["counts"]) - expected).abs().sum() <= 4, "at the edges rounding decides"
+        assert sum(histogram["counts"]) == len(norms)

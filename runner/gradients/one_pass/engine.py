@@ -78,6 +78,10 @@ class OnePassEngine(OrdinaryPass):
         if len({id(p) for p in parameters}) < len(parameters):
             self._fall_back("two layers share a parameter", to_vmap=True)
 
+    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = self._ordered(channels_last(inputs), targets)
+        return losses
+
     def _fall_back(self, reason: str, to_vmap: bool = False) -> None:
         to_vmap = to_vmap or getattr(self.objective.loss, "reads_pre_activations", False)
         other = "vmap" if to_vmap else "Opacus"

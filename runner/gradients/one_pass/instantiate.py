@@ -28,7 +28,7 @@ def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: 
     rows = g.flatten(1, 2)
     formed = scratch.empty(a, len(a), shape.weights)
     if shape.kernel[1] * shape.channels_in < _SHORT_ROW:
-        torch.bmm(_windows(a, shape).transpose(1, 2), rows, out=formed.view(len(a), -1, shape.channels_out))
+        torch.bmm(windows(a, shape).transpose(1, 2), rows, out=formed.view(len(a), -1, shape.channels_out))
     else:
         _by_kernel_rows(a, rows, shape, formed)
     return formed_terms(formed, rows, shape, has_bias)
@@ -51,7 +51,7 @@ def padded(a: Tensor, shape: Geometry) -> Tensor:
     return F.pad(a, (0, 0, pw, pw, ph, ph)) if ph or pw else a
 
 
-def _windows(a: Tensor, shape: Geometry) -> Tensor:
+def windows(a: Tensor, shape: Geometry) -> Tensor:
     """Every window: [batch, T, kh * kw * in]."""
     a = padded(a, shape)
     batch, row, column, channel = a.stride()

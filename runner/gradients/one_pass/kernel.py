@@ -14,27 +14,52 @@ import ctypes
 import torch
 from torch import Tensor
 
-from runner.gradients.one_pass.instantiate import formed_terms
+from runner.gradients.one_pass.instantiate import formed_terms, windows
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
-from runner.speed.kernels import fits, integers, library, pointers
+from runner.speed.kernels import fits, integers, library, pointers, waves
+
+
+def agrees(compiled: ctypes.CDLL) -> bool:
+    """Whether a library forms the gradients that PyTorch does: surplus lanes or none, with padding and dilation."""
+    for shape in (
+        Geometry(3, 70, (7, 6), (4, 3), (3, 2), (2, 2), (1, 0)),
+        Geometry(5, 32, (8, 9), (4, 5), (3, 3), (1, 1), (0, 0), (2, 2)),
+    ):
+        a, g = waves(3, *shape.input, shape.channels_in), waves(3, *shape.output, shape.channels_out)
+        found, expected = torch.empty(3, shape.weights), torch.empty(3, shape.weights)
+        squares = a.new_empty(3)
+        _form(compiled, a, g, shape, found, squares, threads=2)
+        torch.bmm(windows(a, shape).transpose(1, 2), g.flatten(1, 2), out=expected.view(3, -1, shape.channels_out))
+        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-3 * expected.abs().max().item()):
+            return False
+        if not torch.allclose(squares, expected.square().sum(1), rtol=1e-4):
+            return False
+    return True
 
 
 def usable(tensor: Tensor) -> bool:
     """Whether the kernel is there on this machine and takes tensors of this type on this device."""
-    return fits(tensor) and library("weight_gradients") is not None
+    return fits(tensor) and library("weight_gradients", agrees) is not None
 
 
 def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
     """Terms of a convolution without groups: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
-    compiled = library("weight_gradients")
+    compiled = library("weight_gradients", agrees)
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
     formed, squares = scratch.empty(a, len(a), shape.weights), a.new_empty(len(a))
+    _form(compiled, a, g, shape, formed, squares, torch.get_num_threads())
+    return formed_terms(formed, g.flatten(1, 2), shape, has_bias, squares)
+
+
+def _form(
+    compiled: ctypes.CDLL, a: Tensor, g: Tensor, shape: Geometry, formed: Tensor, squares: Tensor, threads: int
+) -> None:
+    """Write gradients [batch, kh * kw * in * out] and the squares of their norms [batch]."""
     numbers = [*shape.input, shape.channels_in, *shape.output, shape.channels_out]
     numbers += [*shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
     layout = (ctypes.c_int64 * len(numbers))(*numbers)
-    (batch, threads) = integers(len(a), torch.get_num_threads())
-    compiled.per_example_weight_gradients(*pointers(a, g, formed, squares), batch, layout, threads)
-    return formed_terms(formed, g.flatten(1, 2), shape, has_bias, squares)
+    batch, shares = integers(len(a), threads)
+    compiled.per_example_weight_gradients(*pointers(a, g, formed, squares), batch, layout, shares)

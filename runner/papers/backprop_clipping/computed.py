@@ -13,14 +13,15 @@ from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.clipping import Backprop
 from runner.gradients import ENGINES, Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
-from runner.papers.backprop_clipping.measures import STATED, ledger_of
+from runner.papers.backprop_clipping.measures import STATED
+from runner.report.charges import ledger_of, prepared
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, number
 from runner.report.items import Tabulate
 from runner.report.measured import Measured
 from runner.report.measures import Measure, computed
-from runner.report.networks import network_table, prepared
+from runner.report.networks import network_table
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
 

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from statistics import fmean
 
-from runner.accounting import Releases, sound_epsilon
+from runner.report.charges import ledger_of
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.measured import Measured, of_two
 from runner.report.measures import Measure, bound_of, computed, counted, of_runs
-from runner.report.networks import prepared
 from runner.report.runs import Runs, last_accuracy
-from runner.training.prepare import Run
 
 STATED = ("3", "1", "02", "01")  # the epsilons of the authors' script, as its experiments have them
-
-
-@lru_cache
-def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
-    """The first run of an experiment in a sweep, what it charges as the paper counts, and what it releases."""
-    run = prepared(sweep, experiment)
-    ledger = run.mechanism.charges_of_epochs(run.epochs)
-    return run, ledger.claimed, ledger.actual
-
-
-@computed
-def charged_epsilon(claim: Claim) -> Measured:
-    """Epsilon of the claim's experiment by its own accountant, and the sound one."""
-    run, claimed, actual = ledger_of(claim.sweep, claim.experiment)
-    delta = run.config.delta
-    epsilon = run.accountant.epsilon(claimed, delta)
-    return Measured(
-        value=epsilon,
-        epsilon=epsilon,
-        epsilon_sound=sound_epsilon(actual, delta),
-        delta=delta,
-        explanation=f"{type(run.mechanism).__name__}, for {run.mechanism.neighbouring_relation} neighbours",
-    )
 
 
 @computed

@@ -1,4 +1,8 @@
-"""The figures of what happens during training: norms, gradients, curvature and confusion matrices. One run a curve."""
+"""The figures of what happens during training: norms, gradients, curvature and confusion matrices.
+
+The paper shows one run a curve. Here it is the mean of all runs of the setting that are recorded, and their range:
+those that the item plans, and the other seeds of the same settings, which figure 3 plans.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,17 @@ from runner.papers.losing_less.figures import CE, OURS, PAPER
 from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.evidence import Evidence
 from runner.report.items import Draw
-from runner.report.plots import DATASETS, figure, mark_not_run, name_not_run, one_legend
-from runner.report.runs import PlannedRun
+from runner.report.plots import (
+    DATASETS,
+    Band,
+    figure,
+    mark_not_run,
+    name_not_run,
+    one_legend,
+    runs_text,
+    spaced,
+)
+from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +35,17 @@ if TYPE_CHECKING:
 
 LOSSES = {"ce": ("CE-T-CNN", CE), "ours": ("O-T-CNN (ours)", OURS)}
 LARGEST_NORM = 100.0
-DrawRun = Callable[["Axes", PlannedRun, str, str], object]  # the panel, the run, its label and its colour
+_SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
+_OUTLINES = ("--", "-")  # of histograms, by the place of their loss
+MORE_SEEDS = f"{PAPER}/fig_3"
+DrawRuns = Callable[["Axes", Runs, str, int], object]  # the panel, the runs, their label, and the place of their loss
 Adjust = Callable[["Axes", list[PlannedRun]], None]
+
+
+def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
+    """The planned runs of an experiment in a sweep, then those of it that figure 3 plans beside them, each once."""
+    planned = (evidence.planned(each, f"{PAPER}/{name}") for each in (f"{PAPER}/{sweep}", MORE_SEEDS))
+    return Runs({run.job.run_id: run for runs in planned for run in runs}.values())
 
 
 def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
@@ -31,26 +53,33 @@ def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
     return next(iter(evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{name}")), None)
 
 
-def _both(axes: Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRun) -> list[PlannedRun]:
-    """Cross-entropy's run and ours into one panel, `experiments` with {} for the loss: those recorded, the others are
-    named as not run.
+def _both(
+    axes: Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
+) -> list[PlannedRun]:
+    """Cross-entropy's runs and ours into one panel, `experiments` with {} for the loss: those recorded, the others are
+    named as not run. `counted`: with their number, which one legend of many panels cannot have.
     """
-    runs = {loss: _run(evidence, sweep, experiments.format(loss)) for loss in LOSSES}
-    for loss, run in runs.items():
-        label, colour = LOSSES[loss]
-        if run is None:
+    found: list[PlannedRun] = []
+    for place, (loss, (label, colour)) in enumerate(LOSSES.items()):
+        planned = _runs(evidence, sweep, experiments.format(loss))
+        if not planned.recorded:
             name_not_run(axes, label, colour)
-        else:
-            draw(axes, run, label, colour)
-    if not any(runs.values()):
+            continue
+        draw(axes, planned.recorded, f"{label}, {runs_text(planned)}" if counted else label, place)
+        found += planned.recorded
+    if not found:
         mark_not_run(axes, without_ticks=True)
-    return [run for run in runs.values() if run]
+    return found
+
+
+def _colour(place: int) -> str:
+    return list(LOSSES.values())[place][1]
 
 
 def one_panel(
-    sweep: str, experiments: str, draw: DrawRun, *, adjust: Adjust | None = None, legend: Any = "best", **settings: Any
+    sweep: str, experiments: str, draw: DrawRuns, *, adjust: Adjust | None = None, legend: Any = "best", **settings: Any
 ) -> Draw:
-    """A figure of one panel: cross-entropy's run and ours, drawn by `draw`, and the settings of the axes (`xlabel`)."""
+    """A figure of one panel: cross-entropy's runs and ours, drawn by `draw`, and the axes' settings (`xlabel`)."""
 
     def figure_of(evidence: Evidence) -> Figure:
         drawn = figure(5.6, 3.8)
@@ -65,26 +94,36 @@ def one_panel(
     return figure_of
 
 
-def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRun:
-    """What is read of a run, x and y, as a line."""
-    return lambda axes, run, label, colour: axes.plot(*read(run), color=colour, label=label)
+def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
+    """What is read of each run, x and y: the mean as a line, the range as an area, as far as all runs go."""
+
+    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
+        read_of = [read(run) for run in runs]
+        length = min(len(y) for _, y in read_of)
+        ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
+        x = list(read_of[0][0])[:length]
+        found = Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
+        found.draw(axes, _colour(place), 0.25, **spaced(x, place), label=label)
+
+    return draw
 
 
-def norm(kind: str, layer: int) -> DrawRun:
+def norm(kind: str, layer: int) -> DrawRuns:
     """A layer's norm by epoch, from 0, before training; `layer` as an index from either end."""
     return line(lambda run: (recorded.norm_epochs(run), recorded.layer_norms(run, kind)[layer]))
 
 
-def histogram(epochs: int | None) -> DrawRun:
-    """Per-example gradient norms up to 100, of the first `epochs` or all; the legend has the share above."""
+def histogram(epochs: int | None) -> DrawRuns:
+    """Per-example gradient norms up to 100, of the first `epochs` or all, mean over the runs; the legend has the share
+    above."""
 
-    def draw(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
-        counts = recorded.gradient_counts(run, epochs)
+    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
+        counts = np.mean([recorded.gradient_counts(run, epochs) for run in runs], axis=0)
         edges = np.arange(len(counts)) * recorded.BIN
         above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
         text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
-        axes.stairs(counts[:-1], edges, color=colour, fill=True, alpha=0.35)
-        axes.stairs(counts[:-1], edges, color=colour, label=text)
+        axes.stairs(counts[:-1], edges, color=_colour(place), fill=True, alpha=0.35)
+        axes.stairs(counts[:-1], edges, color=_colour(place), linestyle=_OUTLINES[place], label=text)
 
     return draw
 
@@ -96,12 +135,14 @@ def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
     axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * recorded.BIN))
 
 
-def _cosines(axes: Axes, run: PlannedRun, label: str, colour: str) -> None:
-    """The cosines at steps at equal distances."""
-    _, values = recorded.cosines(run)
-    bins = np.linspace(-1, 1, 81).tolist()
-    axes.hist(values, bins, color=colour, alpha=0.35)
-    axes.hist(values, bins, color=colour, histtype="step", label=label)
+def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
+    """The cosines at steps at equal distances, of a run: the mean over the runs."""
+    values = np.concatenate([recorded.cosines(run)[1] for run in runs])
+    bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
+    axes.hist(values, bins, weights=weights, color=_colour(place), alpha=0.35)
+    axes.hist(
+        values, bins, weights=weights, color=_colour(place), histtype="step", linestyle=_OUTLINES[place], label=label
+    )
 
 
 def _from_the_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
@@ -143,6 +184,12 @@ def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
     return max((len(recorded.layer_norms(run, WEIGHTS)) for run in runs), default=0)
 
 
+def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
+    """How many runs are behind a data set's panels, cross-entropy's and ours."""
+    sizes = {runs_text(_runs(evidence, sweep, f"{dataset}_{loss}")): loss for loss in LOSSES}
+    return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
+
+
 def _layer_name(layer: int, layers: int) -> str:
     return f"layer {layer + 1}" + (" (last)" if layer == layers - 1 else "")
 
@@ -156,10 +203,11 @@ def figure_5(evidence: Evidence) -> Figure:
         for place, layer in enumerate((0, layers - 2, layers - 1)):
             column = grid[:, 3 * half + place]
             for axes, kind in zip(column, (WEIGHTS, PRE_ACTIVATIONS), strict=True):
-                if _both(axes, evidence, "fig_5", f"{dataset}_{{}}", norm(kind, layer)):
+                if _both(axes, evidence, "fig_5", f"{dataset}_{{}}", norm(kind, layer), counted=False):
                     axes.set_ylim(bottom=0)
             name = f", {_layer_name(layer, layers)}" if layers else ""
-            column[0].set_title(f"{DATASETS[dataset]}{name}", fontsize=8)
+            title = f"{DATASETS[dataset]}{name}" + ("" if place else f"\n{_sizes(evidence, 'fig_5', dataset)}")
+            column[0].set_title(title, fontsize=8)
             column[1].set_xlabel("epoch")
     grid[0][0].set_ylabel("norm of the weights")
     grid[1][0].set_ylabel("norm of the pre-activations")
@@ -180,11 +228,11 @@ def all_layers(kind: str) -> Draw:
                 if layer >= max(1, layers[dataset]):
                     axes.set_axis_off()
                     continue
-                if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", norm(kind, layer)):
+                if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", norm(kind, layer), counted=False):
                     axes.set_ylim(bottom=0)
                 axes.set_title(_layer_name(layer, layers[dataset]) if layers[dataset] else "", fontsize=8)
                 axes.set_xlabel("epoch")
-            axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\nnorm")
+            axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\n{_sizes(evidence, 'fig_11', dataset)}\nnorm")
         one_legend(drawn)
         return drawn
 
@@ -233,12 +281,12 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
 
 def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
     """A row a data set and epoch, a column a training; percent of the true class."""
-    drawn = figure(11, 3.7 * len(rows))
+    drawn = figure(12, 4.1 * len(rows))
     for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), 3, squeeze=False), rows, strict=True):
         for axes, (loss, title) in zip(axes_of_row, _COLUMNS.items(), strict=True):
             run = _run(evidence, sweeps[loss], f"{dataset}_{loss}")
             _matrix(axes, None if run is None else recorded.confusion(run, epoch), recorded.CLASSES[dataset])
-            axes.set_title(f"{title}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
+            axes.set_title(f"{title}\n{DATASETS[dataset]}, epoch {epoch}")
         axes_of_row[0].set_ylabel("true class")
     return drawn
 
@@ -251,7 +299,8 @@ def _matrix(axes: Axes, matrix: recorded.Array | None, classes: Sequence[str]) -
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
     for (row, column), percent in np.ndenumerate(matrix):
         colour = "white" if percent > 55 else "black"
-        axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=6, color=colour)
-    axes.set_xticks(range(len(classes)), classes, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(classes)), classes, fontsize=7)
-    axes.set_xlabel("predicted class", fontsize=8)
+        if row == column or percent >= _SHOWN:
+            axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=9, color=colour)
+    axes.set_xticks(range(len(classes)), classes, rotation=90)
+    axes.set_yticks(range(len(classes)), classes)
+    axes.set_xlabel("predicted class")

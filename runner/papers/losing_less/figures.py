@@ -18,6 +18,7 @@ from runner.report.plots import (
     figure,
     mark_not_run,
     runs_text,
+    too_few,
 )
 from runner.report.runs import last_accuracy
 
@@ -69,7 +70,8 @@ def two_losses(networks: Networks) -> Draw:
                 name = networks.experiment(dataset, loss)
                 claims = claims_of(PAPER, item=networks.item, experiment=name, quantity="test_accuracy")
                 points = [(c.epsilon[0], c.aim) for c in claims if c.epsilon and c.aim]
-                curves.append(Curve(networks.sweep, name, label, claimed_at=points, colour=LOSSES[loss][1]))
+                of = "maximum" if any(c.aggregation.startswith("max") for c in claims) else ""
+                curves.append(Curve(networks.sweep, name, label, None, points, of, LOSSES[loss][1]))
             panels.append(Panel(title, curves, extremes=True))
         return accuracy_against_epsilon(evidence, panels, centre="median")
 
@@ -109,7 +111,7 @@ def figure_15(evidence: Evidence) -> Figure:
             only = ("loss.threshold", b)
             curves.append(Curve(f"{PAPER}/fig_15_huber", name, f"Huber, β = {b:g}", colour=shade, only=only))
         panels.append(Panel(title, curves))
-    return accuracy_against_epsilon(evidence, panels)
+    return accuracy_against_epsilon(evidence, panels, spread_by_error=True)  # SAE's course hides the others' order
 
 
 SENSITIVITY = {
@@ -135,8 +137,8 @@ def figure_10(evidence: Evidence) -> Figure:
 def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, field: str) -> None:
     planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
     axes.set_title(runs_text(planned), fontsize=8)
-    if not runs:
-        mark_not_run(axes, without_ticks=True)
+    if few := too_few(list(planned.by_value(field).values())):
+        mark_not_run(axes, without_ticks=True, text=few)
         return
     by_value = runs.by_value(field)
     axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)

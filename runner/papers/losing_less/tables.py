@@ -11,13 +11,14 @@ from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
 from runner.accounting.calibration import Accountant
 from runner.papers.losing_less.figures import END_TO_END, PFE, SENSITIVITY, Networks
 from runner.papers.losing_less.measures import values_tried
+from runner.report.charges import prepared
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table, delta_text, number
 from runner.report.items import Tabulate
 from runner.report.measured import Measured
 from runner.report.measures import computed
-from runner.report.networks import network_table, prepared
+from runner.report.networks import network_table
 from runner.report.plots import DATASETS
 from runner.report.verdicts import Judged
 from runner.training.prepare import Run

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from opacus.accountants.analysis.rdp import compute_rdp
 
 from runner.papers.noise_screening.measures import most_guaranteed, screened, within
 from runner.papers.noise_screening.settings import kept_steps, screened_run
@@ -54,10 +54,5 @@ def printed_epsilon(claim: Claim) -> Measured:
 
 
 def log_moment(rate: float, sigma: float, order: int) -> float:
-    """ln of the sum over i of binomial(order, i) (1 - rate)^(order - i) rate^i exp((i^2 - i) / (2 sigma^2))."""
-    terms = [
-        gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
-        + (order - i) * math.log1p(-rate) + i * math.log(rate) + (i * i - i) / (2 * sigma**2)
-        for i in range(order + 1)
-    ]  # fmt: skip
-    return float(logsumexp(terms))
+    """ln A_a of a sampled Gaussian at a whole order a: of the Renyi divergence, ln A_a / (a - 1)."""
+    return (order - 1) * float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))

@@ -12,7 +12,21 @@ from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed
 from runner.report.items import Draw
-from runner.report.plots import DATASETS, Band, figure, legend_below, mark_not_run, panel_each, runs_text
+from runner.report.plots import (
+    DATASETS,
+    MARKERS,
+    Band,
+    band,
+    by_error,
+    figure,
+    legend_below,
+    mark_not_run,
+    name_not_run,
+    panel_each,
+    runs_text,
+    spaced,
+    too_few,
+)
 from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
@@ -36,6 +50,7 @@ SCREENED = {  # experiment: label, colour, line, of the runs whose acceptance is
     "noise_screening/{}_screened_momentum_public": ("momentum 0.9, images apart", "C4", "--"),
     "noise_screening/{}_free_public": ("free settings, images apart", "C5", "--"),
 }
+SOUND = {"mnist_sound_plain": "plain DP-SGD", "mnist_sound_screened": "screened"}
 _AS_COUNTED = "ε of kept updates, as the paper counts"
 
 
@@ -49,13 +64,14 @@ def acceptance(evidence: Evidence) -> Figure:
     drawn, panels = panel_each(5, 12, sharey=True)
     for axes, dataset in panels:
         floors = set()
-        for pattern, (label, colour, line) in SCREENED.items():
+        for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
             planned = evidence.planned(SWEEP, pattern.format(dataset))
             if not planned.recorded:
                 continue
             whole = Runs(_whole_epochs(run) for run in planned.recorded)
             text = f"{label}, {runs_text(planned)}"
-            curve(whole, "epsilon", "acceptance_rate", points=400).draw(axes, colour, **_thin(line), label=text)
+            found = curve(whole, "epsilon", "acceptance_rate", points=400)
+            found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
             floors.add(1 / (1 + planned[0].job.config.screening.rejection_threshold))
         for floor in floors:
             axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
@@ -100,7 +116,7 @@ def figure_3(evidence: Evidence) -> Figure:
 def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> None:
     sound = x == "epsilon_sound"
     levels: list[float] = []
-    for pattern, (label, colour, line) in METHODS.items():
+    for place, (pattern, (label, colour, line)) in enumerate(METHODS.items()):
         planned = evidence.planned(SWEEP, pattern.format(dataset))
         if not planned.recorded:
             continue
@@ -108,7 +124,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         text = f"{label}, {runs_text(planned)}"
         if sound and screened(planned[0]):
             text += f", guaranteed: {bound_text(most_guaranteed(planned))}"
-        found.draw(axes, colour, **_thin(line), label=text)
+        found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
         levels += found.middle[len(found.middle) // 4 :]
     axes.set_xlabel("ε of all tries made, had their number been fixed" if sound else _AS_COUNTED)
     if not levels:
@@ -116,10 +132,36 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         return
     margin = 0.1 * (max(levels) - min(levels)) + 1e-3
     axes.set_ylim(min(levels) - margin, max(levels) + margin)
-    if sound:  # longer labels: below the axes they hide no curve
-        legend_below(axes, 0.2, fontsize=6)
-    else:
-        axes.legend(fontsize=6)
+    if y == "test_accuracy":
+        by_error(axes)  # what the methods differ by is tenths of a point near 98, and the first epochs are at 75
+    if sound:  # the last row's, which says what holds
+        legend_below(axes, 0.2, fontsize=7)
+
+
+def at_a_sound_epsilon(evidence: Evidence) -> Figure:
+    """Screened and plain at one sound epsilon: accuracy by epoch against it, and each run's last."""
+    drawn = figure(9, 4)
+    by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
+    for place, (name, label) in enumerate(SOUND.items()):
+        planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
+        runs, colour = planned.recorded, f"C{3 * place}"
+        if not runs:
+            name_not_run(by_epoch, label, colour)
+            continue
+        found = band(runs, "epsilon_sound", "test_accuracy")
+        text = f"{label}, {runs_text(planned)}"
+        found.draw(by_epoch, colour, **spaced(found.middle, place), label=text)
+        values = runs.finals("test_accuracy")
+        last.plot([place] * len(values), values, MARKERS[place], color=colour, markerfacecolor="none")
+        last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
+    by_epoch.set(xlabel="ε of all tries made", ylabel="test accuracy (%)")
+    if by_epoch.dataLim.y1 > 0:
+        by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
+        by_error(by_epoch)
+    by_epoch.legend(loc="lower right")
+    last.set(xticks=range(len(SOUND)), xticklabels=SOUND.values(), xlim=(-0.5, len(SOUND) - 0.5))
+    last.set_title("last epoch, each run and the mean")
+    return drawn
 
 
 def _thin(line: str) -> dict[str, Any]:
@@ -148,6 +190,10 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
         drawn = figure(8, 3.4)
         accuracy, cost = drawn.subplots(1, 2)
         planned = Runs(evidence.sweeps[f"noise_screening/{sweep}"])
+        if few := too_few(list(planned.by_value(field).values())):
+            for axes in (accuracy, cost):
+                mark_not_run(axes, without_ticks=True, text=few)
+            return drawn
         runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
         at = [float(run.field(field)) for run in runs]
         accuracy.plot(at, runs.finals("test_accuracy"), "o-", color="k", markersize=4)
@@ -156,12 +202,12 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
         accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
         accuracy.set_title(runs_text(planned), fontsize=8)
         charged = (
-            (runs.finals("epsilon"), "C0", "kept updates, as the paper counts"),
-            (runs.finals("epsilon_sound"), "C1", "tries made, had their number been fixed"),
-            ([guaranteed(run) for run in runs], "C3", "most tries allowed: sound"),
+            (runs.finals("epsilon"), "o-C0", "kept updates, as the paper counts"),
+            (runs.finals("epsilon_sound"), "s-C1", "tries made, had their number been fixed"),
+            ([guaranteed(run) for run in runs], "^-C3", "most tries allowed: sound"),
         )
-        for costs, colour, text in charged:
-            cost.plot(at, costs, "o-", color=colour, markersize=4, label=text)
+        for costs, style, text in charged:
+            cost.plot(at, costs, style, markersize=4, label=text)
         cost.set(ylabel="ε", xscale=scale, xlabel=label)
         cost.set_ylim(bottom=0)
         cost.legend()

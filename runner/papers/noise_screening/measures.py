@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import bootstrap
 
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.report.claims import Claim
@@ -240,10 +241,16 @@ def _share(means: Sequence[Array]) -> float:
 def _redrawn(curves: Sequence[Array]) -> Interval | None:
     if min(len(of) for of in curves) < _ENOUGH:
         return None
-    draws = np.random.default_rng(0)
-    shares = [_share([of[draws.integers(len(of), size=len(of))].mean(0) for of in curves]) for _ in range(_REDRAWN)]
-    low, high = np.quantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high))
+    found = bootstrap(
+        [np.arange(len(of)) for of in curves],  # runs are drawn, each with its whole curve
+        lambda *drawn: _share([of[runs].mean(0) for of, runs in zip(curves, drawn, strict=True)]),
+        n_resamples=_REDRAWN,
+        vectorized=False,
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    return Interval(float(found.low), float(found.high))
 
 
 lead = lead_in("test_accuracy", larger=True)

@@ -119,7 +119,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
-        *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "claimed ε"),
+        *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is"),
     )
     rows = []
     further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows

@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.papers.noise_screening.privacy import OneStep, Screened
-from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
+from runner.papers.noise_screening.settings import (
+    DATASETS,
+    SWEEP,
+    claimed_at,
+    delta,
+    kept_steps,
+    screened_run,
+    screening,
+)
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.files import Table, delta_text, number
 from runner.report.measured import Measured
 from runner.report.measures import computed
+from runner.report.plots import MARKERS
 from runner.report.plots import figure as new_figure
+from runner.report.runs import Runs
 from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
@@ -186,18 +196,35 @@ def _above(bound: float) -> str:
     return number(bound, places=3, bound="upper")
 
 
-def figure(_: Evidence) -> Figure:
-    """Lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters."""
-    drawn = new_figure(7, 4)
+def figure(evidence: Evidence) -> Figure:
+    """Lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters.
+
+    Below, the shares of tries that screened runs at these parameters kept: what a run keeps is the mean of many such
+    probabilities, which the data, the weights and the temperature change from try to try.
+    """
+    drawn = new_figure(7, 5.4)
     axes = drawn.subplots()
     for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
         label = f"{dataset}, mu0 = {screening(dataset).rejection_threshold}: lower bound on the true ε"
-        axes.plot(keep, bounds, "o-", markersize=3, color=f"C{i}", label=label)
+        axes.plot(keep, bounds, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
+        runs = _screened_runs(evidence, dataset)
+        if runs:
+            shares = [run.final("accepted") / run.final("tries") for run in runs]
+            said = f"{dataset}: kept by {len(runs)} screened runs, {min(shares):.2f} to {max(shares):.2f} of the tries"
+            low = [0.25 + 0.2 * i] * len(shares)
+            axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     axes.set(xscale="log", xlabel="probability to keep a candidate")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
-    axes.legend()
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)
     return drawn
+
+
+def _screened_runs(evidence: Evidence, dataset: str) -> Runs:
+    """The recorded runs that screen on a data set at the paper's parameters, with momentum or without."""
+    name = next(key for key, title in DATASETS.items() if title == dataset)
+    experiments = (f"noise_screening/{name}_screened{momentum}" for momentum in ("", "_momentum"))
+    return Runs(run for each in experiments for run in evidence.planned(SWEEP, each).recorded)

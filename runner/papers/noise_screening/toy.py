@@ -91,10 +91,10 @@ def figure(_: Evidence) -> Figure:
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
     levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
     axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
-    for screened, colour, name in ((False, "C0", "DP-SGD"), (True, "C3", "screened")):
+    for screened, look, name in ((False, "o-C0", "DP-SGD"), (True, "s--C3", "screened")):
         found = path(screened=screened)
         label = f"{name}: {STEPS} kept of {found.tries} tries"
-        axes.plot(*found.weights.T, "o-", markersize=2.5, linewidth=1, color=colour, label=label)
+        axes.plot(*found.weights.T, look, markersize=2.5, linewidth=1, label=label)
     axes.plot(*TRUE, "k*", markersize=9, label="true weights")
     axes.set_xlabel("$w_1$")
     axes.set_ylabel("$w_2$")

@@ -19,16 +19,13 @@ _FIFTHS = 5
 def of_search(measure: Measure) -> Measure:
     """A measure of the runs at the learning rate that the search chose, by one of any runs.
 
-    The search is of the claim's experiment in a sweep named like the claim's own with `_search`, on held-out images.
+    The search is of the claim's experiment, on held-out images (see `Claim.searches`).
     Until all of it has run there is no such number.
     """
 
     def of_chosen(claim: Claim, evidence: Evidence) -> Measured:
         searched = Runs(
-            run
-            for sweep in evidence.sweeps
-            if sweep.startswith(f"{claim.sweep}_search")
-            for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
+            run for sweep in claim.searches for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
         )
         planned = evidence.planned(claim.sweep, claim.experiment)
         done = len(searched.recorded)

@@ -16,7 +16,7 @@ from runner.report.evidence import Evidence
 from runner.report.files import Table
 from runner.report.measures import claims_of
 from runner.report.networks import network_table
-from runner.report.plots import figure
+from runner.report.plots import figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def figure_1(_: Evidence) -> Figure:
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
         width, colour = (3.0, "C0") if triple == tanh() else (1.2, f"C{i}")
-        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=colour, label=label)
+        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=colour, **spaced(_X, i), label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
     return drawn

@@ -12,6 +12,7 @@ from runner.report.measures import claims_of
 from runner.report.plots import (
     COLOURS,
     DATASETS,
+    MARKERS,
     Curve,
     Panel,
     accuracy_against_epsilon,
@@ -22,6 +23,7 @@ from runner.report.plots import (
     one_legend,
     panel_each,
     runs_text,
+    spaced,
 )
 from runner.report.runs import PlannedRun, Runs
 
@@ -143,11 +145,12 @@ def figure_5(evidence: Evidence) -> Figure:
 def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: measures.NormsByStep) -> Figure:
     drawn = figure(7, 4)
     axes = drawn.subplots()
-    for scenario in scenarios:
+    for place, scenario in enumerate(scenarios):
         planned = _of_scenario(evidence, scenario)
         label = f"{_SCENARIOS[scenario][1]}, {runs_text(planned)}"
         for run in planned.recorded:
-            axes.plot(*norms(run), color=COLOURS[scenario], linewidth=1, label=label)
+            steps, values = norms(run)
+            axes.plot(steps, values, color=COLOURS[scenario], linewidth=1, **spaced(steps, place), label=label)
     axes.set_xlabel("step")
     return drawn
 
@@ -161,9 +164,9 @@ def class_accuracy(evidence: Evidence) -> Figure:
     drawn, panels = panel_each(3.8)
     for axes, dataset in panels:
         by_label = {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
-        for shift, (label, planned) in zip((-0.12, 0.12), by_label.items(), strict=True):
+        for shift, marker, (label, planned) in zip((-0.12, 0.12), MARKERS[:2], by_label.items(), strict=True):
             if planned.recorded:
-                _by_class(axes, planned, label, shift)
+                _by_class(axes, planned, label, shift, marker)
             else:
                 name_not_run(axes, label, COLOURS[label])
         axes.set(xlabel="class", ylabel="accuracy (%)", xticks=range(10))
@@ -174,7 +177,7 @@ def class_accuracy(evidence: Evidence) -> Figure:
     return drawn
 
 
-def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
+def _by_class(axes: Axes, planned: Runs, label: str, shift: float, marker: str) -> None:
     runs, colour = planned.recorded, COLOURS[label]
     by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
     by_class = list(zip(*by_run, strict=True))
@@ -182,4 +185,4 @@ def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
     axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
     std = statistics.fmean(measures.class_std(run) for run in runs)
     text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
-    axes.plot(at, [statistics.fmean(c) for c in by_class], "o", markersize=4, color=colour, label=text)
+    axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)

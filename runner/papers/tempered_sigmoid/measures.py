@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from runner.accounting import RdpClassic, sound_epsilon
+from runner.report.charges import prepared
 from runner.report.claims import Claim
 from runner.report.measured import Measured, of_sample, of_two
 from runner.report.measures import Measure, against_others, computed, of_experiments, of_runs
-from runner.report.networks import prepared
 from runner.report.runs import PlannedRun, Runs
 
 LEAST_TRIPLES = 10  # a tenth of fewer is not one run

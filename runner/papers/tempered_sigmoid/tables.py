@@ -29,7 +29,7 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
     for kind in kinds.values():
-        header += [f"{kind}: learning rate", *measured]
+        header += [f"{kind}: {name}" for name in ("learning rate", *measured)]
     header += ["claimed ε", "ε of the run", "sound ε of the run", "the claimed ε is"]
     rows = []
     for optimizer in ("SGD", "Adam"):

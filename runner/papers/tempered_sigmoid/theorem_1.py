@@ -35,6 +35,7 @@ from runner.report.evidence import Evidence
 from runner.report.files import Table
 from runner.report.measured import Measured
 from runner.report.measures import computed
+from runner.report.plots import MARKERS
 from runner.report.plots import figure as new_figure
 from runner.report.verdicts import Judged
 
@@ -215,7 +216,7 @@ def figure(_: Evidence) -> Figure:
             chosen = [b for b in biases() if b.data == data and b.clipping_norm == norm]
             temperatures = [b.temperature for b in chosen]
             excess = [max(b.excess_risk, 0.0) for b in chosen]  # what is negative is rounding
-            axes.plot(temperatures, excess, "o-", markersize=3, color=f"C{i}", label=f"C = {norm:g}")
+            axes.plot(temperatures, excess, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
             axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
         axes.set_yscale("symlog", linthresh=1e-4)
         axes.set_title(data)

@@ -2,26 +2,30 @@
 
 Each is compiled once per machine (seconds) into the user's cache folder, needs nothing but a C++ compiler, and is
 never required: what uses one does the same work by PyTorch without it. A library ends in the SHA-256 of what comes
-before, and is not loaded unless that fits: a damaged one crashes, or computes something else. The environment variable
-DP_REPRO_KERNELS=0 turns all of them off.
+before, and is not loaded unless that fits: a damaged one crashes, or computes something else. What it computes is
+compared with PyTorch, on a few numbers, before anything else is (milliseconds, once a process): compilers have bugs,
+and a kernel that disagrees is not used. The environment variable DP_REPRO_KERNELS=0 turns all of them off.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from runner.data.cache import cache_folder, safe_folder
+from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread"]
@@ -34,9 +38,44 @@ def fits(tensor: Tensor) -> bool:
 
 
 @cache
-def library(name: str) -> ctypes.CDLL | None:
-    """The source of this name, compiled if this machine has not done so before; None if it cannot be had."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
+def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
+    """The source of this name, compiled if this machine has not done so before; None if it cannot be had, or is wrong.
+
+    `agrees` computes what the library is for with it and with PyTorch, and returns whether the answers are the same.
+    """
+    loaded = _loaded(name)
+    if loaded is None or _agrees(loaded, agrees):
+        return loaded
+    print(
+        f"The compiled kernel {name} does not compute what PyTorch does on this machine, so it is not used: "
+        f"everything takes longer, and numbers are right.",
+        file=sys.stderr,
+    )
+    return None
+
+
+def why_off() -> str | None:
+    """What to say where no kernel is compiled here; None where there is nothing to say."""
+    off = "so what a CPU does takes longer, and numbers are the same to rounding."
+    if os.environ.get("DP_REPRO_KERNELS") == "0":
+        return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
+    return None if _compiler() else f"No C++ compiler is found (c++, or what CXX names): no kernel is compiled, {off}"
+
+
+def _compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX", "c++"))
+
+
+def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
+    try:
+        with torch.no_grad(), torch.device("cpu"):
+            return agrees(loaded)
+    except AttributeError:  # it has no such function
+        return False
+
+
+def _loaded(name: str) -> ctypes.CDLL | None:
+    compiler = _compiler()
     if os.environ.get("DP_REPRO_KERNELS") == "0" or compiler is None:
         return None
     try:
@@ -47,9 +86,12 @@ def library(name: str) -> ctypes.CDLL | None:
                 new = Path(folder) / built.name
                 subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
                 new.write_bytes(_sealed(new.read_bytes()))
+                close_to_others(new)
                 new.replace(built)
         return ctypes.CDLL(str(built))
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = " ".join((getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace").split())
+        print(f"The kernel {name} is not used, everything takes longer: {said[:200]}", file=sys.stderr)
         return None
 
 
@@ -59,8 +101,8 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file exists, is the user's own, and ends in the SHA-256 of what comes before."""
-    if not path.exists() or path.stat().st_uid != os.geteuid():
+    """Whether the file exists, is the user's alone, and ends in the SHA-256 of what comes before."""
+    if not path.exists() or not of_the_user_alone(path):
         return False
     content = path.read_bytes()
     return content == _sealed(content[: -hashlib.sha256().digest_size])
@@ -69,6 +111,12 @@ def _is_whole(path: Path) -> bool:
 def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
     """To the tensors' numbers, as arguments of a library's function."""
     return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+
+
+def waves(*size: int) -> Tensor:
+    """Numbers of every sign and size about one, for trials, [size]: the same ones always, in no order."""
+    count = torch.arange(1, math.prod(size) + 1, dtype=torch.float64)
+    return ((count * 1.618).sin() * (count * 0.577).cos().exp()).float().view(size)
 
 
 def integers(*numbers: int) -> list[ctypes.c_int64]:

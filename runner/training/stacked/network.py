@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -72,6 +73,13 @@ class StackedObjectives(nn.Module):
         """Let go of what the layers keep of the last pass."""
         for each in self.layers.values():
             each.forget()
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Put every objective's weights into its constraint: all have the same."""
+        constraint = self.objectives[0].constraint
+        if constraint is not None:
+            constraint.project({name: self.part(name, self.values) for name in self.parts})
 
     def start_epoch(self, epoch: int) -> None:
         """Tell every objective which epoch begins, counted from 0."""
@@ -184,4 +192,6 @@ _EVERY_MODULE = set(vars(nn.Module()))
 
 
 def _equal(one: Any, other: Any) -> bool:
+    if is_dataclass(one) and type(one) is type(other):
+        return bool(one == other)
     return isinstance(one, (int, float, str, tuple, list, type(None))) and type(one) is type(other) and one == other

@@ -22,6 +22,7 @@ from runner.training.stacked.layers import NotStackableError, numbers_per_exampl
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
 from runner.training.stacked.updates import update
+from runner.training.updates import Schedule
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
 _COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
@@ -36,6 +37,7 @@ class StackedStep:
     Args:
         data: on the device of the objectives.
         per_slice: examples of a run that are taken through the network at a time; None: as many as fit.
+        schedules: of the optimizers' learning rates, one a run; none: they stay.
 
     Attributes:
         losses: [R], float64: the sum of the losses of every example seen, before each step's update.
@@ -52,9 +54,11 @@ class StackedStep:
         optimizers: Sequence[torch.optim.Optimizer],
         data: Split,
         per_slice: int | None = None,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         self.stacked = StackedObjectives(objectives)
         self._mechanisms, self._data = mechanisms, data
+        self._optimizers, self._schedules = optimizers, schedules
         self._denominator = mechanisms[0].denominator
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
@@ -62,7 +66,10 @@ class StackedStep:
         self._clipping, self._numbers = _clipping_of(clippings, values)
         self._update = update(optimizers, values)
         self._sums, self._noise, self._std = (torch.zeros_like(values) for _ in range(3))
+        self._units = torch.ones(len(objectives), 1, dtype=values.dtype, device=values.device)
         for mechanism, std in zip(mechanisms, self._std, strict=True):
+            if {name for group in mechanism.noise_groups for name in group.parameters} > self.stacked.parts.keys():
+                raise NotStackableError("a step releases more than gradients")
             mechanism.check_partition(self.stacked.parts)
             for group in mechanism.noise_groups if mechanism.private else ():
                 for name in group.parameters:
@@ -144,6 +151,15 @@ class StackedStep:
             self._prove_replay()
         self._take()
 
+    def start_epoch(self, epoch: int) -> None:
+        """Tell the objectives which epoch begins, counted from 0, and set its learning rates."""
+        self.stacked.start_epoch(epoch)
+        for unit, objective in zip(self._units, self.stacked.objectives, strict=True):
+            unit.fill_(objective.unit)
+        for schedule in self._schedules:
+            schedule.start_epoch()
+        self._update.take_rates(self._optimizers)
+
     def body(self) -> None:
         """What is captured: sum, release, update, and the losses."""
         self._sums.zero_()
@@ -154,7 +170,8 @@ class StackedStep:
                 self._sums[:, self.stacked.parts[name][0]] += total.flatten(1)
             losses = found.losses.view(mask.shape).double()
             self.losses += losses.masked_fill(~mask, 0).sum(1)
-        self._update(self.stacked.values, (self._sums + self._std * self._noise) / self._denominator)
+        self._update(self.stacked.values, self._units * (self._sums + self._std * self._noise) / self._denominator)
+        self.stacked.project()
         self.stacked.forget()
 
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

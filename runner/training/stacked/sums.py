@@ -10,13 +10,14 @@ or not there is such an example: which calls are made depends on no data, so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from runner.gradients import GradientSum, Objective
+from runner.gradients.interface import NO_OTHERS
 from runner.gradients.terms import (
     Factors,
     Terms,
@@ -60,8 +61,10 @@ class StackedEngine:
             found = dict(weighted_sums(terms, groups, factors_of(norms, silent, factors)))
         return GradientSum(found, losses.detach(), torch.linalg.vector_norm(norms, dim=2))
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
-        """The sum of gradients as they are: a gradient that is not finite makes the sum so."""
+    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
+        """The sum of gradients as they are: a gradient that is not finite makes the sum so. There are no `others`."""
+        if others:
+            raise NotStackableError("a step releases more than gradients")
         losses, gradients = _one_pass(self.stacked, inputs, targets)
         found: dict[str, Tensor] = {}
         with torch.no_grad():

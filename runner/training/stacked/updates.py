@@ -19,10 +19,24 @@ class Update(Protocol):
 
     state: list[Tensor]
 
+    def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Take the learning rates that the optimizers have now."""
+        ...
+
     def __call__(self, values: Tensor, gradients: Tensor) -> None: ...
 
 
-class Sgd:
+class _WithRates:
+    """Learning rates [R, 1] that stay in one place, so that a captured graph reads them."""
+
+    _lr: Tensor
+
+    def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """See `Update.take_rates`."""
+        self._lr.copy_(_column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr))
+
+
+class Sgd(_WithRates):
     """v <- momentum v + gradient; value <- value - lr v."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
@@ -35,7 +49,7 @@ class Sgd:
         values.sub_(self._lr * self._velocity)
 
 
-class Adam:
+class Adam(_WithRates):
     """Kingma and Ba (2015), algorithm 1, without weight decay. The corrections of the bias are taken in float64."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
@@ -80,7 +94,7 @@ def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
         (group,) = optimizer.param_groups
         usual = kind([torch.zeros(1)]).param_groups[0]  # type: ignore[call-arg]
         for name, value in group.items():
-            if name != "params" and name not in names and value != usual[name]:
+            if name not in ("params", "initial_lr", *names) and value != usual[name]:
                 raise NotStackableError(f"the optimizer's setting {name} is not one it knows")
         settings.append({name: group[name] for name in names})
     return made(settings, like)

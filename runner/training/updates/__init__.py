@@ -2,5 +2,6 @@
 
 from runner.training.updates.interface import UpdateRule, Updates
 from runner.training.updates.plain import Plain
+from runner.training.updates.schedule import Schedule
 
-__all__ = ["Plain", "UpdateRule", "Updates"]
+__all__ = ["Plain", "Schedule", "UpdateRule", "Updates"]

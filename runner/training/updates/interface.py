@@ -1,14 +1,13 @@
 """What becomes of a step's gradients before they count: what is known of it beforehand, and what it does meanwhile.
 
-A rule wraps another one by wrapping its `Updates`. One that projects the weights, say, projects in `Updates.step`,
-after the step that it wraps, and once when it is made, which is before anything is measured; a rule that takes steps
-back then wraps that one, and takes the projection back with the step.
+A rule wraps another one by wrapping its `Updates`: what the plain one does to the weights, a projection too, a rule
+that takes steps back takes back with the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 
@@ -90,4 +89,12 @@ class Updates(Protocol):
 
         Where steps may be taken back, `accepted` is the number of those kept so far.
         """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next epoch depends on: see `runner.training.state`."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, instead of from the start."""
         ...

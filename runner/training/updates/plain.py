@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +11,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.evaluate import Evaluation
 from runner.training.updates.interface import UpdateRule
+from runner.training.updates.schedule import Schedule
 
 if TYPE_CHECKING:
     from runner.training.prepare import Run
@@ -21,23 +21,40 @@ class Plain(UpdateRule):
     """The rule of a run whose config names none."""
 
     def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
-        return PlainUpdates(run.optimizer(objective))
+        optimizer = run.optimizer(objective)
+        return PlainUpdates(optimizer, objective.project, run.schedule(optimizer))
 
 
-@dataclass(frozen=True)
 class PlainUpdates:
-    """The optimizer's steps; see `Updates`."""
+    """The optimizer's steps, each followed by `project`, which puts the weights back into their constraint."""
 
-    optimizer: torch.optim.Optimizer
     finished = False
     seconds = 0.0
 
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        project: Callable[[], None] = lambda: None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.optimizer = optimizer
+        self._project, self._schedule = project, schedule or Schedule(None)
+
     def start_epoch(self) -> None:
-        """Do nothing."""
+        """Set the learning rate of the epoch."""
+        self._schedule.start_epoch()
 
     def step(self) -> bool:
         self.optimizer.step()
+        self._project()
         return True
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
         return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "schedule": self._schedule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._schedule.load_state_dict(state["schedule"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -32,7 +32,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
@@ -222,6 +222,22 @@ class Screening:
             "screening_accuracy": measured.accuracy,
             "unscreened_accuracy": reported.accuracy if self._apart else math.nan,
         }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "candidates": self._candidates.state_dict(),
+            "draws": self._draws.get_state(),
+            "order": self.loss.order,
+            "counts": [self.tries, self.accepted, self.forced, self._rejected_in_a_row],
+            "seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._candidates.load_state_dict(state["candidates"])
+        self._draws.set_state(state["draws"])
+        self.loss.put_in_order(state["order"])
+        self.tries, self.accepted, self.forced, self._rejected_in_a_row = state["counts"]
+        self.seconds = state["seconds"]
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

@@ -33,6 +33,7 @@ class ScreeningLoss:
         self._first = SparseFirstLayer.of(self._network, self._images)
         self._pixels = self._all_pixels()
         self.device = self._images.device
+        self.order = torch.arange(len(images), device=self.device)  # which of `images` stands where
         self.images_seen = 0  # by `at_most` and `total`
 
     def __len__(self) -> int:
@@ -57,8 +58,14 @@ class ScreeningLoss:
         """Put the images in the order of their losses at the present weights, the largest first."""
         with evaluating(self._network):
             losses = torch.cat(list(self._losses()))
-        order = losses.argsort(descending=True, stable=True)
-        self._images, self._targets = self._images[order], self._targets[order]
+        self._take(losses.argsort(descending=True, stable=True))
+
+    def put_in_order(self, order: Tensor) -> None:
+        """Put the images, which are as they were given, in the `order` of another one of the same images."""
+        self._take(order.to(self.device))
+
+    def _take(self, order: Tensor) -> None:
+        self._images, self._targets, self.order = self._images[order], self._targets[order], self.order[order]
         self._pixels = self._all_pixels()
 
     def _losses(self) -> Iterator[Tensor]:

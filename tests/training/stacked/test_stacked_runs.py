@@ -72,6 +72,7 @@ CASES = {
         [("seed=0",), ("seed=1",)],
     ),
     "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
+    "batches that are empty": (("batch_size=2",), [("seed=0",), ("seed=1",)]),
     "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
 }
 
@@ -88,6 +89,24 @@ def test_together_is_as_alone(smoke, case: str) -> None:
             assert other.history[name] == pytest.approx(values, rel=1e-9), name
     assert {trained.lockstep for trained in together} == {len(runs)}
     assert len({tuple(trained.history["test_loss"]) for trained in together}) == len(runs), "they do differ"
+
+
+def test_bounds_on_the_loss_that_fall_in_each_run_by_itself(smoke) -> None:
+    """Lipschitz networks: the unit of what is released is each run's own."""
+    common = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
+    private = ("clipping=lipschitz", "constraint=spectral", "loss=sharp_cross_entropy_falling", "loss.course.epochs=2")
+    runs = []
+    for variant in (["loss.course.last=0.1"], ["loss.course.last=0.5", "seed=1"]):
+        config = smoke(
+            *common, *private, *variant, "epochs=2", "batch_size=20", "noise_multiplier=0.7", "runtime.physical_batch=7"
+        )
+        config.dataset.train_examples, config.dataset.shape = 100, [1, 8, 8]
+        runs.append(prepare(config))
+    images, targets = data_of(100, 8)[0].images.renorm(2, 0, 1.0), data_of(100, 8)[0].targets
+    alone, together, difference = alone_and_together(runs, (Split(images, targets), Split(images, targets)))
+    assert difference < 1e-10
+    assert {trained.lockstep for trained in together} == {2}
+    assert alone[0].history["test_loss"] != alone[1].history["test_loss"]
 
 
 def test_the_network_of_the_papers_together(smoke) -> None:

@@ -37,16 +37,20 @@ def problem(smoke: Callable, *overrides: str, examples: int = 100, dtype: torch.
     return config, Split(torch.randn(examples, 1, 20, 20, dtype=dtype), torch.arange(examples) % 10)
 
 
-def trained_weights(config, split: Split, step: str, dtype: torch.dtype) -> tuple[torch.Tensor, dict]:
-    """The weights after training by one kind of step, and the history."""
-    config.runtime.step = step
+def trained_both_ways(config, split: Split, dtype: torch.dtype) -> list[tuple[torch.Tensor, dict]]:
+    """The weights after training eagerly and by the graph's step, and the history, of each."""
+    config.runtime.step = "graph"
     run = prepare(config)
-    objective = run.new_objective().to(dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "new_objective", lambda self: objective)
-        trained = train(run, (split, split), lambda row: None)
-    assert trained.step == step
-    return torch.cat([p.detach().flatten() for p in objective.parameters()]), trained.history
+    found = []
+    for step in ("eager", "graph"):
+        run.config.runtime.step = step
+        objective = run.new_objective().to(dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "new_objective", lambda self, made=objective: made)
+            trained = train(run, (split, split), lambda row: None)
+        assert trained.step == step
+        found.append((torch.cat([p.detach().flatten() for p in objective.parameters()]), trained.history))
+    return found
 
 
 CASES = {
@@ -67,28 +71,57 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)], ids=["f64", "f32"])
-@pytest.mark.parametrize("case", CASES)
+IN_SHORT = ("flat", "per layer", "automatic", "adam", "in slices", "losing less", "normalised by statistics")
+EVERY_CASE = [pytest.param(case, marks=[] if case in IN_SHORT else [pytest.mark.slow]) for case in CASES]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        pytest.param(torch.float64, 1e-10, id="f64"),
+        pytest.param(torch.float32, 2e-5, id="f32", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("case", EVERY_CASE)
 def test_trains_as_the_eager_loop_does(smoke, case: str, dtype: torch.dtype, tolerance: float) -> None:
     """Ten steps: equal weights mean equal batches, factors, noise and updates, for any of them would show."""
     config, split = problem(smoke, *CASES[case], dtype=dtype)
-    eager, eager_history = trained_weights(config, split, "eager", dtype)
-    graph, graph_history = trained_weights(config, split, "graph", dtype)
+    (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split, dtype)
     assert (graph - eager).norm() <= tolerance * eager.norm()
     assert graph_history["train_loss"] == pytest.approx(eager_history["train_loss"], rel=max(tolerance, 1e-12))
     for name in ("steps", "epsilon", "epsilon_sound"):
         assert graph_history[name] == eager_history[name]
 
 
+@pytest.mark.parametrize("noise", ["local", "global"])
+@pytest.mark.parametrize("architecture", ["mixer", "mnist"])
+def test_trains_lipschitz_networks_as_the_eager_loop_does(smoke, architecture: str, noise: str) -> None:
+    """Plain sums, noise by bounds, the projection after each step, and a learning rate and a bound that fall."""
+    mixer = ("architecture.patch=4", "architecture.hidden=6", "architecture.tokens=4", "architecture.channels=4")
+    small = ("architecture.filters=[2,4]", "architecture.units=6")
+    config = smoke(
+        f"architecture=lipschitz_{architecture}", *(mixer if architecture == "mixer" else small),
+        "activation=group_sort", "loss=sharp_cross_entropy_falling", "loss.course.epochs=3", "constraint=spectral",
+        "clipping=lipschitz", f"clipping.noise={noise}", "features=bounded", "schedule=linear",
+        "epochs=3", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.5", "optimizer.momentum=0.9",
+    )  # fmt: skip
+    config.dataset.train_examples, config.dataset.shape = 100, [1, 20, 20]
+    torch.manual_seed(5)
+    images = torch.randn(100, 1, 20, 20, dtype=torch.float64).renorm(2, 0, 1)
+    split = Split(images, torch.arange(100) % 10)
+    (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split, torch.float64)
+    assert (graph - eager).norm() <= 1e-9 * eager.norm()
+    assert graph_history["epsilon_sound"] == eager_history["epsilon_sound"]
+
+
 @pytest.mark.parametrize("architecture", ["tempered_sigmoid_cifar10", "handcrafted_cifar10"])
 def test_trains_the_larger_networks_as_the_eager_loop_does(smoke, architecture: str) -> None:
     """Padded 3 x 3 convolutions, average and max pooling."""
     config = smoke("dataset=cifar10", f"architecture={architecture}", "epochs=1", "batch_size=4", "clipping.norm=0.5")
-    config.dataset.train_examples, config.noise_multiplier = 8, 0.5
+    config.dataset.train_examples, config.noise_multiplier, config.dataset.shape = 8, 0.5, [3, 16, 16]
     torch.manual_seed(5)
-    split = Split(torch.randn(8, 3, 32, 32, dtype=torch.float64), torch.arange(8) % 10)
-    eager, _ = trained_weights(config, split, "eager", torch.float64)
-    graph, _ = trained_weights(config, split, "graph", torch.float64)
+    split = Split(torch.randn(8, 3, 16, 16, dtype=torch.float64), torch.arange(8) % 10)
+    (eager, _), (graph, _) = trained_both_ways(config, split, torch.float64)
     assert (graph - eager).norm() <= 1e-10 * eager.norm()
 
 
@@ -193,7 +226,7 @@ class NoHostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY_CASE)
 def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     config, split = problem(smoke, *CASES[case], dtype=torch.float32)
     _, step = steps_of(config, split, torch.float32)
@@ -206,7 +239,7 @@ def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     assert watched.calls == first > 50, "every step is the same sequence"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY_CASE)
 def test_the_body_runs_where_tensors_have_no_values(smoke, case: str) -> None:
     """On the meta device, reading a value and mixing in a tensor from elsewhere both raise."""
     config, split = problem(smoke, *CASES[case], dtype=torch.float32)

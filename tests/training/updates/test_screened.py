@@ -11,9 +11,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.config import ConfigError
+from runner.clipping import NoiseGroup
+from runner.config import ConfigError, Sampling
 from runner.data.datasets import Split
 from runner.gradients import Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.layerwise import Joint, Printed
 from runner.runs.estimate import estimated_seconds
 from runner.runs.execute import execute, final_metrics
 from runner.runs.records import read_record, record_path, results_folder
@@ -26,7 +29,7 @@ from runner.training.updates.screening_loss import ScreeningLoss
 CLASSES, FEATURES = 4, 6
 
 
-def images(count: int = 1700, seed: int = 0) -> Split:
+def images(count: int = 700, seed: int = 0) -> Split:
     """More than one batch of them, as [count, 1, 2, 3]."""
     torch.manual_seed(seed)
     return Split(torch.randn(count, 1, 2, 3), torch.arange(count) % CLASSES)
@@ -225,7 +228,7 @@ def test_cross_entropy_is_never_negative() -> None:
 
 
 def test_sorting_keeps_the_images_and_puts_large_losses_first() -> None:
-    objective, split = small_objective(), images()
+    objective, split = small_objective(), images(1700)  # four batches
     loss = ScreeningLoss(objective.network, split)
     whole = loss.total()
     seen = loss.images_seen
@@ -255,8 +258,11 @@ def test_the_halves_of_the_public_split_share_no_image() -> None:
     assert Annealing(10, 10, "test").split(split) == (split, split)
 
 
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
+
+
 def trained_run(smoke, *overrides: str):
-    run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *overrides))
+    run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *SMALL, *overrides))
     rows: list[dict[str, float]] = []
     return run, train(run, load(run), rows.append), rows
 
@@ -287,7 +293,7 @@ def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
 
 def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made."""
-    config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2")
+    config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2", *SMALL)
     event = PoissonSampledDpEvent(32 / 1438, GaussianDpEvent(2.0))
     config.max_epsilon = RdpClassic().epsilon(((event, 20),), 1e-5) + 1e-9
     run = prepare(config)
@@ -311,6 +317,7 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
 
 
+@pytest.mark.slow
 def test_noise_is_calibrated_for_every_try(smoke) -> None:
     """target_epsilon buys `epochs` of tries, however many are kept."""
     run = prepare(
@@ -324,7 +331,7 @@ def test_noise_is_calibrated_for_every_try(smoke) -> None:
 
 def test_a_temperature_of_zero_is_plain_dp_sgd(smoke) -> None:
     _, screened, _ = trained_run(smoke, "epochs=1", "screening.initial_temperature=0", "screening.images=test")
-    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0"))
+    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
     history = train(plain, load(plain), lambda row: None).history
     for name, values in history.items():
         assert screened.history[name] == values
@@ -333,7 +340,7 @@ def test_a_temperature_of_zero_is_plain_dp_sgd(smoke) -> None:
 
 def test_a_threshold_of_zero_keeps_every_update_too(smoke) -> None:
     _, screened, _ = trained_run(smoke, "epochs=1", "screening.rejection_threshold=0", "screening.images=test")
-    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0"))
+    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
     history = train(plain, load(plain), lambda row: None).history
     assert screened.history["test_loss"] == pytest.approx(history["test_loss"])
     assert screened.history["accepted"] == [44]
@@ -404,6 +411,15 @@ def test_the_draws_are_a_stream_of_their_own(smoke) -> None:
 def test_bad_values_are_refused_in_one_sentence(smoke, override: str) -> None:
     with pytest.raises(ConfigError, match="screening"):
         prepare(smoke("screening=annealing", override))
+
+
+@pytest.mark.parametrize(("kind", "sampling"), [(Joint, Sampling.poisson), (Printed, Sampling.shuffled)])
+def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mechanism], sampling: Sampling) -> None:
+    """Printed charges an epoch at its first step, kept or not: one that ends at kept steps would be charged wrongly."""
+    numbers = (sampling, 100, 10, 1.0, (NoiseGroup(("w",), 1.0),))
+    Annealing(1.0, 3).check(Mechanism(*numbers))
+    with pytest.raises(ValueError, match=r"no mechanism but DP-SGD's own"):
+        Annealing(1.0, 3).check(kind(*numbers))
 
 
 def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:

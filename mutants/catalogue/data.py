@@ -1,0 +1,114 @@
+"""What is trained on and what is measured on."""
+
+from mutants.groups import LOOP
+from mutants.mutant import Mutant, named
+
+_DATASETS = "data/test_datasets.py"
+
+MUTANTS = (
+    Mutant(
+        "training/loop.py",
+        "    test, *aside = run.rule.split(test)\n",
+        "    train = Split(torch.cat([test.images, train.images]), torch.cat([test.targets, train.targets]))\n"
+        "    test, *aside = run.rule.split(test)\n",
+        "test images join the training set",
+        LOOP,
+    ),
+    Mutant(
+        "training/loop.py",
+        "    test, *aside = run.rule.split(test)\n",
+        "    train = Split(*(torch.cat([a[:-9], b[:9]]) for a, b in zip(vars(train).values(), vars(test).values(), "
+        "strict=True)))\n    test, *aside = run.rule.split(test)\n",
+        "nine test images take the places of nine training images",
+        LOOP,
+    ),
+    Mutant(
+        "training/loop.py",
+        "self._on_epoch = run, objective, data[1], on_epoch",
+        "self._on_epoch = run, objective, data[0], on_epoch",
+        "the accuracy is that on the training images",
+        LOOP,
+    ),
+    Mutant(
+        "training/loop.py",
+        "    if run.config.evaluation == EvaluationSplit.holdout:",
+        "    if False:",
+        "a search on held-out images is one on test images",
+        LOOP,
+    ),
+    Mutant(
+        "data/datasets.py",
+        "        Split(train.images[:kept], train.targets[:kept]),",
+        "        Split(train.images[-kept:], train.targets[-kept:]),",
+        "held-out images are trained on",
+        f"{_DATASETS} {LOOP}",
+    ),
+    Mutant(
+        "data/datasets.py",
+        "return Split(images[~test], targets[~test]), Split(images[test], targets[test])",
+        "return Split(images[~test], targets[~test]), Split(images[~test][:359], targets[~test][:359])",
+        "the digits' test images are training images",
+        _DATASETS,
+    ),
+    Mutant(
+        "data/datasets.py",
+        "dataset_class(root=str(root), train=train, download=download) for train in (True, False))",
+        "dataset_class(root=str(root), train=train, download=download) for train in (True, True))",
+        "test images are the training images",
+        _DATASETS,
+    ),
+    Mutant(
+        "data/datasets.py",
+        "        if digest is not None and not self.bundled and _digest(train, test) != digest:",
+        "        if False:",
+        "any images pass for the data set that is named",
+        _DATASETS,
+    ),
+    Mutant(
+        "data/datasets.py",
+        "        if found != (list(self.shape), self.train_examples, self.test_examples):",
+        "        if found[0] != list(self.shape):",
+        "a training set of another size is charged at the rate of the one that is named",
+        _DATASETS,
+    ),
+    Mutant(
+        "data/features.py",
+        "hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()",
+        "len(images)",
+        "one data set's features are used for another",
+        "data/test_features.py",
+    ),
+    Mutant(
+        "data/features.py",
+        "        return (images - mean) / std",
+        "        return (images - images.mean()) / std",
+        "pixels are centred by a mean over private images, which nothing charges",
+        "data/test_features.py",
+    ),
+    Mutant(
+        "training/evaluate.py",
+        "        accuracy=100 * hits.mean().item(),",
+        "        accuracy=100 * hits[: len(hits) // 2].mean().item(),",
+        "half of the test images are counted",
+        "training/test_evaluate.py",
+    ),
+    Mutant(
+        "training/evaluate.py",
+        "            predicted.append(logits.argmax(dim=1))",
+        "            predicted.append(logits.topk(2).indices.eq(targets[:, None]).any(1) * targets"
+        " + logits.topk(2).indices.ne(targets[:, None]).all(1) * logits.argmax(dim=1))",
+        "the second guess counts, too",
+        "training/test_evaluate.py",
+    ),
+    Mutant(
+        "training/independence.py",
+        "    for i in range(len(targets) if losses.requires_grad else 0):",
+        "    for i in range(0):",
+        "examples that hang on one another in training mode alone are let pass",
+        named(
+            "training/test_independence.py",
+            "test_what_couples_in_training_mode_only_is_refused",
+            "test_an_engine_that_counts_rows_is_caught_in_the_sum",
+        ),
+    ),
+)

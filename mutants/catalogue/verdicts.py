@@ -1,0 +1,142 @@
+"""What follows from measurements: intervals, and the words that are said."""
+
+from mutants.mutant import Mutant
+
+_INTERVALS = "report/test_intervals.py"
+_VERDICTS = "report/test_verdicts.py"
+
+MUTANTS = (
+    Mutant(
+        "report/statistics.py",
+        "half = _t(len(values) - 1) * stdev(values) * math.sqrt(1 / len(values) + 1 / runs)",
+        "half = _t(len(values) - 1) * stdev(values) * math.sqrt(1 / len(values))",
+        "a claimed number is taken to have no spread",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/statistics.py",
+        "stats.t.ppf((1 + LEVEL) / 2, freedom)",
+        "stats.t.ppf(LEVEL, freedom)",
+        "intervals are at 90%",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/statistics.py",
+        "half = _t(len(values) - 1) * stdev(values) / math.sqrt(len(values))",
+        "half = _t(len(values)) * stdev(values) / math.sqrt(len(values))",
+        "one degree of freedom too many for a mean",
+        f"{_INTERVALS} {_VERDICTS}",
+    ),
+    Mutant(
+        "report/statistics.py",
+        "    freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)",
+        "    freedom = sum(freedom for _, freedom in parts)",
+        "two settings are taken to spread alike",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/statistics.py",
+        "stats.norm.cdf(means + q * spreads) ** runs)",
+        "stats.norm.cdf(means + q * spreads))",
+        "the best of several runs is taken for one",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/statistics.py",
+        "_difference(logs, others, 0.0, 1 / runs if runs else 0.0)",
+        "_difference(logs, others, 0.0, 0.0)",
+        "a claimed ratio is taken to have no spread",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/statistics.py",
+        "    step = stdev(values) * math.sqrt((runs - 1) / (2 * half))",
+        "    step = stdev(values) / math.sqrt(runs)",
+        "runs to come are taken to spread less than those there are",
+        _INTERVALS,
+    ),
+    Mutant(
+        "report/intervals.py",
+        "if len(values) >= claim.runs else None",
+        "if values else None",
+        "a best of ten is judged by two",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/intervals.py",
+        "len(values) < 2 or (len(values) < _ENOUGH and len(set(values)) == 1)",
+        "len(values) < 2",
+        "two runs that agree prove that there is no spread",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/intervals.py",
+        '        of_each = 1 if measured.statistic == "best" else claim.runs',
+        "        of_each = 1_000_000",
+        "a claimed difference is taken to have no spread",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    if interval.within(tolerance):\n",
+        "    if low <= tolerance and high >= -tolerance:\n",
+        "reproduced as soon as the interval touches the tolerance",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        '(low > 0, high < 0) if claim.direction == "above_other" else (high < 0, low > 0)',
+        '(high > 0, high < 0) if claim.direction == "above_other" else (low < 0, low > 0)',
+        "an order holds although its interval holds zero",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        '(low > 0, high <= 0) if claim.direction == "above" else (high < 0, low >= 0)',
+        '(high > 0, high <= 0) if claim.direction == "above" else (low < 0, low >= 0)',
+        "a level is passed by the end of the interval",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    if word == BETTER and measured.chosen_on_test:",
+        "    if False:",
+        "better by what was picked on test images",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    holds = measured.epsilon_sound < bound if strict else measured.epsilon_sound <= bound",
+        "    holds = measured.epsilon < bound if strict else measured.epsilon <= bound",
+        "an epsilon is guaranteed because the paper's own accounting says so",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    if measured.epsilon_least is not None and measured.epsilon_least > bound and at_no_smaller_delta:",
+        "    if measured.epsilon_sound > bound:",
+        "an upper bound shows a claim false",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "return GUARANTEED if holds and not delta_exceeded(claim, measured) else NOT_GUARANTEED",
+        "return GUARANTEED if holds else NOT_GUARANTEED",
+        "an epsilon is guaranteed at a larger delta",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    for words in (_FAIL, (UNDECIDED,)):",
+        "    for words in ((UNDECIDED,), _FAIL):",
+        "what fails is undecided as long as something is",
+        _VERDICTS,
+    ),
+    Mutant(
+        "report/verdicts.py",
+        "    if scale != PAPER_SCALE and not measured.computed:",
+        "    if False:",
+        "runs in small are judged",
+        _VERDICTS,
+    ),
+)

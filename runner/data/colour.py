@@ -1,0 +1,37 @@
+"""Colour spaces of images [examples, 3, height, width] in [0, 1]: each pixel by itself, by fixed constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Rows: what each channel of the result is of red, green and blue (ITU-R BT.601, and the NTSC's and PAL's differences).
+_GREY = [[0.299, 0.587, 0.114]]
+_YIQ = [[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
+_YUV = [[0.299, 0.587, 0.114], [-0.14714119, -0.28886916, 0.43601035], [0.61497538, -0.51496512, -0.10001026]]
+
+
+def hsv(images: Tensor) -> Tensor:
+    """Hue, saturation and value, each in [0, 1], by matplotlib."""
+    from matplotlib.colors import rgb_to_hsv
+
+    pixels = images.movedim(1, -1).cpu().numpy()
+    return torch.from_numpy(rgb_to_hsv(pixels)).movedim(-1, 1).contiguous().to(images)
+
+
+def _linear(matrix: list[list[float]]) -> Callable[[Tensor], Tensor]:
+    def transform(images: Tensor) -> Tensor:
+        return torch.einsum("or,nrhw->nohw", torch.tensor(matrix, dtype=images.dtype, device=images.device), images)
+
+    return transform
+
+
+SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # by name: its channels, and the way there from RGB
+    "rgb": (3, lambda images: images),
+    "hsv": (3, hsv),
+    "yiq": (3, _linear(_YIQ)),
+    "yuv": (3, _linear(_YUV)),
+    "grey": (1, _linear(_GREY)),
+}

@@ -1,0 +1,6 @@
+"""Networks whose gradients have a bound that follows from their layers: what they are made of, and the bound."""
+
+from runner.networks.lipschitz.bounds import Bounds, gradient_bounds
+from runner.networks.lipschitz.spectral import Spectral
+
+__all__ = ["Bounds", "Spectral", "gradient_bounds"]

@@ -1,0 +1,160 @@
+"""The networks of the Lipschitz paper: chains of layers whose gradients have a bound (see `bounds`).
+
+Each function returns an `nn.Sequential` from images [batch, channels, height, width] to logits [batch, classes], with
+weights that begin orthogonal. `activation` is called once per hidden layer. Sizes that do not fit raise ValueError.
+A convolution is followed by the factor that makes it 1-Lipschitz: `Scale(1 / sqrt(m))`, m as in `bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from torch import nn
+
+from runner.networks.lipschitz.bounds import reads_of
+from runner.networks.lipschitz.layers import Center, GlobalL2Pool, L2Pool2d, Patches, Residual, Scale, Transpose
+
+Activation = Callable[[], nn.Module]
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def lipschitz_mlp(
+    input_shape: Sequence[int], classes: int, activation: Activation, units: list[int], bias: bool = False
+) -> nn.Sequential:
+    """Linear layers of so many units, each activated, and one of the logits."""
+    sizes = [math.prod(input_shape), *units]
+    hidden = [part for before, after in pairwise(sizes) for part in (linear(before, after, bias), activation())]
+    return nn.Sequential(nn.Flatten(), *hidden, linear(sizes[-1], classes, bias))
+
+
+def lipschitz_cnn(
+    input_shape: Sequence[int],
+    classes: int,
+    activation: Activation,
+    filters: list[int],
+    units: int,
+    padding: int,
+    bias: bool,
+    centered: bool,
+    activated: bool,
+) -> nn.Sequential:
+    """3x3 convolutions, each activated, pooled by 2 and perhaps centred, then two linear layers.
+
+    The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`,
+    and no activation between its linear layers (`activated` is false); that of its notebook has [32, 64], 512 units,
+    no padding, no biases, no centring, and is `activated`.
+    """
+    channels, *space = input_shape
+    layers: list[nn.Module] = []
+    for width in filters:
+        layers += [*convolution(channels, width, 3, padding=padding, bias=bias), activation(), L2Pool2d(2)]
+        layers += [Center()] if centered else []
+        channels, space = width, [(size + 2 * padding - 2) // 2 for size in space]
+    if min(space) < 1:
+        raise ValueError(f"lipschitz_cnn cannot take images of {input_shape[1:]}: its feature map vanishes.")
+    last = [activation()] if activated else []
+    return nn.Sequential(
+        *layers, nn.Flatten(), linear(channels * math.prod(space), units, bias), *last, linear(units, classes, bias)
+    )
+
+
+def lipschitz_vgg(
+    input_shape: Sequence[int], classes: int, activation: Activation, width: int, convolutions: int, bias: bool
+) -> nn.Sequential:
+    """Three blocks of one or two convolutions (5x5 first, then 3x3) of width, 2 width, 4 width filters, and two linear.
+
+    The paper's VGG5 (one a block) and VGG8 (two), small (width 32) and large (64). After each block a pooling by 2,
+    after the last one over all positions; every layer but the last is activated and centred.
+    """
+    channels = input_shape[0]
+    layers: list[nn.Module] = []
+    for block, filters in enumerate((width, 2 * width, 4 * width)):
+        for _ in range(convolutions):
+            kernel = 5 if block == 0 else 3
+            layers += [*convolution(channels, filters, kernel, padding=kernel // 2, bias=bias), activation(), Center()]
+            channels = filters
+        layers.append(L2Pool2d(2) if block < 2 else GlobalL2Pool())
+    layers += [linear(channels, 8 * width, bias), activation(), Center(), linear(8 * width, classes, bias)]
+    return nn.Sequential(*layers)
+
+
+def lipschitz_resnet(
+    input_shape: Sequence[int], classes: int, activation: Activation, width: int, stages: list[int], bias: bool
+) -> nn.Sequential:
+    """A 3x3 convolution, then stages of so many residual blocks, each of two 3x3 convolutions, and a linear layer.
+
+    A stage but the first begins with a 1x1 convolution to twice the filters and a pooling by 2. The skip adds with a
+    weight of 1/2. The paper's ResNets have 6 to 10 layers with weights: stages [1, 1] give 7, [1, 1, 1] 10.
+    """
+    channels = input_shape[0]
+    layers = [*convolution(channels, width, 3, padding=1, bias=bias), L2Pool2d(2), Center(), activation()]
+    for stage, blocks in enumerate(stages):
+        if stage:
+            layers += [*convolution(width, 2 * width, 1, padding=0, bias=bias), L2Pool2d(2)]
+            width *= 2
+        for _ in range(blocks):
+            inner = [
+                part
+                for _ in range(2)
+                for part in (*convolution(width, width, 3, padding=1, bias=bias), Center(), activation())
+            ]
+            layers.append(Residual(nn.Sequential(*inner)))
+    return nn.Sequential(*layers, GlobalL2Pool(), linear(width, classes, bias))
+
+
+def lipschitz_mixer(
+    input_shape: Sequence[int],
+    classes: int,
+    activation: Activation,
+    patch: int,
+    hidden: int,
+    tokens: int,
+    channels: int,
+    blocks: int,
+    skip: bool,
+) -> nn.Sequential:
+    """An MLP-mixer (Tolstikhin et al., 2021) of linear layers alone, without biases.
+
+    Patches become tokens of `hidden` numbers; each block mixes the tokens (to `tokens` and back), then the numbers of
+    each token (to `channels` and back), activated and centred in between; with `skip`, each half is added to its input
+    with a weight of 1/2. The paper's notebook: patch 4, hidden 64, tokens 64, channels 128, 2 blocks, no skip; its
+    experiments: one block, all of them 64 times a width of 1 or 2.
+    """
+    depth, height, width = input_shape
+    if height % patch or width % patch:
+        raise ValueError(f"architecture.patch={patch} does not cover an image of {height} x {width}.")
+    count = (height // patch) * (width // patch)
+    layers: list[nn.Module] = [Patches(patch), linear(depth * patch**2, hidden, False)]
+    for _ in range(blocks):
+        token_mixing = nn.Sequential(
+            Transpose(),
+            linear(count, tokens, False), activation(), Center(), linear(tokens, count, False),
+            Transpose(),
+        )  # fmt: skip
+        channel_mixing = nn.Sequential(
+            linear(hidden, channels, False), activation(), Center(), linear(channels, hidden, False)
+        )
+        for mixing in (token_mixing, channel_mixing):
+            layers.append(Residual(mixing) if skip else mixing)
+    return nn.Sequential(*layers, nn.Flatten(), linear(count * hidden, classes, False))
+
+
+def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    """A linear layer with orthogonal rows or columns and no offset."""
+    return _orthogonal(nn.Linear(inputs, outputs, bias))
+
+
+def convolution(inputs: int, outputs: int, kernel: int, padding: int, bias: bool, stride: int = 1) -> list[nn.Module]:
+    """A convolution, orthogonal as a matrix [out, in k k], and the factor that makes it 1-Lipschitz."""
+    layer = _orthogonal(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias))
+    return [layer, Scale(1 / math.sqrt(reads_of(layer.kernel_size, layer.stride)))]
+
+
+def _orthogonal(layer: Layer) -> Layer:
+    nn.init.orthogonal_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,202 @@
+"""How large one example's gradient of each parameter can be, from the layers alone: backpropagation of bounds.
+
+Let x_d = f_d(theta_d, x_{d-1}), ||x_0|| <= X_0, and let the loss be L-Lipschitz in the logits x_D. Two numbers a layer
+are enough (Bethune et al., 2024, algorithm 1):
+
+    forward:   X_d = max over ||x|| <= X_{d-1} of ||f_d(theta_d, x)||
+    backward:  G_D = L;  K_d = G_d * max ||d f_d / d theta_d||,  G_{d-1} = G_d * max ||d f_d / d x||
+
+and every example's gradient of the tensor theta_d has a norm of at most K_d. The maxima, for weights of spectral norm
+at most 1 and biases of norm at most B (what `runner.networks.lipschitz.spectral` makes of them):
+
+Linear, y = W x + b, on P positions (tokens; else P = 1), its norms over all of them. dW = sum_p u_p x_p^T, so by
+Cauchy and Schwarz ||dW||_F <= ||u|| ||x||; db = sum_p u_p, so ||db|| <= sqrt(P) ||u||; ||W x|| <= ||x||; the bias moves
+the output by at most sqrt(P) B.
+
+Convolution of stride (s_h, s_w) with a kernel k_h x k_w and zero padding: it is the linear layer above on its windows,
+of which position p reads x[p]. A pixel is read by at most m = ceil(k_h / s_h) ceil(k_w / s_w) positions, since those
+that read it lie s_h and s_w apart within k_h and k_w pixels. So sum_p ||x[p]||^2 <= m ||x||^2, and with the kernel as a
+matrix [out, in k_h k_w] of spectral norm at most 1: ||dW||_F <= sqrt(m) ||u|| ||x||, ||W * x|| <= sqrt(m) ||x||, and
+the bias as above with P the number of positions. `Scale(1 / sqrt(m))` after it makes it 1-Lipschitz.
+
+A module without weights that is c-Lipschitz and zero at zero: G and X times c. weight * (x + f(x)): f is bounded from
+weight * G on, and what it sends back is added to that.
+
+Every layer is allowed `ROUNDING` more than that, for what float32 rounds and a projection leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from runner.networks.lipschitz.layers import Residual
+from runner.networks.lipschitz.losses import lipschitz_constant
+from runner.networks.lipschitz.spectral import Spectral
+from runner.networks.objective import Objective
+
+ROUNDING = 1 + 1e-5
+_SLOPES = {nn.ReLU: 1.0, nn.Tanh: 1.0, nn.Flatten: 1.0, nn.Identity: 1.0}  # each is zero at zero
+
+Backward = Callable[[float], float]  # G behind a module to G before it; on its way it bounds what the module holds
+Passed = tuple[tuple[int, ...], float, Backward]  # the shape and the largest norm of an output, and the way back
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of one example.
+
+    Attributes:
+        gradients: by parameter name, the largest L2 norm of the example's gradient of it.
+        largest: by module name, the largest L2 norm of its output.
+        loss: the largest norm of its gradient in the logits.
+    """
+
+    gradients: Mapping[str, float]
+    largest: Mapping[str, float]
+    loss: float
+
+
+def gradient_bounds(objective: Objective) -> Bounds:
+    """The bounds of an objective whose inputs and weights are bounded, by what it says of them itself.
+
+    Raises:
+        ValueError: where nothing bounds the inputs or the weights, or a module or the loss is not known.
+    """
+    inputs, constraint = objective.inputs, objective.constraint
+    if inputs is None or inputs.norm is None:
+        raise ValueError("gradients are bounded for inputs of bounded norm only: choose features that bound it")
+    if not isinstance(constraint, Spectral) or type(constraint) is not Spectral:  # a subclass may keep nothing
+        raise ValueError("gradients are bounded where the weights are kept bounded: choose constraint=spectral")
+    walk = _Walk(constraint.bias_radius)
+    shape, _norm, backward = walk.through("", objective.network, inputs.shape, inputs.norm)
+    if len(shape) != 1:
+        raise ValueError(f"expected logits in one dimension, got an output of shape {list(shape)}")
+    loss = lipschitz_constant(objective.loss, shape[0])
+    backward(loss)
+    names = {id(parameter): f"network.{name}" for name, parameter in objective.network.named_parameters()}
+    found = {names[key]: bound for key, bound in walk.gradients.items()}
+    unbounded = sorted({name for name, _ in objective.named_parameters()} - found.keys())
+    if unbounded:
+        raise ValueError(f"the gradient of {unbounded[0]} has no bound")
+    return Bounds({name: found[name] for name, _ in objective.named_parameters()}, walk.largest, loss)
+
+
+class _Walk:
+    """One way through a network. `gradients` is filled by the backward calls, by the parameters' identity."""
+
+    def __init__(self, bias_radius: float) -> None:
+        self.gradients: dict[int, float] = {}
+        self.largest: dict[str, float] = {}
+        self._bias_radius = bias_radius
+        self._seen: set[int] = set()
+
+    def through(self, name: str, module: nn.Module, shape: Sequence[int], norm: float) -> Passed:
+        """Shape and largest norm of an output, from those of an input, and the way back."""
+        if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+            raise ValueError(f"{name or 'the network'}: it has hooks, or a way of its own")
+        if type(module) is nn.Sequential:
+            return self._chain(name, module, shape, norm)
+        if type(module) is Residual:
+            return self._residual(name, module, shape, norm)
+        after = _shape_after(name, module, shape)
+        if isinstance(module, (nn.Linear, nn.Conv2d)) and type(module) in (nn.Linear, nn.Conv2d):
+            positions = math.prod(after[:-1]) if isinstance(module, nn.Linear) else math.prod(after[1:])
+            found = self._layer(name, module, positions, norm)
+        else:
+            slope = _slope(name, module)
+            found = slope * norm, lambda behind: slope * behind
+        self.largest[name] = found[0]
+        return after, *found
+
+    def _chain(self, name: str, chain: nn.Sequential, shape: Sequence[int], norm: float) -> Passed:
+        ways: list[Backward] = []
+        for child, module in chain._modules.items():
+            assert module is not None
+            shape, norm, way = self.through(f"{name}.{child}".lstrip("."), module, shape, norm)
+            ways.append(way)
+
+        def backward(behind: float) -> float:
+            for way in reversed(ways):
+                behind = way(behind)
+            return behind
+
+        return tuple(shape), norm, backward
+
+    def _residual(self, name: str, module: Residual, shape: Sequence[int], norm: float) -> Passed:
+        after, inner, way = self.through(f"{name}.inner", module.inner, shape, norm)
+        if tuple(after) != tuple(shape):
+            raise ValueError(f"{name} adds an output of shape {list(after)} to an input of shape {list(shape)}")
+        weight = abs(module.weight) * ROUNDING
+        self.largest[name] = weight * (norm + inner)
+        return tuple(shape), self.largest[name], lambda behind: weight * behind + way(weight * behind)
+
+    def _layer(self, name: str, layer: nn.Linear | nn.Conv2d, positions: int, norm: float) -> tuple[float, Backward]:
+        reads = 1 if isinstance(layer, nn.Linear) else _reads(name, layer)
+        slope = math.sqrt(reads) * ROUNDING
+        bias = 0.0 if layer.bias is None else math.sqrt(positions)
+        for parameter in layer.parameters():
+            if id(parameter) in self._seen:
+                raise ValueError(f"{name} shares its weights with another layer, or is called twice")
+            self._seen.add(id(parameter))
+
+        def backward(behind: float) -> float:
+            self.gradients[id(layer.weight)] = slope * norm * behind
+            if layer.bias is not None:
+                self.gradients[id(layer.bias)] = bias * ROUNDING * behind
+            return slope * behind
+
+        return slope * norm + bias * ROUNDING * self._bias_radius, backward
+
+
+def reads_of(kernel: Sequence[int], stride: Sequence[int]) -> int:
+    """By how many positions of a convolution a pixel is read at most: m of the module's text."""
+    return math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
+
+
+def _reads(name: str, layer: nn.Conv2d) -> int:
+    if layer.groups != 1 or layer.dilation != (1, 1) or layer.padding_mode != "zeros":
+        raise ValueError(f"{name}: a convolution has groups, dilation or a padding other than zeros")
+    return reads_of(layer.kernel_size, layer.stride)
+
+
+def _slope(name: str, module: nn.Module) -> float:
+    """The constant of a module without weights: torch's own, or what its very class states."""
+    kind = type(module)
+    if kind in _SLOPES:
+        return _SLOPES[kind] * ROUNDING
+    if isinstance(module, (nn.MaxPool2d, nn.AvgPool2d)) and kind in (nn.MaxPool2d, nn.AvgPool2d) and _disjoint(module):
+        # A mean of n numbers has the square of, at most, the sum of theirs over n.
+        return ROUNDING / (math.sqrt(math.prod(_pair(module.kernel_size))) if kind is nn.AvgPool2d else 1)
+    if "lipschitz" in vars(kind) and not any(True for _ in module.parameters()):
+        return float(module.lipschitz) * ROUNDING  # type: ignore[arg-type]
+    raise ValueError(f"{name}: no bound is known of a {kind.__name__}")
+
+
+def _disjoint(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
+    """Whether no entry is in two windows, and nothing but entries in any."""
+    windows = _pair(pool.kernel_size) == _pair(pool.stride) and _pair(pool.padding) == (0, 0) and not pool.ceil_mode
+    if isinstance(pool, nn.AvgPool2d):
+        return windows and pool.divisor_override is None
+    return windows and _pair(pool.dilation) == (1, 1)
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def _shape_after(name: str, module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of one example's output, by a pass on the meta device, for which weights need no numbers."""
+    weights = {key: parameter.detach().to("meta", torch.float32) for key, parameter in module.named_parameters()}
+    try:
+        output = functional_call(module, weights, (torch.empty(1, *shape, device="meta"),))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+    if output.shape[0] != 1:
+        raise ValueError(f"{name}: it makes {output.shape[0]} rows of one example")
+    return tuple(output.shape[1:])

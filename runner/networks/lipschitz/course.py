@@ -1,0 +1,114 @@
+"""How the bound on the loss's gradient goes along: C_t = share_t C_0, C_0 what it is at first.
+
+A course changes C_t by what is public: the epoch, or what was released. What one example adds to a sum is divided by
+share_t, so that bounds on it are those of C_0 throughout, and noise with them; what is released is multiplied by it
+again (`unit`), which is post-processing and gives each step the gradient and the noise of its own C_t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+COUNT = "loss.within"  # the name of the count among the sums of a step
+COUNT_SENSITIVITY = 0.5
+LEAST_SHARE = 1e-6  # below, dividing by a share and multiplying by it again would lose digits
+
+
+class Course(nn.Module):
+    """The bound as a share of the first one.
+
+    Attributes:
+        share: C_t / C_0, no dimensions.
+        budget: the part of a step's privacy that the course takes, in [0, 1): see `runner.clipping.lipschitz`.
+    """
+
+    budget = 0.0
+    share: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("share", torch.ones(()))
+        self.counter: Tensor | None = None
+
+    def start_epoch(self, epoch: int) -> None:
+        """Take note of the epoch that begins, counted from 0."""
+
+    def learn(self, mean: Tensor) -> None:
+        """Take note of the released count over the expected batch size."""
+        raise NotImplementedError
+
+    @contextmanager
+    def counting(self, counter: Tensor) -> Iterator[None]:
+        """Have a pass count: the derivative by `counter` is the sum over examples of `counted`."""
+        self.counter = counter
+        try:
+            yield
+        finally:
+            self.counter = None
+
+
+class Falling(Course):
+    """C_t by epoch, whatever the data: from C_0 down to last C_0 in so many epochs, by the same factor each.
+
+    Raises:
+        ValueError: if `last` is not from 1e-6 to 1, or `epochs` is below 1.
+    """
+
+    def __init__(self, last: float, epochs: int) -> None:
+        super().__init__()
+        if not LEAST_SHARE <= last <= 1:
+            raise ValueError(f"Expected loss.course.last from {LEAST_SHARE:g} to 1, got {last}.")
+        if epochs < 1:
+            raise ValueError(f"Expected loss.course.epochs >= 1, got {epochs}.")
+        self.last, self.epochs = last, epochs
+
+    def start_epoch(self, epoch: int) -> None:
+        self.share.fill_(self.last ** min(1.0, epoch / max(1, self.epochs - 1)))
+
+
+class Quantile(Course):
+    """C_t after a quantile of the norms of the loss's gradients, privately (Andrew et al., 2021, algorithm 1).
+
+    After each step C <- C exp(-rate (f - quantile)), f the released share of examples with norms of at most C: C falls
+    while too many are within. It starts at C_0 and stays from least C_0 to C_0: limits that hang on nothing but the
+    config, as all of C's course has to be a function of what was released.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    def __init__(self, quantile: float = 0.9, rate: float = 0.2, budget: float = 0.05, least: float = 1e-3) -> None:
+        super().__init__()
+        for name, value in (("quantile", quantile), ("budget", budget)):
+            if not 0 < value < 1:
+                raise ValueError(f"Expected loss.course.{name} between 0 and 1, got {value}.")
+        if not LEAST_SHARE <= least < 1:
+            raise ValueError(f"Expected loss.course.least from {LEAST_SHARE:g} to below 1, got {least}.")
+        if not 0 < rate < math.inf:
+            raise ValueError(f"Expected loss.course.rate > 0 and finite, got {rate}.")
+        self.quantile, self.rate, self.budget, self.least = quantile, rate, budget, least
+
+    @torch.no_grad()
+    def learn(self, mean: Tensor) -> None:
+        within = mean + COUNT_SENSITIVITY  # each example counts a half less than whether it is within
+        factor = torch.exp(-self.rate * (within - self.quantile))
+        self.share.copy_((self.share * factor).clamp(self.least, 1.0))
+
+
+def counted(norms: Tensor, bound: Tensor) -> Tensor:
+    """Of norms [batch, 1], the sum over examples of +1/2 for one of at most the bound, else (not a number) -1/2.
+
+    Centred, so that an example more or less moves it by 1/2 and not by 1 (Andrew et al., 2021, theorem 1).
+    """
+    return ((norms <= bound).to(norms.dtype) - COUNT_SENSITIVITY).sum()
+
+
+def counting_course(loss: nn.Module) -> Course | None:
+    """The course of a loss, where it asks for a count."""
+    course = getattr(loss, "course", None)
+    return course if isinstance(course, Course) and course.budget > 0 else None

@@ -1,0 +1,261 @@
+"""Losses that are Lipschitz in the logits, each per example: losses [batch] from logits z [batch, K] and targets.
+
+A loss states by `lipschitz(classes)` how far its gradient in the logits can reach in the L2 norm, whatever the logits
+and the target; t is the target and e_t the one-hot vector. Each derivation is in the class; the suprema are attained
+or approached, so no smaller number would do. (No loss weighs an example by how many of the batch share its class, as
+the paper's code does for `KantorovichRubinstein`: that would couple examples.)
+
+With `gradient_bound` C, every example's gradient in the logits is scaled to at most C: the backward pass sees
+dz * min(1, C / ||dz||), and the constant is min(C, that of the loss). Without, C is the loss's own constant, which
+changes nothing but what rounding does. A gradient that is not finite becomes zero. A `course` has the bound go along
+with the epoch or with a private count (`runner.networks.lipschitz.course`): C is then the first bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from runner.networks.lipschitz.course import COUNT, Course, counted
+
+_LEAST = 1e-30  # of a bound: times the least share of a course, still a number that 32 bits hold in full
+_ROUNDING = 1 + 1e-6  # above the constant of a loss, at which its gradient is left alone
+
+
+class LipschitzLoss(nn.Module):
+    """What these losses share: the bound on the gradient in the logits.
+
+    Raises:
+        ValueError: if `gradient_bound` is below 1e-30 or not finite.
+    """
+
+    def __init__(self, gradient_bound: float | None = None, course: Course | None = None) -> None:
+        super().__init__()
+        if gradient_bound is not None and not _LEAST <= gradient_bound < math.inf:
+            raise ValueError(f"Expected loss.gradient_bound from {_LEAST:g} up and finite, got {gradient_bound}.")
+        if course is not None and not isinstance(course, Course):
+            raise ValueError(f"Expected loss.course to name a class of courses, got {course}.")
+        self.gradient_bound, self.course = gradient_bound, course
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.course is not None:
+            share = self.course.share.to(logits.dtype)
+            present = self.lipschitz(logits.shape[1]) * share
+            return self.losses(_clipped_backward(logits, present, share, self.course.counter), targets)
+        bound = self.gradient_bound
+        if bound is None and math.isfinite(self.constant(logits.shape[1])):
+            bound = self.constant(logits.shape[1]) * _ROUNDING
+        return self.losses(logits if bound is None else _clipped_backward(logits, bound), targets)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Tell the course which epoch begins, counted from 0."""
+        if self.course is not None:
+            self.course.start_epoch(epoch)
+
+    @property
+    def unit(self) -> float | Tensor:
+        """What released gradients are to be multiplied by."""
+        return 1.0 if self.course is None else self.course.share
+
+    def received(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Released means by name, gradients in their unit; a count goes to the course, which moves on."""
+        if self.course is None:
+            return means
+        gradients = {name: self.unit * mean for name, mean in means.items() if name != COUNT}
+        if COUNT in means:
+            self.course.learn(means[COUNT])
+        return gradients
+
+    def lipschitz(self, classes: int) -> float:
+        """The largest norm of one example's gradient in its logits."""
+        return min(self.constant(classes), math.inf if self.gradient_bound is None else self.gradient_bound)
+
+    def constant(self, classes: int) -> float:
+        """The loss's own Lipschitz constant."""
+        raise NotImplementedError
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Losses [batch]."""
+        raise NotImplementedError
+
+
+class SharpCrossEntropy(LipschitzLoss):
+    """CE(s z) / s, s = `inverse_temperature`: the larger s, the nearer to max_j z_j - z_t.
+
+    Its gradient is p - e_t, p = softmax(s z): ||p - e_t||^2 = (1 - p_t)^2 + sum_{j != t} p_j^2 <= 2 (1 - p_t)^2 <= 2.
+
+    Raises:
+        ValueError: if `inverse_temperature` is not positive and finite.
+    """
+
+    def __init__(
+        self, inverse_temperature: float, gradient_bound: float | None = None, course: Course | None = None
+    ) -> None:
+        super().__init__(gradient_bound, course)
+        if not 0 < inverse_temperature < math.inf:
+            raise ValueError(f"Expected loss.inverse_temperature > 0 and finite, got {inverse_temperature}.")
+        self.inverse_temperature = inverse_temperature
+
+    def constant(self, classes: int) -> float:
+        return math.sqrt(2)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        sharp = self.inverse_temperature * logits
+        losses = F.cross_entropy(sharp, targets, reduction="none")
+        return losses / self.inverse_temperature
+
+
+class Cosine(LipschitzLoss):
+    """-z_t / max(||z||, X), X = `smallest_norm`.
+
+    For ||z|| < X the gradient is -e_t / X. Beyond, it is -(e_t - (u_t) u) / ||z||, u = z / ||z||: a projection of e_t
+    over a norm of at least X. So 1 / X bounds both.
+
+    Raises:
+        ValueError: if `smallest_norm` is not positive and finite.
+    """
+
+    def __init__(self, smallest_norm: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
+        super().__init__(gradient_bound, course)
+        if not 0 < smallest_norm < math.inf:
+            raise ValueError(f"Expected loss.smallest_norm > 0 and finite, got {smallest_norm}.")
+        self.smallest_norm = smallest_norm
+
+    def constant(self, classes: int) -> float:
+        return 1 / self.smallest_norm
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(logits, dim=1)
+        return -_of_target(logits, targets) / norms.clamp_min(self.smallest_norm)
+
+
+class Hinge(LipschitzLoss):
+    """(1/K) [(K - 1) relu(m/2 - z_t) + sum_{j != t} relu(m/2 + z_j)], m = `margin`: one class against all others.
+
+    With every hinge open the gradient is (-(K - 1) e_t + sum_{j != t} e_j) / K, of square ((K - 1)^2 + K - 1) / K^2 =
+    (K - 1) / K; with fewer open it is shorter. (The paper says 1.)
+
+    Raises:
+        ValueError: if `margin` is not positive and finite.
+    """
+
+    def __init__(self, margin: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
+        super().__init__(gradient_bound, course)
+        self.margin = _checked_margin(margin)
+
+    def constant(self, classes: int) -> float:
+        return math.sqrt((classes - 1) / classes)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return _hinge(logits, targets, self.margin)
+
+
+class KantorovichRubinstein(LipschitzLoss):
+    """-z_t + sum_{j != t} z_j / (K - 1): the difference of means that the dual of a Wasserstein distance maximises.
+
+    Its gradient is constant, of square 1 + (K - 1) / (K - 1)^2 = K / (K - 1). (The paper says 1, which is too small.)
+    """
+
+    def constant(self, classes: int) -> float:
+        return math.sqrt(classes / (classes - 1))
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return _difference_of_means(logits, targets)
+
+
+class HingeKantorovichRubinstein(LipschitzLoss):
+    """KR + alpha * hinge (Serrurier et al., 2021).
+
+    Both gradients are multiples of one vector where every hinge is open: sqrt(K / (K - 1)) + alpha sqrt((K - 1) / K) is
+    attained there, and the triangle inequality allows no more. (The paper says 1 + alpha: for ten classes that is
+    enough from alpha = 1.055 on.)
+
+    Raises:
+        ValueError: if `margin` is not positive and finite, or `alpha` is negative.
+    """
+
+    def __init__(
+        self, alpha: float, margin: float, gradient_bound: float | None = None, course: Course | None = None
+    ) -> None:
+        super().__init__(gradient_bound, course)
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"Expected loss.alpha >= 0 and finite, got {alpha}.")
+        self.alpha, self.margin = alpha, _checked_margin(margin)
+
+    def constant(self, classes: int) -> float:
+        return math.sqrt(classes / (classes - 1)) + self.alpha * math.sqrt((classes - 1) / classes)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return _difference_of_means(logits, targets) + self.alpha * _hinge(logits, targets, self.margin)
+
+
+def lipschitz_constant(loss: nn.Module, classes: int) -> float:
+    """The Lipschitz constant of a loss in K logits: what its class says, or that of torch's plain cross-entropy.
+
+    Raises:
+        ValueError: for a loss of which none is known.
+    """
+    if type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.label_smoothing == 0:
+        return math.sqrt(2)
+    stated = getattr(loss, "lipschitz", None)
+    if stated is None:
+        raise ValueError(f"no Lipschitz constant is known of the loss {type(loss).__name__}")
+    return float(stated(classes))
+
+
+def _of_target(logits: Tensor, targets: Tensor) -> Tensor:
+    return logits.gather(1, targets[:, None]).squeeze(1)
+
+
+def _difference_of_means(logits: Tensor, targets: Tensor) -> Tensor:
+    own = _of_target(logits, targets)
+    return (logits.sum(1) - own) / (logits.shape[1] - 1) - own
+
+
+def _hinge(logits: Tensor, targets: Tensor, margin: float) -> Tensor:
+    classes, own = logits.shape[1], _of_target(logits, targets)
+    others = F.relu(margin / 2 + logits).sum(1) - F.relu(margin / 2 + own)
+    return ((classes - 1) * F.relu(margin / 2 - own) + others) / classes
+
+
+def _checked_margin(margin: float) -> float:
+    if not 0 < margin < math.inf:
+        raise ValueError(f"Expected loss.margin > 0 and finite, got {margin}.")
+    return margin
+
+
+def _clipped_backward(
+    logits: Tensor, bound: float | Tensor, unit: float | Tensor = 1.0, counter: Tensor | None = None
+) -> Tensor:
+    numbers = (torch.as_tensor(number, dtype=logits.dtype, device=logits.device) for number in (bound, unit))
+    clipped: Tensor = _ClippedBackward.apply(logits, *numbers, counter)
+    return clipped
+
+
+class _ClippedBackward(torch.autograd.Function):
+    """The identity, whose backward pass scales each example's row to at most the bound, and divides it by the unit.
+
+    The derivative by the counter, if there is one, is the sum over examples of `counted`.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, bound: Tensor, unit: Tensor, counter: Tensor | None) -> Tensor:
+        return logits.view_as(logits)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1], inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, rows: Tensor) -> tuple[Tensor, None, None, Tensor | None]:
+        bound, unit = ctx.saved_tensors
+        norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        clipped = rows * (bound / norms).clamp(max=1.0) / unit
+        count = counted(norms, bound) if ctx.needs_input_grad[3] else None
+        return torch.where(torch.isfinite(norms), clipped, 0.0), None, None, count

@@ -1,0 +1,243 @@
+"""The paper's constants and bounds, against the largest that is found: ratios above 1 refute one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev
+from torch.nn import functional as F
+
+from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
+from runner.networks.lipschitz.losses import (
+    Cosine,
+    Hinge,
+    HingeKantorovichRubinstein,
+    KantorovichRubinstein,
+    LipschitzLoss,
+    SharpCrossEntropy,
+)
+from runner.networks.objective import InputBound, Objective
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table
+from runner.report.items import Tabulate
+from runner.report.measured import Measured
+from runner.report.measures import computed
+from runner.report.plots import figure as empty_figure
+from runner.report.plots import spaced
+from runner.report.verdicts import Judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CLASSES, _SIDE, _KERNEL = 10, 6, 3
+_MAP = f"{_SIDE} x {_SIDE}"
+
+LOSSES: dict[str, tuple[LipschitzLoss, float, str]] = {  # by the claim's method: a loss, the paper's constant, in words
+    "softmax CE temperature tau": (SharpCrossEntropy(1.0), math.sqrt(2), "√2 / τ, here τ = 1"),
+    "cosine similarity": (Cosine(0.5), 2.0, "1 / X_min, here X_min = 1/2"),
+    "multiclass hinge": (Hinge(0.5), 1.0, "1"),
+    "KR": (KantorovichRubinstein(), 1.0, "1"),
+    "HKR": (HingeKantorovichRubinstein(10.0, 0.5), 11.0, "1 + α, here α = 10"),
+}
+
+
+@cache
+def largest_slope(method: str) -> float:
+    """The largest norm of a loss's gradient in ten logits: of small, large and adversarial ones, for every target."""
+    loss = LOSSES[method][0]
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
+    logits = torch.randn(2000, _CLASSES, generator=generator, dtype=torch.float64) * sizes
+    hot = F.one_hot(torch.arange(_CLASSES), _CLASSES).double()
+    logits = torch.cat([logits, 40 * hot, -40 * hot, torch.zeros_like(hot)]).requires_grad_()
+    found = 0.0
+    for target in range(_CLASSES):
+        losses = loss(logits, torch.full((len(logits),), target))
+        found = max(found, torch.autograd.grad(losses.sum(), logits)[0].norm(dim=1).max().item())
+    return found
+
+
+def _kernel_factor(stride_one: bool = True) -> float:
+    """The factor of the authors' library for a convolution of stride 1 on the map."""
+    half = (_KERNEL - 1) // 2
+    side = _KERNEL * _SIDE - half * (half + 1)
+    return _SIDE / side if stride_one else 1 / _KERNEL
+
+
+@cache
+def parameter_jacobians() -> dict[str, tuple[float, str]]:
+    """The largest norm of the Jacobian in the parameters at inputs of norm 1, over what table 2 states; and of what."""
+    flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _SIDE, _SIDE).double() / _SIDE
+    conv = nn.Conv2d(1, 1, _KERNEL, padding=1, bias=False).double()
+    biased = nn.Conv2d(1, 1, 1).double()
+    dense = nn.Linear(36, 4).double()
+    factor = _kernel_factor()
+    kernel = _of_parameter(conv, "weight", image)
+    return {
+        "bias": (_of_parameter(dense, "bias", flat), "a vector: 1"),
+        "bias on a map": (_of_parameter(biased, "bias", image), f"a map of {_MAP}: 1"),
+        "dense": (_of_parameter(dense, "weight", flat), "X"),
+        "conv window s": (kernel / _KERNEL, "√s X"),
+        "RKO conv": (kernel * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
+        "RKO conv, kernel": (kernel / (_KERNEL * factor), "the same, in the kernel that the authors' library trains"),
+    }
+
+
+@cache
+def input_jacobians() -> dict[str, tuple[float, str]]:
+    """The largest norm of the Jacobian in the input, weights within their constraint, over what table 3 states."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(1, _KERNEL**2, _KERNEL, padding=1, bias=False).double()
+    nn.init.orthogonal_(conv.weight)
+    dense = nn.Linear(36, 36).double()
+    nn.init.orthogonal_(dense.weight)
+    image = torch.randn(1, 1, _SIDE, _SIDE, dtype=torch.float64)
+    flat = torch.randn(1, 36, dtype=torch.float64)
+    whole = _of_input(conv, image)
+    residual = Residual(nn.Identity(), 1.0)
+    activations = max(_of_input(layer, flat) for layer in (GroupSort2(), nn.ReLU(), nn.Tanh()))
+    return {
+        "bias": (_of_input(Scale(1.0), flat), "1"),
+        "dense": (_of_input(dense, flat), "1"),
+        "RKO conv": (whole * _kernel_factor(), f"1, with the factor of the library for a map of {_MAP}"),
+        "RKO conv, 1/√(k_h k_w)": (whole / _KERNEL, "1, with the factor used here"),
+        "layer centering": (_of_input(Center(), flat), "1"),
+        "residual block": (_of_input(residual, flat) / 2, "2"),
+        "activations": (activations, "1"),
+    }
+
+
+def _of_parameter(layer: nn.Module, name: str, x: Tensor) -> float:
+    weights = {key: value.detach() for key, value in layer.named_parameters()}
+
+    def outputs(value: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, {**weights, name: value}, (x,))
+        return output.flatten()
+
+    return _norm(jacrev(outputs)(weights[name]), weights[name].numel())
+
+
+def _of_input(layer: nn.Module, x: Tensor) -> float:
+    return _norm(jacrev(lambda value: layer(value).flatten())(x).detach(), x.numel())
+
+
+def _norm(jacobian: Tensor, columns: int) -> float:
+    return float(torch.linalg.matrix_norm(jacobian.reshape(-1, columns), 2))
+
+
+@computed
+def loss_constant(claim: Claim) -> Measured:
+    """The largest gradient of a loss in its logits that is found, over the paper's constant."""
+    loss, stated, words = LOSSES[claim.method]
+    found, exact = largest_slope(claim.method), loss.lipschitz(_CLASSES)
+    return Measured(found / stated, explanation=f"stated {words}; largest found {found:.6g}; exact {exact:.6g}")
+
+
+@computed
+def parameter_jacobian(claim: Claim) -> Measured:
+    """The largest Jacobian in a layer's parameters that is found, over the paper's bound."""
+    ratio, words = parameter_jacobians()[claim.method]
+    return Measured(ratio, explanation=f"stated for {words}" if "map" in words else f"stated {words}")
+
+
+@computed
+def input_jacobian(claim: Claim) -> Measured:
+    """The largest Jacobian in a layer's input that is found, over the paper's bound."""
+    ratio, words = input_jacobians()[claim.method]
+    return Measured(ratio, explanation=f"stated {words}")
+
+
+DEPTHS = range(1, 33)
+SLOPES = {0.9: "contracting", 1.0: "norms are kept", 1.1: "expanding"}
+
+
+@cache
+def bound_of_depth(slope: float, layers: int) -> float:
+    """(sum_d K_d^2)^(1/2) of so many linear layers without biases, `slope` between each two, for L = X_0 = 1."""
+    parts: list[nn.Module] = []
+    for layer in range(layers):
+        parts += [Scale(slope)] if layer else []
+        parts.append(nn.Linear(2, 2, bias=False))
+    loss = SharpCrossEntropy(1.0, gradient_bound=1.0)
+    objective = Objective(nn.Sequential(*parts), loss, InputBound((2,), 1.0), Spectral())
+    return math.hypot(*gradient_bounds(objective).gradients.values())
+
+
+def closed_form(slope: float, layers: int) -> float:
+    """Theorem 1 without biases: L X_0 a^T sqrt(T + 1) for T + 1 layers, as every term of the sum is a^(2 T) X_0^2."""
+    return float(slope ** (layers - 1) * math.sqrt(layers))
+
+
+@computed
+def theorem_1(_: Claim) -> Measured:
+    """The bound that is computed layer by layer over L X_0 sqrt(D), the largest of all depths up to 32."""
+    ratio = max(bound_of_depth(1.0, layers) / closed_form(1.0, layers) for layers in DEPTHS)
+    return Measured(ratio, explanation="up to 32 layers; a hundred-thousandth a layer is left for rounding")
+
+
+def theorem(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
+    """The bound by depth, in the three regimes."""
+    rows = [
+        {
+            "layers": layers,
+            **{f"a = {slope:g}, {words}": f"{bound_of_depth(slope, layers):.4f}" for slope, words in SLOPES.items()},
+            "L X₀ √D": f"{closed_form(1.0, layers):.4f}",
+        }
+        for layers in (1, 2, 4, 8, 16, 32)
+    ]
+    note = "Of linear layers without biases, a the Lipschitz constant of what is between two, L = X₀ = 1."
+    return Table.of(rows, (note,))
+
+
+def figure(_: Evidence) -> Figure:
+    """The bound against the depth, a line a regime."""
+    drawn = empty_figure(6, 4)
+    axes = drawn.subplots()
+    for place, (slope, words) in enumerate(SLOPES.items()):
+        bounds = [bound_of_depth(slope, d) for d in DEPTHS]
+        axes.plot(DEPTHS, bounds, **spaced(bounds, place), label=f"a = {slope:g}: {words}")
+    axes.set(xlabel="layers D", ylabel="(Σ K_d²)^½ for L = X₀ = 1", yscale="log")
+    axes.legend()
+    return drawn
+
+
+@computed
+def clipped_cross_entropy(_: Claim) -> Measured:
+    """How far rows of binary cross-entropy, clipped below their smallest modulus, are from those of -C (2 y - 1) z."""
+    generator = torch.Generator().manual_seed(0)
+    z = 5 * torch.randn(4000, generator=generator, dtype=torch.float64)
+    y = (torch.rand(4000, generator=generator) < 0.5).double()
+    rows = torch.sigmoid(z) - y
+    bound = 0.99 * rows.abs().min()
+    clipped = rows * (bound / rows.abs()).clamp(max=1.0)
+    worst = ((clipped + bound * (2 * y - 1)).abs() / bound).max().item()
+    return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
+
+
+def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str) -> Tabulate:
+    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+        rows = [
+            {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
+             "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
+            for name, (ratio, words) in found().items()
+        ]  # fmt: skip
+        return Table.of(rows, (note,))
+
+    return table
+
+
+def _losses() -> dict[str, tuple[float, str]]:
+    return {name: (largest_slope(name) / stated, words) for name, (_, stated, words) in LOSSES.items()}
+
+
+_FOUND = "Spectral norms of Jacobians, at inputs or weights that make them large. "
+table_1 = _ratios(_losses, "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`).")
+table_2 = _ratios(parameter_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")
+table_3 = _ratios(input_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")

@@ -1,0 +1,130 @@
+"""Figures 5, 10 and 11: accuracy against epsilon, and fronts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from runner.report.evidence import Evidence
+from runner.report.items import Draw
+from runner.report.plots import (
+    DATASETS,
+    Curve,
+    Panel,
+    accuracy_against_epsilon,
+    band,
+    figure,
+    mark_not_run,
+    name_not_run,
+    runs_text,
+)
+from runner.report.runs import Runs
+from runner.runs.search import best, curve, pareto, space_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAPER = "lipschitz"
+BUDGET = 3.0  # the sound epsilon at which a trial is chosen
+_SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
+
+
+def front(dataset: str, number: str) -> Draw:
+    """Of one data set: every epoch of every trial, and three fronts of different worth.
+
+    On held-out images, over all epochs of all trials; on test images, of the trial that was chosen by those, trained
+    again with other seeds; and as the paper does, the largest accuracy on test images over all epochs of all draws.
+    Beside them the one setting that an exploration found, and plain DP-SGD at the same sound epsilons.
+    """
+
+    def draw(evidence: Evidence) -> Figure:
+        drawn = figure(7, 4.6)
+        axes = drawn.subplots()
+        levels = [
+            *_searched(axes, evidence, number),
+            *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
+            *_explored(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp")),
+            *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
+        ]
+        if levels:
+            axes.set_ylim(max(levels) - 25, max(levels) + 1)
+        else:
+            mark_not_run(axes)
+        axes.legend(loc="lower right")
+        axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel="accuracy (%)", xlim=(0, None))
+        return drawn
+
+    return draw
+
+
+def clipped(evidence: Evidence) -> Figure:
+    """Figure 11: fronts over every epoch of every trial, on held-out images, with clipped gradients and without."""
+    drawn = figure(10, 4)
+    for axes, dataset, letter in zip(drawn.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
+        levels: list[float] = []
+        for label, number, colour in (("clipped", f"11{letter}", "C3"), ("clipless", f"5{letter}_search", _SEARCHED)):
+            space = space_of(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))
+            trials = evidence.trials(space)
+            levels += _step(axes, pareto(map(curve, trials)), label, colour, f"{len(trials)} trials")
+        if levels:
+            axes.set_ylim(max(levels) - 25, max(levels) + 1)
+        else:
+            mark_not_run(axes)
+        axes.legend(loc="lower right")
+        axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel="accuracy (%) on held-out images", xlim=(0, None))
+    return drawn
+
+
+def by_architecture(evidence: Evidence) -> Figure:
+    """Figure 10: CIFAR-10, a line an architecture."""
+    lines = (("mixer", "MLP-mixer", "C0"), ("vgg", "VGG", "C1"), ("resnet", "ResNet", "C2"))
+    curves = [
+        Curve(f"{PAPER}/fig_5c", f"{PAPER}/cifar10_{name}", label, colour=colour) for name, label, colour in lines
+    ]
+    return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
+
+
+def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
+    """Every epoch of every trial with their front, and what was chosen by it; returns accuracies."""
+    space = space_of(f"{PAPER}/fig_{number}_search", (f"scale={evidence.scale}",))
+    trials = evidence.trials(space)
+    for epsilons, accuracies in map(curve, trials):
+        axes.plot(epsilons, accuracies, ".", color="0.7", markersize=2)
+    stopped = sum(trial.stopped for trial in trials)
+    count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
+    levels = _step(axes, pareto(map(curve, trials)), "search: largest on held-out images", _SEARCHED, count)
+    chosen = best(trials, BUDGET)
+    retrained = Runs() if chosen is None else evidence.of(space.retrained(chosen.values))
+    return levels + _band(axes, retrained, "chosen by it, trained again: test images, mean and range", _RETRAINED)
+
+
+def _as_paper(axes: Axes, planned: Runs) -> list[float]:
+    curves = [(run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded]
+    label = "as the paper does: largest on test images"
+    return _step(axes, pareto(curves), label, _AS_PAPER, runs_text(planned))
+
+
+def _explored(axes: Axes, planned: Runs) -> list[float]:
+    return _band(axes, planned, "one setting of an exploration: test images, mean and range", "C3")
+
+
+def _plain(axes: Axes, planned: Runs) -> list[float]:
+    return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", "C4")
+
+
+def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:
+    if not points:
+        name_not_run(axes, label, colour)
+        return []
+    axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}")
+    return [accuracy for _, accuracy in points]
+
+
+def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
+    if not planned.recorded:
+        name_not_run(axes, label, colour)
+        return []
+    found = band(planned.recorded, "epsilon_sound", "test_accuracy")
+    found.draw(axes, colour, 0.2, label=f"{label}, {runs_text(planned)}")
+    return found.high

@@ -1,0 +1,47 @@
+"""What an experiment's runs charge, from their config alone."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+
+from runner.accounting import Releases, sound_epsilon
+from runner.report.claims import Claim
+from runner.report.evidence import PAPER_SCALE
+from runner.report.measured import Measured
+from runner.report.measures import computed
+from runner.runs.jobs import sweep_jobs
+from runner.training.prepare import Run, prepare
+
+
+@lru_cache
+def prepared(sweep: str, experiment: str) -> Run:
+    """The parts of an experiment's first run in a sweep, on the CPU: no data is read."""
+    listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
+    job = next(job for job in listed if job.experiment == experiment)
+    config = copy.deepcopy(job.config)
+    config.runtime.device = "cpu"
+    return prepare(config)
+
+
+@lru_cache
+def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
+    """The first run of an experiment in a sweep, what it charges as the paper counts, and what it releases."""
+    run = prepared(sweep, experiment)
+    ledger = run.mechanism.charges_of_epochs(run.epochs)
+    return run, ledger.claimed, ledger.actual
+
+
+@computed
+def charged_epsilon(claim: Claim) -> Measured:
+    """Epsilon of the claim's experiment by its own accountant, and the sound one."""
+    run, claimed, actual = ledger_of(claim.sweep, claim.experiment)
+    delta = run.config.delta
+    epsilon = run.accountant.epsilon(claimed, delta)
+    return Measured(
+        value=epsilon,
+        epsilon=epsilon,
+        epsilon_sound=sound_epsilon(actual, delta),
+        delta=delta,
+        explanation=f"{type(run.mechanism).__name__}, for {run.mechanism.neighbouring_relation} neighbours",
+    )

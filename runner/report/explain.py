@@ -1,0 +1,228 @@
+"""One run in words: what it trained, what it released, what that costs by each accountant, and whom it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from runner.accounting import Releases
+from runner.accounting.mechanisms import sampled_gaussians
+from runner.config import REPOSITORY
+from runner.report.files import Table, aligned, read_csv
+from runner.report.markdown import method_text
+from runner.report.own import Record, record_files, result_text, runs_text, sound_epsilon_of
+from runner.report.pages import Row, item_rows
+from runner.report.papers import Item, Paper, every_paper
+from runner.runs.command import overrides_of
+from runner.runs.records import read_record
+from runner.runs.verify import run_of
+from runner.terminal import bound_text, number
+from runner.training.prepare import Run
+
+_NAMED = ("dataset", "features", "normalization", "architecture", "activation", "loss", "optimizer", "schedule")
+_PRIVATE = ("clipping", "mechanism", "screening", "constraint")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of an item's runs.csv: where a run stands among those of a paper, as last aggregated."""
+
+    paper: Paper
+    item: Item
+    sweep: str
+    experiment: str
+
+
+def found(results: Path, beginning: str) -> Path:
+    """The record whose id begins so.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    paths = [path for path in record_files(results) if path.stem.startswith(beginning)]
+    if not paths:
+        raise ValueError(f"No record in {results} begins with {beginning}.")
+    if len(paths) > 1:
+        some = ", ".join(path.stem for path in paths[:3])
+        raise ValueError(f"{len(paths)} records begin with {beginning}: {some} and so on. Say more of it.")
+    return paths[0]
+
+
+def run_text(path: Path, results: Path) -> str:
+    """All that is known of a recorded run, for a terminal.
+
+    Raises:
+        ValueError: the record is damaged, or cannot be prepared by the code of today.
+    """
+    record = read_record(path)
+    run, places = run_of(record["config"]), list(places_of(results, path.stem))
+    sections = {
+        f"run {record['run_id']}, setting {record['setting_id']}": [result_text(record), *_best(record)],
+        "It trained": trained_text(record, run),
+        "It released": released_text(record, run),
+        "Which costs": [cost_text(record, run)],
+        "It serves": served_text(results, places),
+        "The same again": command_text(record, places),
+    }
+    return "\n\n".join("\n".join([name, *(_indented(line) for line in lines)]) for name, lines in sections.items())
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _best(record: Record) -> list[str]:
+    final, provenance = record["final"], record["provenance"]
+    best = number(float(final["best_test_accuracy"]), "%")
+    lines = [f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on"]
+    if "wall_seconds" in provenance:
+        lines.append(
+            f"{provenance['wall_seconds'] / 60:.1f} minutes on {provenance.get('device')}, "
+            f"code of {provenance.get('git_revision')}"
+        )
+    return lines
+
+
+def trained_text(record: Record, run: Run) -> list[str]:
+    """What was trained on what, and how long."""
+    config, final = record["config"], record["final"]
+    of = "the test images" if config["evaluation"] == "test" else "training images held out"
+    return [
+        *(f"{name}: {class_text(config[name])}" for name in _NAMED if config.get(name)),
+        f"{final['parameters']:,} parameters, seed {config['seed']}, {config['scale']['name']} scale, measured on {of}",
+        f"{final['epoch']} epochs of {run.mechanism.steps_per_epoch} steps, {final['steps']:,} in all; "
+        f"{config['sampling']} batches of {config['batch_size']} of {run.mechanism.examples:,} examples",
+    ]
+
+
+def class_text(group: Mapping[str, Any]) -> str:
+    """A class by its bare name, with its arguments."""
+    arguments = ", ".join(f"{name}={value}" for name, value in group.items() if not name.startswith("_"))
+    return f"{group['_target_'].rpartition('.')[2]}({arguments})"
+
+
+def ledgers(record: Record, run: Run) -> dict[str, Releases]:
+    """What was released, what the paper charges of it, and where the run decides how much it releases, the most."""
+    final = record["final"]
+    steps = int(final["steps"])
+    if not run.rule.takes_back:
+        ledger = run.mechanism.charges(steps)
+        return {"charged by the paper": ledger.claimed, "released": ledger.actual}
+    return {
+        "charged by the paper": run.mechanism.charges(int(final["accepted"])).claimed,
+        "released": run.mechanism.charges(steps).actual,
+        "could have been": run.mechanism.charges(run.most_steps).actual,
+    }
+
+
+def released_text(record: Record, run: Run) -> list[str]:
+    """The ledger in words: each kind of release once, with its sampling and how often."""
+    config = record["config"]
+    lines = [f"{name}: {class_text(config[name])}" for name in _PRIVATE if config.get(name)]
+    for what, releases in ledgers(record, run).items():
+        lines += [f"{what}: {line}" for line in release_texts(releases, run.config.delta)]
+    return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; δ = {config['delta']:g}"]
+
+
+def release_texts(releases: Releases, delta: float) -> list[str]:
+    """A sentence for every kind of release.
+
+    >>> from dp_accounting import GaussianDpEvent
+    >>> release_texts(((GaussianDpEvent(2.0), 3),), 1e-5)
+    ['3 sums over all examples, or parts of them that share none, with noise of 2 times what one example can move']
+    """
+    mechanisms = sampled_gaussians(releases, delta)
+    if mechanisms is None:
+        return ["sums without noise: no privacy"]
+    return [
+        f"{times:,} sums over {_batch(q)}, with noise of {noise:.4g} times what one example can move"
+        for q, noise, times in mechanisms
+    ] or ["nothing"]
+
+
+def _batch(q: float) -> str:
+    if q == 1:
+        return "all examples, or parts of them that share none"
+    return f"batches that each example joins with probability {q:.4g}"
+
+
+def cost_text(record: Record, run: Run) -> str:
+    """Epsilon of these ledgers by every accountant, and what the record says."""
+    final = record["final"]
+    columns = ledgers(record, run)
+    rows = [["as recorded", number(float(final["epsilon"])), bound_text(float(final["epsilon_sound"]))]]
+    if len(columns) > 2:
+        rows[0].append(bound_text(sound_epsilon_of(final)))
+    for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
+        accountant = instantiate(OmegaConf.load(path), _convert_="all")
+        costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
+        rows.append([path.stem, *costs, path.read_text().partition("\n")[0].removeprefix("# ")])
+    return aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
+
+
+def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
+    try:
+        return bound_text(epsilon(releases, delta))
+    except ValueError:  # not an accountant of such releases
+        return "–"
+
+
+def places_of(results: Path, run_id: str) -> Iterable[Place]:
+    """Where a run stands in the tables of the papers' items."""
+    for paper in every_paper():
+        for item in paper.items:
+            path = results / paper.name / item.name / "runs.csv"
+            for row in read_csv(path) if path.exists() else ():
+                if row["run_id"] == run_id:
+                    yield Place(paper, item, row["sweep"], row["experiment"])
+
+
+def served_text(results: Path, places: Sequence[Place]) -> list[str]:
+    """The claims that are measured by the experiments that a run belongs to, with what became of them."""
+    if not places:
+        return ["no item of a paper, as last aggregated: it is a run of one's own"]
+    among = {(place.sweep, place.experiment) for place in places}
+    lines = [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
+    for paper in {place.paper.name: place.paper for place in places}.values():
+        for item in paper.items:
+            for row in item_rows(results, paper, item):
+                if any((row["sweep"], name) in among for name in row["experiment"].split()):
+                    lines.append(f"claim of {paper.name}/{item.name}: {claim_text(row)}")
+    return lines
+
+
+def claim_text(row: Row) -> str:
+    """A claim, what was measured, and the verdict."""
+    method = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}"
+    unit, claimed = row["unit"], row["claimed_value"] or "qualitative"
+    measured = f", measured {number(float(row['measured']), unit)}" if row.get("measured") else ""
+    return f"{method}: claimed {claimed}{measured}; {row['verdict']}, its ε {row['claimed_epsilon']}"
+
+
+def command_text(record: Record, places: Sequence[Place]) -> list[str]:
+    """The command that repeats a run into another folder, as it is recorded here already."""
+    experiment = places[0].experiment if places else ""
+    try:
+        overrides = overrides_of(record["config"], experiment)
+    except ValueError as error:
+        return [str(error)]
+    quoted = [f'"{text}"' if set(text) & set(" [](){}*'~") else text for text in overrides]
+    return [" ".join(["python -m runner", *quoted, "runtime.results_root=again"])]
+
+
+def item_text(results: Path, paper: Paper, item: Item) -> str:
+    """An item of a paper: its claims with their verdicts, and the runs behind them."""
+    lines = [f"{paper.title}: {item.title}", ""]
+    lines += [claim_text(row) for row in item_rows(results, paper, item)] or ["No claim of it is checked."]
+    path = results / paper.name / item.name / "runs.csv"
+    ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
+    if ids:
+        lines += ["", runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
+    dashed = paper.name.replace("_", "-")
+    made = f"make reproduce-{dashed} ITEMS={item.name}" if item.sweeps else f"make aggregate-{dashed} ITEMS={item.name}"
+    return "\n".join([*lines, "", f"Made by {made}; every number in results/{paper.name}/{item.name}/."])

@@ -1,0 +1,259 @@
+"""`python -m runner.report.interactive`: one page of all results that needs no network, results/report.html.
+
+It shows what was found, the leaderboard, every claim with filters, the curves of every item, and for each run its
+config, its history, its ledger in words and the command that repeats it. Nothing is computed anew but the ledgers: the
+page is made of the records and of what was last aggregated. Needs the extra `report`.
+
+Exit codes: 0 written, 2 bad input (a damaged record, the extra is not installed), said in one sentence, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.config import REPOSITORY, ConfigError
+from runner.report.explain import released_text, trained_text
+from runner.report.files import read_csv, write_text
+from runner.report.findings import findings_table
+from runner.report.leaderboard import planned_runs
+from runner.report.markdown import method_text
+from runner.report.own import result_text
+from runner.report.pages import item_rows, numbers_of
+from runner.report.papers import Paper, every_paper
+from runner.report.runs import PlannedRun
+from runner.runs.command import first_that_gives, overrides_of
+from runner.runs.verify import run_of
+from runner.terminal import Line, Parser
+
+TEMPLATE = Path(__file__).with_suffix(".html")
+WRITTEN = "report.html"
+_CURVES = ("epoch", "test_accuracy", "test_loss", "epsilon", "epsilon_sound")
+_BOARD = ("dataset", "sound ε at most", "method", "mean (%)", "± std", "n", "of", "settings", "run made for it")
+
+
+def page(results: Path, line: Line) -> str:
+    """The page, as text.
+
+    Raises:
+        ValueError: a record is damaged, or something was aggregated by another version.
+        ImportError: a library of the extra is not installed.
+    """
+    import jinja2
+
+    papers = every_paper()
+    line.show("report: records ...")
+    recorded = {run.job.run_id: run for run in planned_runs() if run.record is not None}
+    templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results, papers)],
+        tables_head=_tables_head(),
+        board=_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
+        claims=_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
+        vega=_script(_vega()),
+        chart=_script(json.dumps(_chart())),
+        items=_script(json.dumps(items_of(results, papers, recorded))),
+        runs=_script(json.dumps(runs_of(recorded.values(), line))),
+    )
+
+
+def inline(text: str) -> Any:
+    """Markdown's bold and links as HTML, everything else as it is; links into the repository lose their target.
+
+    >>> str(inline("**a < b**, [fig-3](results/x.png)"))
+    '<strong>a &lt; b</strong>, fig-3'
+    """
+    from markupsafe import Markup
+
+    escaped = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", html.escape(text))
+    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)))
+
+
+def _findings(results: Path, papers: Sequence[Paper]) -> Sequence[Sequence[str]]:
+    return findings_table(papers, results).rows
+
+
+def _script(text: str) -> Any:
+    """JavaScript for inside a script element: what would end the element, or begin a comment, is written otherwise."""
+    from markupsafe import Markup
+
+    return Markup(re.sub("</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", r"<\!--"))
+
+
+def _vega() -> str:
+    import vl_convert
+
+    bundle: Callable[..., str] = vl_convert.javascript_bundle  # whose stub asks for more than it needs
+    return bundle()
+
+
+def _chart() -> dict[str, Any]:
+    """Accuracy against epsilon, a line a run in the colour and dashes of its setting; rows come when it is shown."""
+    import altair as alt
+
+    base = alt.Chart(alt.NamedData("curves")).encode(
+        x=alt.X("x:Q", title="ε"),
+        y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
+        color=alt.Color("setting:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=400)),
+        strokeDash=alt.StrokeDash("setting:N", title=None),
+        detail="run:N",
+        tooltip=["setting:N", "seed:N", "epoch:Q", "accuracy:Q", "epsilon:Q", "sound:Q", "run:N"],
+    )
+    lines, points = base.mark_line(strokeWidth=1.5), base.mark_point(size=60, opacity=0, filled=True)
+    chart: dict[str, Any] = (lines + points).properties(width="container", height=420).interactive().to_dict()
+    return chart
+
+
+def _tables_head() -> Any:
+    """DataTables itself, once for all tables."""
+    from itables.javascript import generate_init_offline_itables_html
+    from itables.utils import UNPKG_DT_BUNDLE_URL, find_package_file
+    from markupsafe import Markup
+
+    assert UNPKG_DT_BUNDLE_URL
+    return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
+    """A table that sorts and searches, with the values of some columns to filter by, and how many rows have each."""
+    import pandas as pd
+    from itables import to_html_datatable
+    from markupsafe import Markup
+
+    at = [list(header).index(name) for name in filters]
+    return Markup(
+        to_html_datatable(
+            pd.DataFrame(rows, columns=list(header)),
+            connected=False,
+            allow_html=True,
+            showIndex=False,
+            display_logo_when_loading=False,
+            maxBytes=0,
+            lengthMenu=[10, 25, 100],
+            layout={"top1": "searchPanes"},
+            searchPanes={"layout": f"columns-{len(at)}", "columns": at, "initCollapsed": True, "controls": False},
+            columnDefs=[{"searchPanes": {"show": True}, "targets": at}],
+        )
+    )
+
+
+def _board(results: Path) -> list[list[str]]:
+    rows = []
+    for row in read_csv(results / "leaderboard" / "leaderboard.csv"):
+        settings = "of held-out images" if row["held_out"] == "yes" else "chosen otherwise"
+        if row["chosen_by_test_images"] == "yes":
+            settings = "test images chose updates"
+        numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "method", "mean", "std", "n", "planned")]
+        rows.append([*map(html.escape, numbers), settings, row["made_for_it"]])
+    return rows
+
+
+def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of all claims, as the papers' pages have them."""
+    header = ["paper", "item", "data set", "claim", "claimed", "at ε", "measured", "difference [95%]", "verdict"]
+    rows = []
+    for paper in papers:
+        for item in paper.items:
+            for row in item_rows(results, paper, item):
+                claimed, at, measured, _, _, difference, _, epsilon, sound, holds = numbers_of(row)
+                place = f"{paper.name}/{item.name}"
+                cells = [row["dataset"], method_text(row["method"], row["quantity"]), claimed, at, measured, difference]
+                cells += [row["verdict"], epsilon, sound, holds, row["explanation"]]
+                link = f'<a href="#item={place}">{item.name}</a>'
+                rows.append([paper.name.replace("_", "-"), link, *map(html.escape, cells)])
+    return [*header, "ε of the run", "sound ε", "claimed ε", "note"], rows
+
+
+def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, PlannedRun]) -> dict[str, Any]:
+    """Of each item that has runs: its title, and its recorded runs, as last aggregated, with what each is a run of."""
+    found: dict[str, Any] = {}
+    for paper in papers:
+        for item in paper.items:
+            path = results / paper.name / item.name / "runs.csv"
+            rows = [row for row in read_csv(path) if row["run_id"] in recorded] if path.exists() else []
+            if rows:
+                runs = [[row["run_id"], label(recorded[row["run_id"]])] for row in rows]
+                found[f"{paper.name}/{item.name}"] = {"title": f"{paper.name}: {item.title}", "runs": runs}
+    return found
+
+
+def label(run: PlannedRun) -> str:
+    """What a run is one of: its experiment, with what else its sweep varies than seeds."""
+    others = [f"{name}={value}" for name, value in run.job.overrides.items() if name not in ("experiment", "seed")]
+    return " ".join([run.name, *others])
+
+
+def runs_of(recorded: Iterable[PlannedRun], line: Line) -> dict[str, Any]:
+    """Of each run what its own page shows, by run id. Runs of one setting share what is said of it."""
+    found: dict[str, Any] = {}
+    said: dict[str, tuple[list[str], list[str]]] = {}
+    for number, run in enumerate(recorded, 1):
+        record = run.record
+        assert record is not None
+        setting = f"{record['setting_id']}-{record['final']['steps']}-{record['final'].get('accepted')}"
+        if setting not in said:
+            line.show(f"report: run {number} ...")
+            prepared = run_of(record["config"])
+            said[setting] = trained_text(record, prepared), released_text(record, prepared)
+        trained, released = said[setting]
+        found[record["run_id"]] = {
+            "title": f"{label(run)}, seed {run.seed}",
+            "result": result_text(record),
+            "trained": trained,
+            "released": released,
+            "command": _command(run),
+            "config": record["config"],
+            "history": {name: record["history"][name] for name in _CURVES},
+            "revision": record["provenance"].get("git_revision"),
+        }
+    line.clear()
+    return found
+
+
+_commands: dict[str, list[str]] = {}  # by setting: without the seed
+
+
+def _command(run: PlannedRun) -> str:
+    """The command that repeats a run. That of a setting is found once: its runs differ in their seeds."""
+    if run.job.setting_id not in _commands:
+        assert run.record is not None
+        config, others = run.record["config"], dict(run.job.overrides)
+        seed = others.pop("seed", "0")
+        planned = [f"{name}={value}" for name, value in others.items()]
+        if not first_that_gives(config, [[*planned, f"seed={seed}"]]):
+            try:
+                planned = [text for text in overrides_of(config, run.job.experiment) if not text.startswith("seed=")]
+            except ValueError:
+                planned = ["experiment=?"]
+        _commands[run.job.setting_id] = planned
+    return shlex.join(["python", "-m", "runner", *_commands[run.job.setting_id], f"seed={run.seed}"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog="python -m runner.report.interactive", description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / WRITTEN)
+    chosen = parser.parse_args(arguments)
+    try:
+        written = write_text(chosen.output, page(REPOSITORY / "results", Line()))
+    except ImportError as error:
+        print(f"report: {error.name} is not installed: pip install -e '.[report]' brings it.", file=sys.stderr)
+        return 2
+    except (ValueError, ConfigError) as error:
+        print(f"report: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("report: Stopped. Nothing was written.", file=sys.stderr)
+        return 130
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

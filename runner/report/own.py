@@ -1,0 +1,131 @@
+"""Runs as they are in their records, for a terminal: one in a line, many in a table with what they differ in."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.config import FIELDS, REPOSITORY
+from runner.fields import Part
+from runner.report.files import Table, aligned
+from runner.runs.records import read_record
+from runner.terminal import bound_text, number
+
+Record = Mapping[str, Any]
+
+_COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
+_FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
+_MOST_VALUES = 6  # further columns
+
+
+def result_text(record: Record) -> str:
+    """What a run ended with: the accuracy after its last epoch, and both epsilons of it."""
+    final = record["final"]
+    accuracy = f"accuracy {number(float(final['test_accuracy']), '%')}% after epoch {final['epoch']}"
+    return f"{record['status']}: {accuracy} · {privacy_text(final)}"
+
+
+def explain_command(path: Path) -> str:
+    """The command that says what the run of a record's file was."""
+    folder = path.resolve().parent.parent
+    elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
+    return f"python -m runner.explain {path.stem}{elsewhere}"
+
+
+def privacy_text(final: Mapping[str, Any]) -> str:
+    """The epsilon as the paper counts, and the sound one; of a run that takes steps back that of the most it could."""
+    epsilon, sound = float(final["epsilon"]), sound_epsilon_of(final)
+    if epsilon == sound == float("inf"):
+        return "not private"
+    return f"ε {number(epsilon)} as the paper counts, sound {bound_text(sound)}"
+
+
+def sound_epsilon_of(final: Mapping[str, Any]) -> float:
+    """What a record guarantees."""
+    return float(final.get("epsilon_sound_at_max_tries", final["epsilon_sound"]))
+
+
+def runs_table(records: Sequence[Record]) -> Table:
+    """A row a run, with the fields of their configs that not all have in common."""
+    configs = [_leaves(record["config"]) for record in records]
+    names = _differing(configs) or [name for name in _FOREMOST if any(name in config for config in configs)]
+    rows = []
+    for record, config in zip(records, configs, strict=True):
+        final = record["final"]
+        rows.append(
+            [
+                record["run_id"],
+                record["config"]["scale"]["name"],
+                str(final["epoch"]),
+                f"{number(float(final['test_accuracy']), '%')}%" + ("" if record["status"] == "finished" else " †"),
+                number(float(final["epsilon"])),
+                bound_text(sound_epsilon_of(final)),
+                *(_value(config.get(name)) for name in names),
+            ]
+        )
+    notes = ["† diverged"] if any(record["status"] != "finished" for record in records) else []
+    return Table((*_COLUMNS, *names), rows, notes)
+
+
+def runs_text(records: Sequence[Record]) -> str:
+    """The table of runs as aligned columns, and how to learn more of one."""
+    table = runs_table(records)
+    return "\n".join([aligned(table), *table.notes])
+
+
+def own_records(results: Path) -> list[Record]:
+    """The records in a results folder, at every scale, that this repository does not hold: oldest first.
+
+    Raises:
+        ValueError: one is damaged; the message names the file.
+    """
+    committed = _committed(results)
+    own = [path for path in record_files(results) if path.resolve() not in committed]
+    return [read_record(path) for path in sorted(own, key=lambda path: path.stat().st_mtime_ns)]
+
+
+def record_files(results: Path) -> list[Path]:
+    """The files of the records in a results folder, at every scale."""
+    return sorted([*results.glob("runs/*.json"), *results.glob("*/runs/*.json")])
+
+
+def _committed(results: Path) -> set[Path]:
+    """The files in a folder that git holds; none outside a checkout."""
+    command = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "--", str(results.resolve())]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return {REPOSITORY / name for name in listed.split("\0") if name}
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's fields by dotted name; a class is the value of its group, by its bare name."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in FIELDS and FIELDS[name].part is Part.setting and isinstance(value, Mapping):
+            for inner, leaf in value.items():
+                if inner == "_target_":
+                    found[name] = leaf.rpartition(".")[2]
+                elif not inner.startswith("_") and name != "scale":
+                    found[f"{name}.{inner}"] = leaf
+        elif name != "scale":
+            found[name] = value
+    return found
+
+
+def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names that not all have with one value; where there are too many, those of classes before their arguments'."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    values = {name: {_value(config.get(name)) for config in configs} for name in names}
+    differing = [name for name in names if len(values[name]) > 1]
+    chosen = sorted(differing, key=lambda name: "." in name and name != "dataset.name")[:_MOST_VALUES]
+    return [name for name in differing if name in chosen]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,142 @@
+"""Checkpoints: where a long run is after its last whole epoch, so that it goes on from there if it is stopped.
+
+There is one per run, replaced after every epoch and removed when the record is written. It is the run's own: of the
+same config, code, libraries, device and threads, on which every digit of what follows depends. What is read back is
+tensors and plain values only, and carries its digest: a file that is damaged, or another's, is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from runner.config import REPOSITORY
+from runner.runs.identity import identify, recorded_config
+from runner.runs.provenance import device_name, versions
+from runner.runs.records import write_whole
+from runner.training.prepare import Run
+from runner.training.targets import targets
+
+_DIGEST = hashlib.sha256().digest_size
+_NOT_TRAINING = ("papers", "report")  # rooms whose code no run depends on
+_KNOWN = ("runner", "torch")
+
+
+@cache
+def code_digest() -> str:
+    """The SHA-256 of all code that a run may depend on: what was committed does not matter, what is there does."""
+    package = REPOSITORY / "runner"
+    sources = [path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        name = path.relative_to(package)
+        if name.parts[0] not in _NOT_TRAINING:
+            digest.update(f"{name.as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+code_digest()  # of the code that is imported, whatever is edited while it runs
+
+
+class Checkpoint:
+    """The checkpoint of one run that is prepared on this machine, as it is to be trained now.
+
+    Attributes:
+        epochs: how many the run had behind it when it was last resumed or saved; 0: it starts over if it is stopped.
+        seconds: how long it had taken until it was resumed.
+        resumed_after: the epochs after which it was resumed, in order.
+    """
+
+    def __init__(self, config: DictConfig, run: Run) -> None:
+        self.path = checkpoint_path(config)
+        self.epochs, self.seconds = 0, 0.0
+        self.resumed_after: list[int] = []
+        self._bound = _bound(config, run)
+        self._known = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
+
+    @property
+    def possible(self) -> bool:
+        """Whether the run can have one: what a class of the user's own keeps to itself, and its code, is not known."""
+        return self._known
+
+    def load(self) -> dict[str, Any] | None:
+        """The state to go on from (see `runner.training.state`); None where there is none, which is said if a file is.
+
+        A file that is not this run's as it is to be trained now stays until the first epoch replaces it.
+        """
+        if not self._known or not self.path.exists():
+            return None
+        try:
+            content = _read(self.path)
+        except ValueError as reason:
+            self._start_over(str(reason))
+            return None
+        others = [name for name, value in self._bound.items() if content["bound"].get(name) != value]
+        if others:
+            self._start_over(f"is of another {' and '.join(others)}")
+            return None
+        self.epochs, self.seconds = content["epochs"], content["seconds"]
+        self.resumed_after = [*content["resumed_after"], self.epochs]
+        state: dict[str, Any] = content["state"]
+        return state
+
+    def save(self, state: dict[str, Any], epochs: int, seconds: float) -> None:
+        """Replace what there is by the state after so many epochs, which took so many seconds in all."""
+        self.epochs = epochs
+        content = {
+            "bound": self._bound,
+            "epochs": epochs,
+            "seconds": seconds,
+            "resumed_after": self.resumed_after,
+            "state": state,
+        }
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_whole(self.path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue(), replace=True)
+
+    def _start_over(self, reason: str) -> None:
+        print(f"{self.path} {reason}, so the run starts over.", file=sys.stderr)
+
+
+def checkpoint_path(config: DictConfig) -> Path:
+    """The file of a run's checkpoint, below the results root as claims are."""
+    return Path(config.runtime.results_root).expanduser() / ".checkpoints" / f"{identify(config)[0]}.pt"
+
+
+def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
+    """What has to be the same for a run to go on with the digits that it would have had."""
+    runtime = config.runtime
+    return {
+        "config": json.loads(json.dumps(recorded_config(config))),
+        "code": code_digest(),
+        "libraries": versions(),
+        "device": device_name(run.device),
+        "number of threads": torch.get_num_threads(),
+        "way of computing": [runtime.engine.value, run.step.value, run.physical_batch, runtime.guard_every],
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What `save` wrote.
+
+    Raises:
+        ValueError: it is something else, or not all of it. The message follows the file's name.
+    """
+    raw = path.read_bytes()
+    digest, payload = raw[:_DIGEST], raw[_DIGEST:]
+    if hashlib.sha256(payload).digest() != digest:
+        raise ValueError("is damaged")
+    try:
+        content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError("holds more than numbers") from error
+    return content

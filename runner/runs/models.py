@@ -1,0 +1,45 @@
+"""The weights that a run ends with, kept where `save_model` asks for them: a file beside the records, in models/."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from runner.gradients import Objective
+from runner.runs.identity import recorded_config
+from runner.runs.records import write_whole
+from runner.training.instantiation import instantiated, objective_of
+
+
+def model_path(folder: Path, run_id: str) -> Path:
+    """The file of a run's weights."""
+    return folder / "models" / f"{run_id}.pt"
+
+
+def save(path: Path, config: DictConfig, objective: Objective) -> None:
+    """Keep the weights and buffers of a network, and the config that it is built from."""
+    weights = {name: value.detach().cpu().clone() for name, value in objective.state_dict().items()}
+    buffer = io.BytesIO()
+    torch.save({"config": recorded_config(config), "weights": weights}, buffer)
+    write_whole(path, buffer.getvalue(), replace=True)
+
+
+def load(path: Path) -> Objective:
+    """The network and its loss as they were at the end of the run, on the CPU, ready to evaluate.
+
+    The network takes what the run's features make of images: `instantiated(config, "features")`.
+
+    Raises:
+        ConfigError: its config names a class that is not trusted, or is not there any more.
+        pickle.UnpicklingError: the file holds more than numbers and texts.
+    """
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    config = OmegaConf.create(content["config"])
+    with torch.random.fork_rng(devices=[]):
+        objective = objective_of(config, instantiated(config, "dataset"), instantiated(config, "features"))
+    objective.load_state_dict(content["weights"])
+    return objective.eval()

@@ -1,0 +1,42 @@
+"""Options of groups as they are typed: Hydra composes names only, and what it says of anything else helps nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep
+from hydra.errors import HydraException
+
+from runner.config import REPOSITORY, ConfigError
+
+
+def check_options(arguments: Sequence[str]) -> None:
+    """Check that what a command line chooses for a group is the name of an option; whether there is one, Hydra says.
+
+    Raises:
+        ConfigError: it is null, or no name.
+    """
+    parser = OverridesParser.create()
+    for argument in arguments:
+        try:
+            override = parser.parse_override(argument)
+        except HydraException:
+            continue  # Hydra says so, or it is no override
+        group = override.key_or_group
+        if override.is_delete() or not (REPOSITORY / "conf" / group).is_dir():
+            continue
+        chosen = override.value()
+        for each in chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]:
+            _check(group, each)
+
+
+def _check(group: str, chosen: object) -> None:
+    if chosen in (None, ""):
+        raise ConfigError(
+            f"{group} cannot be null: leave it out, or where an experiment chooses one, take it away with ~{group}"
+        )
+    names = chosen if isinstance(chosen, list) else [chosen]
+    if isinstance(chosen, (bool, int, float, list)) and not all(isinstance(name, str) for name in names):
+        options = ", ".join(sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml")))
+        raise ConfigError(f"{group}={chosen} names no option of {group}: choose from {options}")

@@ -1,0 +1,52 @@
+"""`python -m runner.training.bounds experiment=lipschitz/mnist_mlp`: how far one example can move each gradient sum.
+
+For any config, a row for each group of parameters that share their noise: how many numbers they are, the sensitivity of
+their sum, the deviation of the noise on each number of it, and their names. No data is read.
+
+Exit codes: 0 the table is printed, 2 the configuration cannot be run (a module without a bound is named).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.config import REPOSITORY, ConfigError, register
+from runner.training.prepare import Run, prepare
+
+
+def table(run: Run) -> str:
+    """The groups of a run, in the order of its parameters."""
+    sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
+    rows = [("numbers", "sensitivity", "noise", "parameters")]
+    for group in run.mechanism.noise_groups:
+        numbers = sum(sizes.get(name, 1) for name in group.parameters)
+        noise = run.mechanism.noise_std(group) if run.mechanism.private else 0.0
+        names = ", ".join(name.removeprefix("network.") for name in group.parameters)
+        rows.append((f"{numbers:,}", f"{group.sensitivity:.6g}", f"{noise:.6g}", names))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
+
+
+def main(overrides: Sequence[str] | None = None) -> int:
+    """Print the table of the config that these overrides compose."""
+    register()
+    try:
+        with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+            config = compose("config", list(sys.argv[1:] if overrides is None else overrides))
+        run = prepare(config)
+    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+        print(f"bounds: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 2
+    print(table(run))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What a run is between two epochs: everything that the next one depends on, as tensors and plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Generator
+
+State = dict[str, Any]  # of tensors, numbers, texts, and lists and dicts of these: nothing that runs when it is read
+OnState = Callable[[Callable[[], State]], None]  # told after every epoch but the last how to take the run's state
+
+
+class Stateful(Protocol):
+    """A part of a run that can say what it is, and become it again: a network, say, or an optimizer."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State, /) -> object: ...
+
+
+def state_of(parts: Mapping[str, Stateful], generators: Mapping[str, Generator], device: torch.device) -> State:
+    """The states of a run's parts, of its generators, and of PyTorch's own ones, which layers may draw from."""
+    return {
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+        "generators": {name: generator.get_state() for name, generator in generators.items()},
+        "layers": torch.get_rng_state(),
+        "layers_on_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def put_back(
+    state: State, parts: Mapping[str, Stateful], generators: Mapping[str, Generator], device: torch.device
+) -> None:
+    """Make freshly built parts what those were whose state this is."""
+    for name, part in parts.items():
+        part.load_state_dict(state["parts"][name])
+    for name, generator in generators.items():
+        generator.set_state(state["generators"][name])
+    torch.set_rng_state(state["layers"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["layers_on_device"], device)

@@ -1,0 +1,143 @@
+"""Clipping by the network itself: the sums, the noise groups, and what one example moves of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from runner.clipping import Lipschitz, gradient_sum
+from runner.config import ConfigError, Sampling
+from runner.gradients import ENGINES, Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz.architectures import lipschitz_cnn, lipschitz_mixer
+from runner.networks.lipschitz.layers import GroupSort2
+from runner.networks.lipschitz.losses import SharpCrossEntropy
+from runner.networks.objective import InputBound
+from runner.training.checks import check_constraint
+from runner.training.independence import check_independence
+from runner.training.loop import load
+from runner.training.prepare import prepare
+from runner.training.trials import stated_by_own_classes
+
+LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
+
+
+def made(build: Callable[..., nn.Module], *arguments: object) -> Objective:
+    torch.manual_seed(0)
+    network = build([1, 8, 8], 3, GroupSort2, *arguments)
+    objective = Objective(network, SharpCrossEntropy(50.0, gradient_bound=0.5), InputBound((1, 8, 8), 2.0), Spectral())
+    objective.project()
+    return objective
+
+
+def cnn() -> Objective:
+    return made(lipschitz_cnn, [2, 4], 6, 1, True, True, False)
+
+
+def mixer() -> Objective:
+    return made(lipschitz_mixer, 4, 6, 4, 4, 1, True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("build", [cnn, mixer])
+def test_the_sum_is_that_of_gradients_taken_one_by_one(build, engine):
+    """In physical batches of any size, in float64; no contribution passes its group's sensitivity."""
+    objective = build().double()
+    inputs = (torch.randn(9, 1, 8, 8).double() * torch.logspace(-2, 2, 9)[:, None, None, None]).renorm(2, 0, 2.0)
+    targets = torch.arange(9) % 3
+    clipping = Lipschitz()
+    groups = clipping.noise_groups(objective)  # before an engine hangs its hooks on the layers
+    computes = ENGINES[engine](objective)
+    found = gradient_sum(clipping, computes, inputs, targets, physical_batch=4)
+    alone = [gradient_sum(clipping, computes, inputs[i : i + 1], targets[i : i + 1], 1) for i in range(9)]
+    for group in groups:
+        (name,) = group.parameters
+        expected = torch.stack([one.gradients[name] for one in alone])
+        assert torch.allclose(found.gradients[name], expected.sum(0), rtol=1e-9, atol=1e-12)
+        assert expected.flatten(1).norm(dim=1).max() <= group.sensitivity
+
+
+def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
+    """D groups of deviation nm sqrt(D) K_d, or one of nm (sum K^2)^(1/2): the same multiplier of the whole step."""
+    objective = cnn()
+    bounds = gradient_bounds(objective).gradients
+    local, whole = (
+        Mechanism(Sampling.poisson, 100, 10, 1.5, Lipschitz(noise).noise_groups(objective))
+        for noise in ("local", "global")
+    )
+    count = len(bounds)
+    assert count == 8
+    assert [local.noise_std(g) for g in local.noise_groups] == pytest.approx(
+        [1.5 * math.sqrt(count) * bound for bound in bounds.values()]
+    )
+    (group,) = whole.noise_groups
+    assert whole.noise_std(group) == pytest.approx(1.5 * math.sqrt(sum(b**2 for b in bounds.values())))
+    shift = sum((bound / local.noise_std(g)) ** 2 for bound, g in zip(bounds.values(), local.noise_groups, strict=True))
+    assert 1 / math.sqrt(shift) == pytest.approx(1.5)
+
+
+REFUSED = {
+    "no constraint": ("~constraint", "choose constraint=spectral"),
+    "unbounded features": ("features=pixels", "choose features that bound it"),
+    "another activation": ("activation=tempered_sigmoid", "no bound is known of a TemperedSigmoid"),
+    "another loss": ("loss=losing_less", "no Lipschitz constant is known of the loss LosingLess"),
+    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known of a MaxPool2d"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_bound_covers_is_refused_before_data(smoke, case):
+    override, words = REFUSED[case]
+    overrides = [*LIPSCHITZ, *override.split()]
+    extra = [] if case != "another loss" else ["~loss.gradient_bound"]
+    with pytest.raises(ConfigError, match=words):
+        prepare(smoke(*overrides, *extra))
+
+
+def test_a_constraint_is_for_layers_it_knows():
+    network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2))
+    with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, network\.1 is a LayerNorm"):
+        check_constraint(Objective(network, nn.CrossEntropyLoss(reduction="none"), None, Spectral()))
+
+
+def test_every_experiment_of_the_paper_is_bounded(smoke):
+    run = prepare(smoke(*LIPSCHITZ, "architecture=lipschitz_mnist", "architecture.units=1024"))
+    assert sum(len(group.parameters) for group in run.mechanism.noise_groups) == 8
+    assert all(0 < group.sensitivity < math.inf for group in run.mechanism.noise_groups)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("activation._target_=tests.bounding.Doubles", "contributes"),
+        ("loss._target_=tests.bounding.Steep", "contributes"),
+    ],
+)
+def test_parts_that_state_less_than_they_do_are_refused(smoke, override, words):
+    extra = ["~loss.inverse_temperature", "~loss.gradient_bound"] if "loss" in override else []
+    run = prepare(smoke(*LIPSCHITZ, override, *extra))
+    with pytest.raises(ConfigError, match=words):
+        check_independence(run)
+    name = override.rpartition(".")[2]
+    assert stated_by_own_classes(run) == [
+        f"Lipschitz constant as stated by {name}: tried on made-up examples at the first weights"
+    ]
+
+
+def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
+    run = prepare(smoke(*LIPSCHITZ, "activation._target_=tests.bounding.Halves"))
+    check_independence(run)
+    first, last = (group.sensitivity for group in run.mechanism.noise_groups)
+    assert first == pytest.approx(0.5 * 0.1, rel=1e-3)  # what is behind the layer is halved
+    assert last == pytest.approx(0.5 * 0.1, rel=1e-3)  # and so is its input
+
+
+def test_features_are_held_to_the_norm_that_they_state(smoke):
+    run = prepare(smoke(*LIPSCHITZ, "features._target_=tests.bounding.TooLong"))
+    with pytest.raises(ConfigError, match="features: they are of norm 2, and state a largest norm of 1"):
+        load(run)

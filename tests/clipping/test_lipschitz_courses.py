@@ -1,0 +1,276 @@
+"""Bounds on the loss's gradient that go along: what a step sums, what it gets, and what a private count costs."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import pytest
+import torch
+from dp_accounting.rdp import RdpAccountant
+from torch.nn import functional as F
+
+from runner.accounting.accountants import Rdp
+from runner.clipping import Lipschitz, NoiseGroup, gradient_sum
+from runner.config import ConfigError, Sampling
+from runner.data.datasets import Split
+from runner.gradients import ENGINES, Objective
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.seeds import generator
+from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz.architectures import lipschitz_mlp
+from runner.networks.lipschitz.course import COUNT, Course, Falling, Quantile
+from runner.networks.lipschitz.layers import GroupSort2
+from runner.networks.lipschitz.losses import SharpCrossEntropy
+from runner.networks.objective import InputBound
+from runner.training.independence import check_independence
+from runner.training.loop import train
+from runner.training.prepare import prepare, stacked_step
+from runner.training.stacked import NotStackableError
+from runner.training.trials import try_mechanism
+
+FIRST = 0.5
+
+
+def made(course: Course | None, bound: float | None = FIRST) -> Objective:
+    torch.manual_seed(0)
+    network = lipschitz_mlp([1, 4, 4], 3, GroupSort2, [8])
+    loss = SharpCrossEntropy(20.0, bound, course)
+    objective = Objective(network, loss, InputBound((1, 4, 4), 1.0), Spectral()).double()
+    objective.project()
+    return objective
+
+
+def examples(count: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(count, 1, 4, 4, dtype=torch.float64).renorm(2, 0, 1.0), torch.arange(count) % 3
+
+
+def row_norms(objective: Objective) -> torch.Tensor:
+    """Norms of p - e_t, the gradient of CE(s z) / s in z, by torch's own softmax."""
+    inputs, targets = examples()
+    with torch.no_grad():
+        return (F.softmax(20 * objective.network(inputs), 1) - F.one_hot(targets, 3)).norm(dim=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_step_gets_the_gradient_clipped_at_the_present_bound(engine):
+    """Summed in units in which the first bounds hold, received as with a bound of 0.1 from the start, in float64."""
+    course = Falling(last=0.2, epochs=3)
+    moving, fixed = made(course), made(None, 0.2 * FIRST)
+    course.start_epoch(2)
+    sums = gradient_sum(Lipschitz(), ENGINES[engine](moving), *examples(), physical_batch=5).gradients
+    expected = gradient_sum(Lipschitz(), ENGINES[engine](fixed), *examples(), physical_batch=5).gradients
+    received = moving.received(dict(sums))
+    for name, total in expected.items():
+        assert torch.allclose(received[name], total, rtol=1e-9, atol=1e-14)
+        assert torch.allclose(sums[name], 5 * total, rtol=1e-9, atol=1e-14)
+
+
+def test_bounds_stay_those_of_the_first_whatever_the_share():
+    for share in (1.0, 0.3, 1e-3):
+        course = Falling(1.0, 1)
+        objective = made(course)
+        course.share.fill_(share)
+        engine = ENGINES["one_pass"](objective)
+        bounds = gradient_bounds(objective).gradients
+        assert bounds == gradient_bounds(made(None)).gradients
+        inputs, targets = examples()
+        for i in range(len(targets)):
+            alone = gradient_sum(Lipschitz(), engine, inputs[i : i + 1], targets[i : i + 1], 1).gradients
+            assert all(alone[name].norm() <= bound for name, bound in bounds.items())
+
+
+def test_a_falling_bound_falls_by_the_same_factor_an_epoch():
+    course = Falling(last=0.04, epochs=3)
+    shares = []
+    for epoch in range(4):
+        course.start_epoch(epoch)
+        shares.append(course.share.item())
+    assert shares == pytest.approx([1.0, 0.2, 0.04, 0.04])
+
+
+def test_the_count_is_of_the_rows_within_the_bound_in_pieces_of_any_size():
+    objective = made(Quantile())
+    norms = row_norms(objective)
+    objective.loss.course.share.fill_(norms.median().item() / FIRST)
+    inputs, targets = examples()
+    for piece in (12, 5, 1):
+        sums = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs, targets, piece).gradients
+        assert sums[COUNT].item() == (norms <= norms.median()).sum().item() - 6
+    for i in range(len(targets)):
+        kept = torch.arange(len(targets)) != i
+        fewer = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs[kept], targets[kept], 12).gradients
+        assert abs((sums[COUNT] - fewer[COUNT]).item()) == 0.5
+    groups = Lipschitz().noise_groups(objective)
+    none = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs[:0], targets[:0], 12, groups).gradients
+    assert none[COUNT] == 0
+
+
+def test_a_row_that_is_no_number_counts_as_beyond_and_adds_nothing():
+    objective = made(Quantile())
+    inputs, targets = examples(2)
+    inputs[0] = torch.nan
+    alone = gradient_sum(Lipschitz(), ENGINES["vmap"](objective), inputs[1:], targets[1:], 2).gradients
+    logits = torch.tensor([[math.nan] * 3, [0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
+    counter = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    with objective.loss.course.counting(counter):
+        rows, count = torch.autograd.grad(objective.loss(logits, targets).sum(), [logits, counter])
+    assert torch.equal(rows[0], torch.zeros(3).double())
+    assert count == alone[COUNT] - 0.5
+
+
+@pytest.mark.parametrize("noise", ["local", "global"])
+def test_a_step_with_its_count_is_one_gaussian(noise):
+    """Epsilon by dp-accounting of the Gaussians one by one, from the deviations of the noise, is what is charged."""
+    budget, nm, rate, steps = 0.1, 1.3, 0.02, 150
+    clipping, objective = Lipschitz(noise), made(Quantile(budget=budget))
+    mechanism = Mechanism(Sampling.poisson, 500, 10, nm, clipping.noise_groups(objective))
+    *gradients, count = mechanism.noise_groups
+    assert len(gradients) == (2 if noise == "local" else 1)
+    assert (count.parameters, count.sensitivity) == ((COUNT,), 0.5)
+    sigma_b = mechanism.noise_std(count)
+    z_delta = sum((group.sensitivity / mechanism.noise_std(group)) ** 2 for group in gradients) ** -0.5
+    assert z_delta == pytest.approx((nm**-2 - (2 * sigma_b) ** -2) ** -0.5)  # Andrew et al., 2021, theorem 1
+    assert 2 * sigma_b == pytest.approx(nm / math.sqrt(budget))
+
+    one_by_one = [
+        dp_accounting.GaussianDpEvent(mechanism.noise_std(group) / group.sensitivity)
+        for group in mechanism.noise_groups
+    ]
+    accountant = RdpAccountant()
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.ComposedDpEvent(one_by_one)), steps)
+    charged = mechanism.charges(steps)
+    assert charged.actual == charged.claimed
+    assert Rdp().epsilon(charged.actual, 1e-5) == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, one_by_one[-1]), steps)
+    assert Rdp().epsilon(charged.actual, 1e-5) < 0.99 * accountant.get_epsilon(1e-5), "a count charged twice would show"
+
+
+def test_the_noise_that_is_drawn_is_what_is_charged():
+    objective = made(Quantile())
+    clipping = Lipschitz()
+    mechanism = Mechanism(Sampling.poisson, 500, 10, 1.3, clipping.noise_groups(objective))
+    zeros = {name: torch.zeros_like(p) for name, p in objective.named_parameters()} | {COUNT: torch.zeros(())}
+    stream = torch.Generator().manual_seed(0)
+    try_mechanism(mechanism, zeros, stream)
+    counts = torch.stack([mechanism.release(zeros, stream)[COUNT] for _ in range(4000)]) * mechanism.denominator
+    assert counts.std().item() == pytest.approx(1.3 * 0.5 / math.sqrt(0.05), rel=0.05)
+
+
+@pytest.mark.parametrize("shares", [(0.5, None), (0.6, 0.5), (0.5, 0.0)])
+def test_shares_of_more_than_a_step_are_refused(shares):
+    groups = tuple(NoiseGroup((str(i),), 1.0, share) for i, share in enumerate(shares))
+    with pytest.raises(ValueError, match="Expected a share"):
+        Mechanism(Sampling.poisson, 100, 10, 1.0, groups)
+
+
+def test_the_bound_follows_the_quantile():
+    """C exp(-rate (f - quantile)), by hand; and with counts of many steps it settles where nine of ten are within."""
+    course = Quantile(quantile=0.9, rate=0.5)
+    course.learn(torch.tensor(1.0 - 0.5))
+    assert course.share.item() == pytest.approx(math.exp(-0.5 * 0.1))
+    course.learn(torch.tensor(0.7 - 0.5))
+    assert course.share.item() == 1.0, "no more than at first"
+    norms = torch.linspace(0.01, 1.0, 100)
+    course = Quantile(quantile=0.9, rate=0.2)
+    for _ in range(400):
+        course.learn((norms <= course.share).float().mean() - 0.5)
+    assert course.share.item() == pytest.approx(0.9, abs=0.02)
+    for mean, end in ((0.5, 1e-3), (-0.5, 1.0)):  # all are within, or none
+        for _ in range(2000):
+            course.learn(torch.tensor(mean))
+        assert course.share.item() == pytest.approx(end)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Quantile(budget=1.0),
+        lambda: Quantile(quantile=0.0),
+        lambda: Quantile(rate=0.0),
+        lambda: Quantile(least=1e-42),
+        lambda: Falling(0.0, 3),
+        lambda: Falling(1e-42, 3),
+        lambda: Falling(0.5, 0),
+        lambda: made("falling"),
+    ],
+)
+def test_what_is_no_course_is_refused(make):
+    with pytest.raises(ValueError, match=r"Expected loss\.course"):
+        make()
+
+
+def test_what_is_learnt_hangs_on_what_was_released_only():
+    """An empty batch, which has no forward pass, and a batch of one that release the same are followed by the same."""
+    shares = []
+    for count in (0, 1):
+        objective = made(Quantile(), None)
+        inputs, targets = (tensor[:count] for tensor in examples())
+        groups = Lipschitz().noise_groups(objective)
+        sums = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs, targets, 12, groups).gradients
+        objective.received({name: torch.full_like(total, -3.0) for name, total in sums.items()})
+        shares.append(objective.loss.course.share.item())
+    assert shares[0] == shares[1] == 1.0
+
+
+def test_an_empty_batch_is_none_to_an_engine_that_hooks_layers():
+    """Bounds are derived before there is an engine: Opacus' hooks would have them refused in the middle of a run."""
+    objective = made(Quantile())
+    groups = Lipschitz().noise_groups(objective)
+    inputs, targets = (tensor[:0] for tensor in examples())
+    sums = gradient_sum(Lipschitz(), ENGINES["opacus"](objective), inputs, targets, 12, groups).gradients
+    assert set(sums) == {name for name, _ in objective.named_parameters()} | {COUNT}
+    assert all(total.count_nonzero() == 0 for total in sums.values())
+
+
+SMALL = (
+    "experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile", "target_epsilon=null",
+    "noise_multiplier=1.0", "architecture.units=[8]", "epochs=1", "loss.course.quantile=0.1",
+)  # fmt: skip
+
+
+def test_a_run_charges_the_multiplier_and_moves_its_bound(smoke):
+    config = smoke(*SMALL)
+    run = prepare(config)
+    check_independence(run)
+    config.dataset.train_examples = 100
+    run = prepare(config)
+    torch.manual_seed(2)
+    split = Split(torch.randn(100, 1, 28, 28).renorm(2, 0, 1.0), torch.arange(100) % 10)
+    objective = run.new_objective()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(run), "new_objective", lambda self: objective)
+        history = train(run, (split, split), lambda row: None).history
+    assert history["steps"] == [3]
+    plain = Mechanism(Sampling.poisson, 100, 32, 1.0, (NoiseGroup(("all",), 1.0),))
+    assert history["epsilon"][0] == pytest.approx(run.accountant.epsilon(plain.charges(3).claimed, 1e-5))
+    assert objective.loss.course.share.item() != 1.0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_goes_on_through_empty_batches(smoke, engine):
+    """One example a batch of twelve, on average: each step that draws none releases noise alone, count and all."""
+    config = smoke(*SMALL, f"runtime.engine={engine}")
+    config.dataset.train_examples, config.batch_size = 12, 1
+    run = prepare(config)
+    sizes = [len(batch) for batch in run.mechanism.batches(generator(run.config.seed, "sampling", run.device))]
+    assert 0 in sizes
+    torch.manual_seed(2)
+    split = Split(torch.randn(12, 1, 28, 28).renorm(2, 0, 1.0), torch.arange(12) % 10)
+    assert train(run, (split, split), lambda row: None).history["steps"] == [12]
+
+
+@pytest.mark.parametrize("bound", [1e-40, 0.0, math.inf])
+def test_a_bound_that_32_bits_hold_in_part_is_refused(bound):
+    with pytest.raises(ValueError, match=r"Expected loss\.gradient_bound from 1e-30"):
+        made(None, bound)
+
+
+def test_a_count_is_not_taken_in_a_fixed_sequence_of_calls(smoke):
+    with pytest.raises(ConfigError, match="a step releases more than gradients"):
+        prepare(smoke(*SMALL, "runtime.step=graph"))
+    run = prepare(smoke(*SMALL))
+    inputs = torch.randn(4, 1, 28, 28).renorm(2, 0, 1.0)
+    with pytest.raises(NotStackableError, match="more than gradients"):
+        stacked_step([run], [run.new_objective()], Split(inputs, torch.arange(4)))

@@ -1,0 +1,78 @@
+"""Features of bounded norm, and colours against the standard library."""
+
+from __future__ import annotations
+
+import colorsys
+
+import pytest
+import torch
+
+from runner.data.bounded import BoundedPixels
+from runner.data.colour import SPACES
+
+
+def images(channels: int = 3) -> torch.Tensor:
+    torch.manual_seed(0)
+    found = torch.rand(6, channels, 5, 4)
+    found[0] = 0
+    found[1] *= 1e-3
+    return found
+
+
+@pytest.mark.parametrize("make", ["clip", "normalize"])
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("space", SPACES)
+def test_no_image_is_longer_than_the_bound(make, centered, space):
+    features = BoundedPixels(0.7, make, space, centered=centered)
+    found = features(images())
+    norms = found.double().flatten(1).norm(dim=1)
+    assert list(found.shape[1:]) == features.shape([3, 5, 4])
+    assert norms.max() <= 0.7
+    assert norms[0] == 0 or space == "hsv"
+    if make == "normalize":
+        assert norms[1:] == pytest.approx(torch.full((5,), 0.7), abs=1e-5)
+    elif space == "rgb":
+        assert norms[1] == pytest.approx(features(images()[1:2]).norm().item())
+        assert norms[1] < 0.1
+    if centered:
+        assert found.mean((1, 2, 3)).abs().max() < 1e-6
+
+
+def test_order_standardise_then_centre_then_bound():
+    features = BoundedPixels(1e6, "clip", mean=[0.5], std=[0.25], centered=True)
+    one = torch.tensor([[[[0.0, 1.0, 0.5, 0.75]]]])
+    assert features(one).flatten().tolist() == pytest.approx([-2.25, 1.75, -0.25, 0.75])
+
+
+def test_what_is_not_finite_becomes_zero():
+    broken = images()
+    broken[3, 0, 0, 0] = torch.nan
+    broken[4, 0, 0, 0] = torch.inf
+    found = BoundedPixels(1.0)(broken)
+    assert (found[3:5] == 0).all()
+    assert torch.isfinite(found).all()
+
+
+def test_colours_are_those_of_the_standard_library():
+    pixels = images().movedim(1, -1).reshape(-1, 3)
+    for name, function in (("hsv", colorsys.rgb_to_hsv), ("yiq", colorsys.rgb_to_yiq)):
+        expected = torch.tensor([function(*pixel) for pixel in pixels.tolist()])
+        found = SPACES[name][1](images()).movedim(1, -1).reshape(-1, 3)
+        assert torch.allclose(found, expected, atol=2e-2 if name == "yiq" else 1e-5)  # colorsys rounds its matrix
+    grey = SPACES["grey"][1](torch.ones(1, 3, 1, 1))
+    assert grey.item() == pytest.approx(1.0)
+    assert SPACES["yuv"][1](torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx([1, 0, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"largest_norm": 0.0}, "largest_norm from 1e-06 to 1e"),
+     ({"largest_norm": 1.0, "make": "cut"}, "clip or normalize"),
+     ({"largest_norm": 1.0, "space": "lab"}, "features.space has no lab"),
+     ({"largest_norm": 1.0, "std": [1.0]}, "both")],
+)  # fmt: skip
+def test_bad_settings_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        BoundedPixels(**arguments)
+    with pytest.raises(ValueError, match="3 channels"):
+        BoundedPixels(1.0, space="hsv").shape([1, 28, 28])

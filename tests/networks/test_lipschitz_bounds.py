@@ -1,0 +1,317 @@
+"""Bounds on gradients: never passed by any weights, input and label found, and reached where layers are linear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz.architectures import (
+    linear,
+    lipschitz_cnn,
+    lipschitz_mixer,
+    lipschitz_mlp,
+    lipschitz_resnet,
+    lipschitz_vgg,
+)
+from runner.networks.lipschitz.layers import Center, GlobalL2Pool, GroupSort2, L2Pool2d, Residual, Scale
+from runner.networks.lipschitz.losses import (
+    Cosine,
+    Hinge,
+    HingeKantorovichRubinstein,
+    KantorovichRubinstein,
+    LipschitzLoss,
+    SharpCrossEntropy,
+    lipschitz_constant,
+)
+from runner.networks.objective import InputBound, Objective
+from tests.networks.ascent import largest_ratios, with_smooth_pools
+
+KR = KantorovichRubinstein()
+CLASSES = 3
+
+
+def mlp(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    return lipschitz_mlp([1, 2, 3], CLASSES, GroupSort2, [8, 6], bias), (1, 2, 3)
+
+
+def mixer(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    return lipschitz_mixer([1, 4, 4], CLASSES, GroupSort2, 2, 4, 4, 6, 1, bias), (1, 4, 4)  # bias: with skips
+
+
+def cnn(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    return lipschitz_cnn([1, 8, 8], CLASSES, GroupSort2, [2, 4], 6, 1, bias, True, bias), (1, 8, 8)
+
+
+def vgg(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    return lipschitz_vgg([1, 8, 8], CLASSES, GroupSort2, 2, 1, bias), (1, 8, 8)
+
+
+def resnet(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    return lipschitz_resnet([1, 8, 8], CLASSES, GroupSort2, 2, [1, 1], bias), (1, 8, 8)
+
+
+def strided(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """Windows that overlap in one direction alone, and a pooling that leaves a rim out."""
+    layer = nn.Conv2d(1, 4, (3, 2), stride=(2, 2), padding=(1, 0), bias=bias)
+    pooled = nn.Sequential(layer, nn.AvgPool2d(2), GroupSort2(), nn.Flatten(), nn.Linear(4, CLASSES, bias))
+    return pooled, (1, 5, 6)
+
+
+NETWORKS: list[Callable[[bool], tuple[nn.Sequential, tuple[int, ...]]]] = [mlp, mixer, cnn, vgg, resnet, strided]
+REACHED = {mlp: 0.99, mixer: 0.99, cnn: 0.25, vgg: 0.1, resnet: 0.1, strided: 0.7}  # at least, by some tensor
+
+
+def objective(network: nn.Module, shape: tuple[int, ...], loss: nn.Module = KR, norm: float = 1.5) -> Objective:
+    return Objective(network, loss, InputBound(shape, norm), Spectral(bias_radius=0.5)).double()
+
+
+@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "other"])
+@pytest.mark.parametrize("build", NETWORKS)
+def test_no_example_and_no_weights_pass_a_bound(build, bias):
+    """Ascent on weights, biases, input and label, in float64, at every tensor's gradient in turn."""
+    torch.manual_seed(0)
+    network, shape = build(bias)
+    made = objective(network, shape)
+    bounds = gradient_bounds(made)
+    ratios = largest_ratios(made, bounds.gradients, steps=60 if build in (mlp, mixer) else 20)
+    assert max(ratios.values()) <= 1
+    if not bias:
+        assert max(ratios.values()) >= REACHED[build], ratios
+
+
+def test_a_chain_of_linear_layers_reaches_every_bound():
+    """Identity weights and an input along the gradient: u x^T has the norm L X in every layer, by hand."""
+    chain = nn.Sequential(nn.Linear(CLASSES, CLASSES, False), nn.Identity(), nn.Linear(CLASSES, CLASSES, False))
+    made = objective(chain, (CLASSES,), norm=2.0)
+    for layer in (chain[0], chain[2]):
+        nn.init.eye_(layer.weight)
+    loss = made(torch.tensor([[2.0, 0, 0]], dtype=torch.float64), torch.tensor([1]))
+    for name, parameter in made.named_parameters():
+        (gradient,) = torch.autograd.grad(loss.sum(), parameter, retain_graph=True)
+        expected = 2 * math.sqrt(CLASSES / (CLASSES - 1))
+        assert gradient.norm().item() == pytest.approx(expected)
+        assert gradient_bounds(made).gradients[name] == pytest.approx(expected, rel=1e-4)
+        assert gradient_bounds(made).gradients[name] >= expected
+
+
+def test_bounds_by_hand():
+    """A convolution of stride 2 with a bias on its map, a residual, and the norm of what a bias adds."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),  # m = 2 * 2; 3 x 3 positions of 5 x 5 pixels
+        Scale(0.5),
+        Residual(nn.Identity()),
+        nn.Flatten(),
+        nn.Linear(36, CLASSES),
+    )
+    found = gradient_bounds(objective(network, (1, 5, 5), SharpCrossEntropy(3.0, gradient_bound=0.25), norm=2.0))
+    after = 0.5 * (2 * 2.0 + 3 * 0.5)  # Scale of: sqrt(m) X + sqrt(9) B
+    assert found.loss == 0.25
+    assert found.gradients == {
+        "network.0.weight": pytest.approx(0.25 * 0.5 * 2 * 2.0, rel=1e-4),
+        "network.0.bias": pytest.approx(0.25 * 0.5 * 3, rel=1e-4),
+        "network.4.weight": pytest.approx(0.25 * after, rel=1e-4),
+        "network.4.bias": pytest.approx(0.25, rel=1e-4),
+    }
+    assert found.largest["4"] == pytest.approx(after + 0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "reads"), [(3, 1, 1, 9), (3, 2, 1, 4), (4, 4, 0, 1), (5, 2, 2, 9), (2, 3, 0, 1)]
+)
+def test_a_convolution_is_no_longer_than_its_bound(kernel, stride, padding, reads):
+    """The operator's norm by singular values of its whole matrix; some kernel comes near."""
+    torch.manual_seed(0)
+    largest = 0.0
+    for _ in range(3):
+        layer = nn.Conv2d(2, 3, kernel, stride, padding, bias=False).double()
+        nn.init.orthogonal_(layer.weight)
+        columns = torch.eye(2 * 12 * 12, dtype=torch.float64).view(-1, 2, 12, 12)
+        largest = max(largest, torch.linalg.matrix_norm(layer(columns).flatten(1), 2).item())
+    constant = torch.ones(1, 2, kernel, kernel, dtype=torch.float64)
+    layer.weight.data = constant.expand(3, -1, -1, -1) / math.sqrt(3 * constant.numel())
+    largest = max(largest, torch.linalg.matrix_norm(layer(columns).flatten(1), 2).item())
+    assert 0.6 * math.sqrt(reads) <= largest <= math.sqrt(reads) * (1 + 1e-9)
+
+
+def test_the_published_factors_are_passed():
+    """Section 2.4 of what is known of the authors' library: each of its formulas is exceeded, ours are not."""
+    torch.manual_seed(0)
+    # (b) A bias on a map of 6 x 6: their bound is G, the gradient sums 36 positions.
+    network = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(36, 2, False))
+    made = objective(network, (1, 6, 6))
+    network[2].weight.data = torch.tensor([[1.0], [-1.0]]).double().expand(2, 36) / math.sqrt(72)
+    (bias,) = torch.autograd.grad(made(torch.zeros(1, 1, 6, 6).double(), torch.tensor([0])).sum(), network[0].bias)
+    loss = lipschitz_constant(KR, 2)
+    assert bias.norm() > 5.9 * loss  # 1 * G by their formula
+    assert bias.norm() <= gradient_bounds(made).gradients["network.0.bias"]
+    # (a) Kernels trained as they are applied, Psi = a Wbar, bounded as Wbar is: 3 times too small for 3 x 3.
+    psi = nn.Sequential(nn.Conv2d(1, 1, 3, padding=0, bias=False), nn.Flatten())
+    inputs = torch.ones(1, 1, 8, 8).double() / 8
+    u = torch.ones(1, 36).double() / 6
+    (kernel,) = torch.autograd.grad((psi.double()(inputs) * u).sum(), psi[0].weight)
+    assert kernel.norm() > 2 * 1.0  # a sqrt(kh kw) ||x|| ||u|| = 1 by their formula
+    assert kernel.norm() <= 3
+    # (e) Their factor for a stride of 1 is above 1 / sqrt(kh kw): the layer is not 1-Lipschitz.
+    k, h = 3, 8
+    theirs = math.sqrt(h * h / ((k * h - 2) * (k * h - 2)))
+    layer = nn.Conv2d(1, 1, k, padding=1, bias=False).double()
+    layer.weight.data.fill_(1 / 3)
+    columns = layer(torch.eye(64, dtype=torch.float64).view(-1, 1, h, h)).flatten(1)
+    norm = torch.linalg.matrix_norm(columns, 2).item()
+    orthogonal = nn.Conv2d(1, 9, k, padding=1, bias=False).double()
+    nn.init.orthogonal_(orthogonal.weight)
+    all_of = torch.linalg.matrix_norm(orthogonal(torch.eye(64, dtype=torch.float64).view(-1, 1, h, h)).flatten(1), 2)
+    assert theirs * all_of.item() > 1.001
+    assert max(all_of.item(), norm) / 3 <= 1 + 1e-9
+
+    # (c) Weighing examples by the frequency of their class in the batch: the sum moves by more than any constant.
+    def weighed(count: int) -> Tensor:
+        logits = torch.zeros(count + 1, 10, dtype=torch.float64, requires_grad=True)
+        targets = torch.tensor([0] + [1] * count)
+        sizes = torch.bincount(targets, minlength=10).double()
+        weights = (count + 1) / sizes[targets]
+        (rows,) = torch.autograd.grad((weights * KR.losses(logits, targets)).sum(), logits)
+        return rows[0].norm()
+
+    assert weighed(99) > 50 * lipschitz_constant(KR, 10)
+
+
+LOSSES: list[tuple[LipschitzLoss, float]] = [
+    (SharpCrossEntropy(1.0), 1.41421),
+    (SharpCrossEntropy(32.0), 1.41421),
+    (Cosine(0.5), 2.0),
+    (Hinge(0.7), 0.94868),
+    (KantorovichRubinstein(), 1.05409),
+    (HingeKantorovichRubinstein(3.0, 0.7), 3 * 0.948683 + 1.054093),
+    (SharpCrossEntropy(10.0, gradient_bound=0.3), 0.3),
+    (HingeKantorovichRubinstein(3.0, 0.7, gradient_bound=9.0), 3 * 0.948683 + 1.054093),
+]
+
+
+@pytest.mark.parametrize(
+    ("loss", "constant"), LOSSES, ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else None
+)
+def test_constants_of_losses_are_reached_and_never_passed(loss, constant):
+    torch.manual_seed(0)
+    rows = torch.randn(4000, 10, dtype=torch.float64) * torch.logspace(-3, 3, 4000, dtype=torch.float64)[:, None]
+    logits = torch.cat([rows, -20 * torch.nn.functional.one_hot(torch.arange(10), 10), torch.zeros(10, 10)])
+    logits = logits + torch.cat(
+        [torch.zeros(4010, 10), 19 * torch.nn.functional.one_hot((torch.arange(10) + 1) % 10, 10)]
+    )
+    targets = torch.cat([torch.randint(10, (4000,)), torch.arange(10), torch.arange(10)])
+    logits.requires_grad_()
+    (slopes,) = torch.autograd.grad(loss(logits, targets).sum(), logits)
+    norms = slopes.norm(dim=1)
+    assert loss.lipschitz(10) == pytest.approx(constant, abs=1e-5)
+    assert 0.999 * constant <= norms.max() <= loss.lipschitz(10) * (1 + 1e-9)
+
+
+def test_a_gradient_bound_scales_rows_and_silences_what_is_not_finite():
+    """The rows of a gradient, as autograd and one by one under vmap have them."""
+    free, bounded = SharpCrossEntropy(5.0), SharpCrossEntropy(5.0, gradient_bound=0.5)
+    logits = torch.tensor([[3.0, -2, 0], [0.0, 4, 1], [torch.inf, 0, 0]], dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([1, 1, 0])
+    (rows,) = torch.autograd.grad(free(logits, targets).sum(), logits)
+    (clipped,) = torch.autograd.grad(bounded(logits, targets).sum(), logits)
+    assert clipped[0] == pytest.approx(rows[0] * 0.5 / rows[0].norm())
+    assert clipped[1] == pytest.approx(rows[1])
+    assert (clipped[2] == 0).all()
+    assert (rows[2] == 0).all()  # without a bound of its own a loss is held to its constant
+    one = torch.func.vmap(torch.func.grad(lambda z, t: bounded(z[None], t[None])[0]))(logits.detach()[:2], targets[:2])
+    assert torch.allclose(one, clipped[:2])
+
+
+def hooked(layer: nn.Module) -> nn.Module:
+    layer.register_forward_hook(lambda _, __, output: 10 * output)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def with_forward(layer: nn.Linear) -> nn.Module:
+    layer.forward = lambda x: 10 * nn.functional.linear(x, layer.weight)  # type: ignore[method-assign]
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+class Loose(Spectral):
+    """A constraint that keeps nothing."""
+
+    def project(self, parameters: object) -> None:
+        """Do nothing."""
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "unknown": (lambda: nn.Sequential(nn.Flatten(), nn.GELU(), linear(4, 2, False)), "1: no bound is known of a GELU"),
+    "subclass": (
+        lambda: nn.Sequential(nn.Flatten(), type("Own", (nn.Linear,), {})(4, 2)),
+        "no bound is known of a Own",
+    ),
+    "shared": (lambda: (lambda one: nn.Sequential(nn.Flatten(), one, one))(linear(4, 4, False)), "shares its weights"),
+    "overlapping": (lambda: nn.Sequential(nn.MaxPool2d(2, 1), nn.Flatten(), linear(1, 2, False)), "MaxPool2d"),
+    "groups": (lambda: nn.Sequential(nn.Conv2d(1, 2, 1, padding_mode="circular"), nn.Flatten()), "padding other"),
+    "divisor": (
+        lambda: nn.Sequential(nn.AvgPool2d(2, divisor_override=1), nn.Flatten(), linear(1, 2, False)),
+        "AvgPool2d",
+    ),
+    "hooked": (lambda: hooked(linear(4, 2, False)), "hooks"),
+    "its own way": (lambda: with_forward(linear(4, 2, False)), "a way of its own"),
+    "sigmoid": (lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), linear(4, 2, False)), "Sigmoid"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_bound_is_refused_by_name(name):
+    build, words = REFUSED[name]
+    with pytest.raises(ValueError, match=words):
+        gradient_bounds(objective(build(), (1, 2, 2)))
+
+
+def test_nothing_is_bounded_without_bounded_inputs_weights_and_loss():
+    network, shape = mlp(False)
+    with pytest.raises(ValueError, match="inputs of bounded norm"):
+        gradient_bounds(Objective(network, KR, InputBound(shape, None), Spectral()))
+    with pytest.raises(ValueError, match="constraint=spectral"):
+        gradient_bounds(Objective(network, KR, InputBound(shape, 1.0)))
+    with pytest.raises(ValueError, match="constraint=spectral"):
+        gradient_bounds(Objective(network, KR, InputBound(shape, 1.0), Loose()))
+    with pytest.raises(ValueError, match="no Lipschitz constant is known of the loss MSELoss"):
+        gradient_bounds(objective(network, shape, nn.MSELoss(reduction="none")))
+
+
+def test_a_pool_is_that_of_autograd():
+    """Function and gradient, where windows do not cover the map, and zero for a window of zeros."""
+    torch.manual_seed(0)
+    images = torch.randn(3, 2, 5, 7, dtype=torch.float64)
+    images[0, 0, :2, :2] = 0
+    for pool in (L2Pool2d(2), GlobalL2Pool()):
+        mine, theirs = images.clone().requires_grad_(), images.clone().requires_grad_()
+        found, expected = pool(mine), with_smooth_pools(pool)(theirs)
+        weights = torch.randn_like(found)
+        (gradient,) = torch.autograd.grad((found * weights).sum(), mine)
+        (reference,) = torch.autograd.grad((expected * weights).sum(), theirs)
+        assert torch.allclose(found, expected)
+        assert torch.allclose(gradient, reference.nan_to_num(0.0))
+    assert (pool(images).norm(dim=1) <= images.flatten(1).norm(dim=1) * (1 + 1e-12)).all()
+    assert not torch.isnan(gradient).any()
+
+
+def test_layers_keep_norms_and_slopes():
+    """GroupSort2 sorts, Center projects; both never lengthen a difference."""
+    x = torch.tensor([[1.0, 5, 3, 2]])
+    assert GroupSort2()(x).tolist() == [[3, 5, 1, 2]]
+    assert torch.equal(GroupSort2()(x[..., None, None])[..., 0, 0], GroupSort2()(x))
+    assert Center()(torch.tensor([[[[1.0, 3]]]])).tolist() == [[[[-1, 1]]]]
+    with pytest.raises(ValueError, match="pairs"):
+        GroupSort2()(torch.zeros(1, 3))
+
+
+def test_networks_begin_in_their_constraint():
+    for build in NETWORKS[:-1]:
+        network, _ = build(True)
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                assert torch.linalg.matrix_norm(parameter.detach().double().flatten(1), 2) <= 1 + 1e-6

@@ -1,0 +1,89 @@
+"""The projection: spectral norms of at most 1 whatever comes in, and next to nothing done to what was in already."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from runner.networks.lipschitz import spectral
+from runner.networks.lipschitz.spectral import Spectral, projected, schatten_bound
+
+SHAPES = [(1, 1), (1, 7), (7, 1), (16, 144), (128, 784), (200, 200), (10, 4)]
+
+
+def norms(matrices: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.matrix_norm(matrices.double(), 2)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_matrix_is_left_above_one(shape):
+    """Gaussian matrices of any size from 1e-30 to 1e30, of rank one, and twice an orthogonal one, all in one batch."""
+    torch.manual_seed(0)
+    sizes = torch.tensor([1e-30, 1e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 1e3, 1e30])[:, None, None]
+    gaussian = torch.randn(len(sizes), *shape) * sizes
+    outer = torch.randn(4, shape[0], 1) @ torch.randn(4, 1, shape[1])
+    orthogonal = (
+        torch.nn.init.orthogonal_(torch.empty(shape)) * torch.tensor([1.0, 1.89, 1.95, 2.0, 2.5])[:, None, None]
+    )
+    assert norms(projected(torch.cat([gaussian, outer, orthogonal, torch.zeros(1, *shape)]))).max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("rank", [1, 2, 13, 14, 169, 170, 600])
+def test_the_bound_is_one_and_lets_orthogonal_matrices_be(rank):
+    torch.manual_seed(0)
+    orthogonal = torch.nn.init.orthogonal_(torch.empty(rank, rank))
+    assert 1 - 1e-5 <= schatten_bound(orthogonal @ orthogonal.mT).item() <= 1.9
+    gaussian = torch.randn(rank, rank)
+    assert schatten_bound(gaussian @ gaussian.mT) >= norms(gaussian) * (1 - 1e-5)
+    assert torch.allclose(projected(orthogonal), orthogonal, atol=1e-5)
+
+
+def test_singular_values_follow_the_polynomial_and_vectors_stay():
+    torch.manual_seed(0)
+    u, v = (torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0] for _ in range(2))
+    values = torch.tensor([0.1, 0.5, 0.9, 1.0, 1.2], dtype=torch.float64)
+    expected = u @ torch.diag(1.5 * values - 0.5 * values**3) @ v.T
+    assert torch.allclose(projected(u @ torch.diag(values) @ v.T), expected, atol=1e-5)
+
+
+def test_weights_hold_through_noisy_steps_some_of_them_huge():
+    """500 steps of noise, momentum-like drift and now and then a jump, in float32; biases too, and R runs at once."""
+    torch.manual_seed(0)
+    constraint = Spectral(bias_radius=0.25)
+    parameters = {"w": torch.randn(2, 12, 3, 3, 3), "v": torch.randn(2, 40, 12), "b": torch.randn(2, 12)}
+    drift = {name: torch.randn_like(p) for name, p in parameters.items()}
+    for step in range(500):
+        for name, p in parameters.items():
+            p += 0.02 * torch.randn_like(p) + 0.01 * drift[name] + (1e6 * drift[name] if step % 97 == 5 else 0)
+        constraint.project(parameters)
+        assert norms(parameters["w"].flatten(2)).max() <= 1 + 1e-6
+        assert norms(parameters["v"]).max() <= 1 + 1e-6
+        assert parameters["b"].double().norm(dim=1).max() <= 0.25 * (1 + 1e-6)
+
+
+def test_what_is_no_number_stays_none():
+    """A run whose weights are lost is seen to be: it ends as diverged."""
+    assert torch.isnan(projected(torch.tensor([[torch.nan, 1.0], [0.0, 1.0]]))).any()
+    with pytest.raises(ValueError, match="bias_radius"):
+        Spectral(bias_radius=0.0)
+
+
+@pytest.mark.parametrize("shape", [(16, 144), (128, 784), (200, 200), (10, 4)])
+def test_what_is_surely_within_is_projected_to_the_very_same_numbers(shape, monkeypatch):
+    """A step of noise from orthogonal weights is seen to be; whatever the size, nothing comes out otherwise."""
+    torch.manual_seed(0)
+    orthogonal = torch.nn.init.orthogonal_(torch.empty(shape))
+    steps = [orthogonal + size / max(shape) * torch.randn(shape) for size in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)]
+    matrices = [size * step for step in steps for size in (0.5, 1.0, 1.3, 1.6, 1.9, 2.2)]
+    looked: list[bool] = []
+
+    def look(gram: torch.Tensor, largest: torch.Tensor) -> bool:
+        looked.append(surely(gram, largest))
+        return looked[-1]
+
+    surely = spectral._surely_within
+    monkeypatch.setattr(spectral, "_surely_within", look)
+    found = [projected(matrix) for matrix in matrices]
+    assert [looked[1], looked[7], looked[-1]] == [True, True, False]
+    monkeypatch.setattr(spectral, "_surely_within", lambda gram, largest: False)
+    assert all(torch.equal(one, projected(matrix)) for one, matrix in zip(found, matrices, strict=True))

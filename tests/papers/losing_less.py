@@ -1,0 +1,74 @@
+"""What tests of Losing Less share: its claims judged on fabricated records, and what its figures show.
+
+In each pair of runs ours and cross-entropy differ, so that a test fails where the two are exchanged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.colors import to_rgba
+
+from runner.papers.losing_less import figures, recorded
+from runner.report.claims import Claim, claims_path, read_claims
+from runner.report.evidence import Evidence, collect
+from runner.report.papers import load
+from runner.report.verdicts import Judged, judge
+
+NAME = "losing_less"
+PAPER = load(NAME)
+OURS, CE = (to_rgba(colour) for colour in (figures.OURS, figures.CE))
+
+
+def claims(item: str, **columns: str) -> list[Claim]:
+    found = [c for c in read_claims(claims_path(NAME)) if c.item == item]
+    return [c for c in found if all(getattr(c, name) == value for name, value in columns.items())]
+
+
+def verdict(claim: Claim, root: Path) -> Judged:
+    evidence = collect([claim.sweep], results_root=root)
+    return judge(claim, PAPER.measures[claim.measure](claim, evidence), "paper")
+
+
+def only_verdict(root: Path, item: str, **columns: str) -> Judged:
+    (claim,) = claims(item, **columns)
+    return verdict(claim, root)
+
+
+def evidence_of(root: Path, item: str) -> Evidence:
+    chosen = PAPER.item(item)
+    return collect((*chosen.sweeps, *chosen.also), results_root=root)
+
+
+def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:
+    """x and y of the lines with data, by colour; the first drawn where there are several."""
+    found: dict[tuple, tuple[list[float], list[float]]] = {}
+    for line in axes.lines:
+        if len(line.get_xdata()) and line.get_linestyle() == "-":
+            found.setdefault(to_rgba(line.get_color()), (list(line.get_xdata()), list(line.get_ydata())))
+    return found
+
+
+def norms(layers: int, weights: float, pre_activations: float, last: float) -> dict:
+    """Norms before training and after an epoch: of all layers, and `last` times that of the last."""
+    epochs = {"epoch": [0, 1]}
+    for kind, norm in ((recorded.WEIGHTS, weights), (recorded.PRE_ACTIVATIONS, pre_activations)):
+        epochs[kind] = {str(layer): [1.0, norm * (last if layer == layers - 1 else 1)] for layer in range(layers)}
+    return {"layer_norms": epochs}
+
+
+def gradients(mean: tuple[float, float], spread: float, bins: tuple[int, int]) -> dict:
+    """Two epochs: their mean norms, 90th percentile less median, and the bin that all 10 gradients are in."""
+    counts = [[10 * (place == filled) for place in range(201)] for filled in bins]
+    columns = {"epoch": [1, 2], "counts": counts, "mean": list(mean), "median": [3.0, 3.0], "p90": [3 + spread, 9.0]}
+    return {"gradient_histogram": columns}
+
+
+def confusion(right: dict[int, int], epochs: tuple[int, ...] = (2, 20, 30)) -> dict:
+    """Matrices of 100 examples a class: by epoch, `right` of each class, the others taken for the next class."""
+    counts = []
+    for epoch in epochs:
+        matrix = np.diag([right[epoch]] * 10) + (100 - right[epoch]) * np.roll(np.eye(10, dtype=int), 1, axis=1)
+        counts.append(matrix.tolist())
+    return {"confusion": {"epoch": list(epochs), "counts": counts}}

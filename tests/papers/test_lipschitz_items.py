@@ -1,0 +1,189 @@
+"""What this paper's items say: its constants and bounds, its notebooks' ε, fronts and counts from records."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.papers.lipschitz import PAPER, bounds, measures, norms, timing
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import collect
+from runner.report.runs import Runs
+from runner.report.verdicts import NOT_RUN, UNDECIDED, judge
+from runner.runs.jobs import sweep_jobs
+from runner.runs.search import space_of
+from runner.training import bounds as command
+
+CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in read_claims(claims_path("lipschitz"))}
+
+
+def measured(*key: str) -> Any:
+    claim = CLAIMS[key]
+    return PAPER.measures[claim.measure](claim, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "ratio"),
+    [("softmax CE temperature tau", 1.0), ("cosine similarity", 1.0), ("multiclass hinge", math.sqrt(0.9)),
+     ("KR", math.sqrt(10 / 9)), ("HKR", (math.sqrt(10 / 9) + 10 * math.sqrt(0.9)) / 11)],
+)  # fmt: skip
+def test_the_largest_slopes_are_those_derived(method, ratio):
+    assert measured("table-1", "any", method, "lipschitz_constant").value == pytest.approx(ratio, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "ratio"),
+    # A kernel of 3 x 3 on a constant image of 6 x 6, padded: all of it but what the rim loses.
+    [("bias", 1.0), ("bias on a map", 6.0), ("dense", 1.0), ("conv window s", 0.818245), ("RKO conv", 0.818245),
+     ("RKO conv, kernel", 0.818245 * 16 / 6)],
+)  # fmt: skip
+def test_jacobians_in_the_parameters(method, ratio):
+    assert measured("table-2", "any", method, "parameter_jacobian").value == pytest.approx(ratio, abs=1e-4)
+
+
+def test_jacobians_in_the_input():
+    """1.125 = 3 * 6 / 16: the factor of the library on a map of 6 x 6 over the one that would do."""
+    ratios = {name: ratio for name, (ratio, _) in bounds.input_jacobians().items()}
+    assert ratios.pop("RKO conv") == pytest.approx(3 * 6 / 16)
+    assert ratios == {name: pytest.approx(1.0) for name in ratios}
+
+
+def test_the_three_regimes_follow_the_closed_form():
+    for slope in bounds.SLOPES:
+        for layers in (1, 2, 9, 32):
+            found, expected = bounds.bound_of_depth(slope, layers), bounds.closed_form(slope, layers)
+            assert expected <= found <= expected * (1 + 3e-5 * layers)
+    assert measured("theorem-1", "any", "1-Lipschitz layers, no bias", "gradient_bound").value == pytest.approx(
+        1, abs=1e-3
+    )
+
+
+def test_clipped_cross_entropy_is_a_difference_of_means():
+    found = measured("prop-2", "any", "clipped binary cross-entropy", "difference to KR gradient")
+    assert found.value < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "claimed", "sound"),
+    [
+        ("MNIST", "clipless global nm=2 b=1000", 2.98762, 2.742),
+        ("CIFAR10", "clipless global nm=4 b=10000", 9.9763, 9.137),
+    ],
+)
+def test_the_notebooks_cost_what_they_say_by_their_accountant(dataset, method, claimed, sound):
+    found = measured("repo", dataset, method, "epsilon")
+    assert found.value == pytest.approx(claimed, abs=1e-5)
+    assert found.epsilon_sound == pytest.approx(sound, abs=1e-3)
+
+
+def recorded(**names: Any) -> Any:
+    """A recorded run, as far as a front or a count reads it."""
+    return SimpleNamespace(
+        record={}, diverged=False, history=lambda name: names[name], diagnostic=lambda name: names[name]
+    )
+
+
+def test_three_fronts_are_of_three_kinds_of_runs(tmp_path, fabricate):
+    """The draws on held-out images, what they choose with other seeds, and the same draws on test images."""
+    space = space_of("lipschitz/fig_5a_search", ("scale=smoke",))
+    for draw, accuracies in zip(space.draws, ([50.0, 60.0, 70.0], [55.0, 65.0, 66.0]), strict=False):
+        fabricate(draw, accuracies, sound=[1.0, 2.0, 2.9])
+    (again,) = space.retrained(space.values(space.draws[0].config), 1)
+    fabricate(again, [40.0, 50.0, 60.0], sound=[1.0, 2.0, 2.9])
+    as_paper = sweep_jobs("lipschitz/fig_5a_as_paper", ("scale=smoke",))[1]
+    assert as_paper.run_id not in {draw.run_id for draw in space.draws}
+    fabricate(as_paper, [56.0, 57.0, 58.0], sound=[1.0, 2.0, 2.9])
+    assert PAPER.items[0].draw is not None
+    (axes,) = PAPER.items[0].draw(collect(PAPER.items[0].sweeps, "smoke", tmp_path)).axes
+    lines = {str(line.get_label()).partition(":")[0]: list(line.get_ydata()) for line in axes.lines}
+    assert lines["search"] == [55.0, 65.0, 70.0]
+    assert lines["chosen by it, trained again"] == [40.0, 50.0, 60.0]
+    assert lines["as the paper does"] == [56.0, 57.0, 58.0]
+    assert list(lines["plain DP-SGD, a convolutional network with tanh"]) == []
+
+
+def timed(path, *rows: tuple[str, int, str, float]):
+    lines = [f"{network},1,{batch},{method},{s},{s},{s},9,3,none,today" for network, batch, method, s in rows]
+    header = "network,parameters,batch,method,s_per_epoch,s_q1,s_q3,peak_mib,rounds,device,date"
+    path.write_text("\n".join([header, *lines]) + "\n")
+
+
+def test_times_are_compared_at_the_largest_batch_and_over_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "MEASURED", tmp_path / "clipless.csv")
+    faster = ("fig-4", "CIFAR10", "clipless vs clipping at a large batch", "time_ratio")
+    overhead = ("fig-4", "CIFAR10", "overhead of clipless by batch size", "time_ratio")
+    verdicts = [judge(CLAIMS[key], measured(*key), "paper").verdict for key in (faster, overhead)]
+    assert verdicts == [NOT_RUN, NOT_RUN], "nothing is said of what was not measured"
+    timed(
+        tmp_path / "clipless.csv",
+        *[("A", batch, "non_private_faster", 10.0) for batch in (128, 512)],
+        ("A", 128, "clipless", 14.0), ("A", 512, "clipless", 11.0),
+        ("A", 128, "one_pass", 7.0), ("A", 512, "one_pass", 22.0),
+        ("A", 128, "opacus_hooks", 30.0), ("A", 512, "opacus_hooks", 44.0),
+    )  # fmt: skip
+    assert measured(*faster).value == pytest.approx(11 / 22)
+    assert measured(*overhead).value == pytest.approx(14 / 11)
+    verdicts = [judge(CLAIMS[key], measured(*key), "paper").verdict for key in (faster, overhead)]
+    assert verdicts == [UNDECIDED, UNDECIDED], "times of one machine are not exact, as what is computed is"
+    assert len(timing.table(collect((), "paper", tmp_path), ()).rows) == 8
+
+
+def test_searches_are_measured_at_their_best_epoch_within_the_budget(tmp_path, fabricate):
+    claim = CLAIMS["fig-11", "MNIST", "clipped DP-SGD on a Lipschitz network", "test_accuracy"]
+    draws = sweep_jobs("lipschitz/fig_11a", ("scale=smoke",))
+    fabricate(draws[0], [60.0, 70.0, 95.0], sound=[1.0, 3.0, 3.5])
+    fabricate(draws[1], [80.0, 65.0, 66.0], sound=[1.0, 2.0, 2.5])
+    fabricate(draws[2], [99.0], sound=[3.2])
+    found = PAPER.measures[claim.measure](claim, collect(["lipschitz/fig_11a"], "smoke", tmp_path))
+    assert (found.value, found.epsilon_sound) == (70.0, 3.0)
+
+
+def test_norms_are_the_largest_of_images(tmp_path, fabricate):
+    claim = CLAIMS["fig-6", "CIFAR10", "images by colour space", "image_norm"]
+    for job, largest in zip(sweep_jobs("lipschitz/fig_6", ("scale=smoke",)), (41.5, 12.0), strict=False):
+        histogram = {"largest": largest, "counts": [1, 2]}
+        fabricate(job, [50.0], diagnostics={"norm_histograms": {"inputs": histogram, "gradients": [histogram]}})
+    evidence = collect(["lipschitz/fig_6"], "smoke", tmp_path)
+    found = PAPER.measures[claim.measure](claim, evidence)
+    assert found.value == 41.5
+    assert found.explanation == "41.5 (features.space=rgb), 12 (features.space=hsv)"
+    draw = PAPER.item("fig-6").draw
+    assert draw is not None
+    assert [len(axes.patches) for axes in draw(evidence).axes] == [2, 2]
+
+
+def test_a_histogram_has_shares_between_edges():
+    edges, heights = norms.shares({"largest": 2.0, "counts": [1, 0, 3, 0]})
+    assert edges == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert heights == [0.25, 0.0, 0.75, 0.0]
+
+
+def test_violations_are_counted_and_nan_is_one():
+    ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
+    assert measures.above_bound(Runs([recorded(bound_ratios=ratios)])) == (2, 4)
+
+
+@pytest.mark.slow
+def test_every_item_is_drawn_and_tabled_without_a_run(tmp_path):
+    evidence = collect([sweep for item in PAPER.items for sweep in item.sweeps], "paper", tmp_path)
+    for item in PAPER.items:
+        if item.draw is not None:
+            assert item.draw(evidence).axes
+        if item.table is not None:
+            table = item.table(evidence, ())
+            assert table.rows or "Not run" in table.notes[0]
+
+
+def test_the_command_tables_the_bounds_of_any_config(capsys):
+    assert command.main(["experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=2"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["numbers", "sensitivity", "noise", "parameters"]
+    assert [row.split()[3] for row in rows] == ["1.weight", "3.weight"]
+    sensitivity, noise = (float(rows[0].split()[i]) for i in (1, 2))
+    assert sensitivity == pytest.approx(0.1, rel=1e-3)
+    assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
+    assert command.main(["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
+    assert "TemperedSigmoid" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""A run in words: its ledger, what that costs, and a command that is the very same run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+
+from runner.config import REPOSITORY
+from runner.explain import main
+from runner.report.explain import cost_text, found, places_of, release_texts, released_text, run_text, served_text
+from runner.runs.command import overrides_of, text_of
+from runner.runs.identity import recorded_config
+from runner.runs.records import read_record
+from runner.runs.verify import run_of
+
+RUNS = REPOSITORY / "results" / "runs"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), []),
+        (("seed=3", "optimizer.lr=0.5"), ["optimizer.lr=0.5", "seed=3"]),
+        (("clipping=automatic", "scale=smoke"), ["scale=smoke", "clipping=automatic"]),
+        (("optimizer=adam", "schedule=linear"), ["optimizer=adam", "schedule=linear"]),
+        (("screening=annealing", "screening.images=test"), ["screening=annealing", "screening.images=test"]),
+        (("diagnostics=[hessian,confusion]",), ["diagnostics=[hessian,confusion]"]),
+    ],
+)
+def test_the_command_is_what_the_run_differs_in_from_the_defaults(composed, overrides, expected) -> None:
+    assert overrides_of(recorded_config(composed(*overrides))) == expected
+
+
+def test_an_experiment_says_the_rest(composed) -> None:
+    config = recorded_config(composed("experiment=backprop_clipping/mnist_joint", "seed=2"))
+    name = "backprop_clipping/mnist_joint"
+    assert overrides_of(config, name) == [f"experiment={name}", "seed=2"]
+    assert "mechanism=joint" in overrides_of(config), "and without it, the options that it is made of"
+
+
+def test_a_run_that_nothing_gives_has_no_command(composed) -> None:
+    config = recorded_config(composed())
+    config["epochs"] = "many"
+    with pytest.raises(ValueError, match="has changed since"):
+        overrides_of(config)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "null"), (True, "true"), ([1, 2.5], "[1,2.5]"), ("a b", "'a b'"), (1e-5, "1e-05")]
+)
+def test_values_are_written_as_hydra_reads_them(value, text: str) -> None:
+    assert text_of(value) == text
+
+
+def test_releases_in_words() -> None:
+    sampled = PoissonSampledDpEvent(0.01, GaussianDpEvent(1.1))
+    assert release_texts(((sampled, 1200), (GaussianDpEvent(2.0), 1)), 1e-5) == [
+        "1,200 sums over batches that each example joins with probability 0.01, "
+        "with noise of 1.1 times what one example can move",
+        "1 sums over all examples, or parts of them that share none, with noise of 2 times what one example can move",
+    ]
+    assert release_texts(((sampled, 1), (NonPrivateDpEvent(), 1)), 1e-5) == ["sums without noise: no privacy"]
+
+
+def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
+    """Tries and kept updates of its record; the most are its 921 epochs of 234 steps, below 11 tries for each kept."""
+    record = json.loads((RUNS / "e2a9456397d8.json").read_text())
+    charged, released, most = [line for line in released_text(record, run_of(record["config"])) if "sums" in line]
+    assert charged.startswith(f"charged by the paper: {record['final']['accepted']:,} sums")
+    assert released.startswith(f"released: {record['final']['tries']:,} sums")
+    assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} sums")
+
+
+def test_costs_by_every_accountant() -> None:
+    """The classic accountant gives the recorded ε again, the tight one the sound one; a bound is rounded up."""
+    record = json.loads((RUNS / "180425e2e241.json").read_text())
+    rows = {line.split()[0]: line.split()[1:3] for line in cost_text(record, run_of(record["config"])).splitlines()[1:]}
+    assert set(rows) == {"as", *(path.stem for path in (REPOSITORY / "conf" / "accountant").glob("*.yaml"))}
+    assert rows["rdp_classic"] == ["2.929", "2.929"]
+    assert rows["pld"] == ["2.315", "2.315"]
+
+
+def test_whom_a_run_serves() -> None:
+    places = list(places_of(REPOSITORY / "results", "180425e2e241"))
+    assert ("tempered_sigmoid", "fig-3") in {(place.paper.name, place.item.name) for place in places}
+    served = served_text(REPOSITORY / "results", places)
+    assert any(line.startswith("claim of tempered_sigmoid/fig-3: MNIST, DP-SGD tanh") for line in served)
+    assert not any("DP-SGD ReLU: claimed 96.6" in line for line in served), "another experiment's"
+
+
+@pytest.mark.slow
+def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0])
+    text = run_text(path, tmp_path)
+    assert "it is a run of one's own" in text
+    assert "468 sums over batches" in text
+    assert "python -m runner epochs=60 max_epsilon=2.93" in text
+    assert main([read_record(path)["run_id"][:6], "--results", str(tmp_path)]) == 0
+    assert text in capsys.readouterr().out
+
+
+def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for what, sentence in (
+        ("0", "records begin with 0"),
+        ("ffffffffffff", "No record in"),
+        ("tempered_sigmoid/fig-99", "Unknown item 'fig-99'"),
+        ("nobody/fig-1", "Unknown paper 'nobody'"),
+    ):
+        assert main([what]) == 2
+        assert sentence in capsys.readouterr().err
+    with pytest.raises(ValueError, match="No record"):
+        found(tmp_path, "0")

@@ -1,0 +1,61 @@
+"""What was found, in words: only under the outcome that the words are for, and with the row's own numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.report.findings import findings_table, sentence
+from runner.report.items import Finding
+from runner.report.pages import item_rows
+from runner.report.papers import every_paper
+
+ROW = {
+    "item": "fig-1", "dataset": "MNIST", "unit": "%", "quantity": "test_accuracy", "claimed_value": "98",
+    "privacy_epsilon": "3", "measured": "97.5", "mean": "97.5", "std": "0.25", "n": "3", "n_planned": "5",
+    "difference": "-0.5", "interval_low": "-1.1", "interval_high": "0.1", "target": "", "verdict": "undecided",
+    "claimed_epsilon": "guaranteed", "epsilon": "3", "epsilon_sound": "2.36", "experiment": "", "ours": "",
+}  # fmt: skip
+
+
+def test_a_sentence_has_the_numbers_of_its_row():
+    finding = Finding(
+        {"item": "fig-1", "dataset": "MNIST"}, {"undecided": "{measured} for {claimed}, {difference}, {sound}"}
+    )
+    assert sentence(finding, [ROW]) == "97.50 ± 0.25% (3 of 5) for 98%, −0.50 [−1.10, +0.10], 2.36"
+
+
+def test_under_another_outcome_nothing_is_said():
+    finding = Finding({"item": "fig-1"}, {"reproduced": "it works", "refuted": "it is false"})
+    assert sentence(finding, [ROW]) == ""
+    assert sentence(finding, [{**ROW, "claimed_epsilon": "refuted"}]) == "it is false"
+    with pytest.raises(ValueError, match="No claim"):
+        sentence(Finding({"item": "fig-9"}, {}), [ROW])
+
+
+def test_a_verdict_goes_before_what_the_epsilon_is():
+    finding = Finding({"item": "fig-1"}, {"not reproduced": "it is not there", "not guaranteed": "it gains"})
+    row = {**ROW, "claimed_epsilon": "not guaranteed"}
+    assert sentence(finding, [row]) == "it gains"
+    assert sentence(finding, [{**row, "verdict": "not reproduced"}]) == "it is not there"
+
+
+def test_too_few_runs_for_an_interval_show_not_even_that_nothing_is_seen():
+    finding = Finding({"item": "fig-1"}, {"undecided": "no gain is seen"})
+    assert sentence(finding, [ROW]) == "no gain is seen"
+    assert sentence(finding, [{**ROW, "n": "1", "interval_low": "", "interval_high": ""}]) == ""
+
+
+def test_every_finding_is_of_one_claim():
+    results = REPOSITORY / "results"
+    for paper in every_paper():
+        rows = [row for item in paper.items for row in item_rows(results, paper, item)]
+        for finding in paper.findings:
+            matching = [row for row in rows if all(row[name] == value for name, value in finding.claim.items())]
+            assert len(matching) == 1, (paper.name, finding.claim)
+        assert paper.findings, paper.name
+
+
+def test_every_paper_has_a_row_and_numbers_that_add_up():
+    table = findings_table(every_paper(), REPOSITORY / "results")
+    assert [row[0] for row in table.rows] == [paper.name.replace("_", "-") for paper in every_paper()]

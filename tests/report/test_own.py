@@ -1,0 +1,84 @@
+"""What is shown of runs after they ended: their last numbers, and what they differ in."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.report.files import write_csv
+from runner.report.own import own_records, privacy_text, result_text, runs_table
+from runner.runs.identity import identify
+from runner.runs.jobs import Job
+from runner.runs.records import read_record
+from runner.show import main
+
+
+def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="two columns have one name, of epochs, seed, epochs"):
+        write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
+
+
+def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
+    """98.91 is the best epoch's, and not the result; a sound epsilon is rounded up."""
+    record = read_record(fabricate(jobs("fig_3", "mnist_tanh")[0], [98.91, 97.85], epsilon=2.9284, sound=2.31411))
+    assert result_text(record) == "finished: accuracy 97.85% after epoch 2 · ε 2.928 as the paper counts, sound 2.315"
+
+
+def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released() -> None:
+    final = {"epsilon": 3.0, "epsilon_sound": 5.0, "epsilon_sound_at_max_tries": 9.3151}
+    assert privacy_text(final) == "ε 3 as the paper counts, sound 9.316"
+    assert privacy_text({"epsilon": "inf", "epsilon_sound": "inf"}) == "not private"
+
+
+def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
+    tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
+    another = copy.deepcopy(tanh.config)
+    another.seed = 7
+    seeded = Job(tanh.sweep, tanh.overrides, another, *identify(another))
+    paths = [fabricate(tanh, [97.0]), fabricate(relu, [96.0]), fabricate(seeded, [11.0], status="diverged")]
+    table = runs_table([read_record(path) for path in paths])
+    assert list(table.header) == ["run", "scale", "epochs", "accuracy", "ε", "sound ε", "activation", "seed"]
+    assert [row[3:] for row in table.rows] == [
+        ["97.00%", "2.9", "2.3", "Tanh", "0"],
+        ["96.00%", "2.9", "2.3", "ReLU", "0"],
+        ["11.00% †", "2.9", "2.3", "Tanh", "7"],
+    ]
+
+
+def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate, jobs, capsys) -> None:
+    committed = {path.stem for path in (REPOSITORY / "results" / "runs").glob("*.json")}
+    assert len(committed) > 100
+    listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
+    if listed.stdout:
+        own = {record["run_id"] for record in own_records(REPOSITORY / "results")}
+        assert not own & {Path(line).stem for line in listed.stdout.splitlines()}
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
+    assert main(["--results", str(tmp_path)]) == 0
+    assert f"{path.stem}  paper  1       97.00%" in capsys.readouterr().out
+    assert main(["--results", f"{tmp_path}/none"]) == 2
+    path.write_text("{")
+    assert main(["--results", str(tmp_path)]) == 2
+    assert "is not a whole record" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
+    options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
+    command = [sys.executable, "-m", "runner", *options]
+    first, again = (subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True) for _ in range(2))
+    (path,) = tmp_path.glob("smoke/runs/*.json")
+    said = result_text(read_record(path))
+    assert first.stderr.splitlines()[-2] == said
+    assert f"python -m runner.explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
+    assert said in again.stderr
+    assert "already recorded; to run it again" in again.stderr
+    many = subprocess.run([*command[:3], "-m", *options, "seed=0,1"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert many.returncode == 0
+    header, *rows = many.stdout.splitlines()[-3:]
+    assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]
+    assert [row.split()[-1] for row in rows] == ["0", "1"]

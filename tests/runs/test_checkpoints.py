@@ -1,0 +1,225 @@
+"""Checkpoints: a run that was stopped goes on, every digit as if it had not been, and from no other file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from runner.config import REPOSITORY
+from runner.runs import checkpoints, models
+from runner.runs.checkpoints import Checkpoint, checkpoint_path
+from runner.runs.execute import execute
+from runner.runs.identity import identify
+from runner.runs.records import read_record, record_path, results_folder
+from runner.training import diagnostics
+from runner.training.evaluate import evaluate
+from runner.training.loop import load, training
+from runner.training.prepare import Run, prepare
+
+EVERY = "runtime.checkpoint_above=0"
+
+# What of a run has to be put back: each of these has state that the one before it has not.
+KINDS: dict[str, tuple[str, ...]] = {
+    "momentum and a falling rate": ("optimizer.momentum=0.9", "schedule=linear"),
+    "Adam": ("optimizer=adam", "optimizer.lr=0.002"),
+    "shuffled batches, charged by the epoch": ("sampling=shuffled",),
+    "updates taken back": (  # 7 of 28, by draws that might have fallen otherwise
+        "screening=annealing", "screening.initial_temperature=0.2", "noise_multiplier=20", "optimizer.momentum=0.9",
+        "scale.batch_size=200",
+    ),
+    "a Hessian's eigenvector": ("diagnostics=[hessian,layer_norms,gradient_norms]",),
+    "a loss that changes by the epoch": ("experiment=losing_less/mnist_sse_focal",),
+    "normalisation by noisy statistics": ("normalization=private_statistics",),
+    "a bound that follows what was released": ("experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile"),
+}  # fmt: skip
+FAST = ("momentum and a falling rate", "updates taken back")
+
+
+class Stopped(BaseException):
+    """As a signal is: no failure of the run."""
+
+
+def stopping_at(epoch: int) -> Any:
+    def on_epoch(row: dict[str, float], run: Run) -> None:
+        if row["epoch"] == epoch:
+            raise Stopped
+
+    return on_epoch
+
+
+def quietly(row: dict[str, float], run: Run) -> None:
+    pass
+
+
+def record_of(config: DictConfig) -> dict[str, Any]:
+    return read_record(record_path(results_folder(config), identify(config)[0]))
+
+
+def measured(config: DictConfig) -> dict[str, Any]:
+    return {name: value for name, value in record_of(config).items() if name not in ("provenance", "digest")}
+
+
+def weights_of(config: DictConfig) -> dict[str, torch.Tensor]:
+    return models.load(models.model_path(results_folder(config), identify(config)[0])).state_dict()
+
+
+def same_bits(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def in_folder(config: DictConfig, folder: Path) -> DictConfig:
+    config = config.copy()
+    config.runtime.results_root = str(folder)
+    return config
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
+def test_a_run_that_was_stopped_twice_ends_with_every_bit(
+    smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(diagnostics, "FIXED", 32)
+    config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *KINDS[kind])
+    whole, stopped = in_folder(config, tmp_path / "whole"), in_folder(config, tmp_path / "stopped")
+    assert execute(whole, quietly) == "finished"
+    for epoch in (2, 4):
+        with pytest.raises(Stopped):
+            execute(stopped, stopping_at(epoch))
+        assert checkpoint_path(stopped).exists()
+    assert execute(stopped, quietly) == "finished"
+    assert measured(stopped) == measured(whole)
+    assert same_bits(weights_of(stopped), weights_of(whole))
+    assert record_of(stopped)["provenance"]["resumed_after"] == [1, 3]
+    assert "resumed_after" not in record_of(whole)["provenance"]
+    assert not checkpoint_path(stopped).exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """SIGKILL in the third epoch or later: the same command ends with what an undisturbed one ends with."""
+
+    def command(folder: str) -> list[str]:
+        overrides = ["scale=smoke", "tracking=disabled", "runtime.threads=1", "epochs=9", "scale.epochs=9"]
+        return [sys.executable, "-m", "runner", *overrides, EVERY, f"runtime.results_root={tmp_path}/{folder}"]
+
+    killed = subprocess.Popen(command("killed"), cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (found := list(tmp_path.glob("killed/.checkpoints/*.pt"))) and time.monotonic() < deadline:
+        assert killed.poll() is None
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert found
+    assert not list(tmp_path.glob("killed/smoke/runs/*.json"))
+
+    for folder in ("killed", "whole"):
+        subprocess.run(command(folder), cwd=REPOSITORY, check=True, capture_output=True)
+    records = [read_record(next(tmp_path.glob(f"{folder}/smoke/runs/*.json"))) for folder in ("killed", "whole")]
+    assert 1 <= records[0]["provenance"]["resumed_after"][0] < 9
+    ours, theirs = ({name: r[name] for name in ("run_id", "history", "final")} for r in records)
+    assert ours == theirs
+    assert not list(tmp_path.glob("killed/.checkpoints/*.pt"))
+
+
+@pytest.fixture
+def half(smoke) -> DictConfig:
+    """A run that was stopped in its second epoch."""
+    config = smoke("epochs=2", "scale.epochs=2", "scale.batch_size=400", EVERY)
+    with pytest.raises(Stopped):
+        execute(config, stopping_at(2))
+    return config
+
+
+def loaded(config: DictConfig) -> Any:
+    return Checkpoint(config, prepare(config)).load()
+
+
+def test_a_checkpoint_is_of_the_code_that_is_there(
+    half: DictConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
+    monkeypatch.setattr(checkpoints, "code_digest", lambda: "0" * 64)
+    assert loaded(half) is None
+    assert "is of another code, so the run starts over" in capsys.readouterr().err
+
+
+def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(
+    half: DictConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = half.copy()
+    other.seed = 1
+    checkpoint_path(half).rename(checkpoint_path(other))
+    assert loaded(other) is None
+    assert "is of another config" in capsys.readouterr().err
+
+
+def test_other_threads_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert loaded(half) is None
+
+
+def test_a_damaged_checkpoint_is_none(half: DictConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    path = checkpoint_path(half)
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+        path.write_bytes(damaged)
+        assert loaded(half) is None
+        assert "is damaged" in capsys.readouterr().err
+    assert execute(half, quietly) == "finished"
+    assert not path.exists()
+
+
+def test_nothing_that_a_checkpoint_says_is_run(
+    half: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Runs:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (f"{tmp_path}/made",)
+
+    buffer = io.BytesIO()
+    torch.save({"bound": Runs()}, buffer, pickle_module=pickle)
+    checkpoint_path(half).write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    assert loaded(half) is None
+    assert "holds more than numbers" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_steps_that_cost_another_epsilon_are_refused(half: DictConfig) -> None:
+    """A state whose steps and whose epsilon part: one step fewer than the history says."""
+    state = loaded(half)
+    state["parts"]["progress"]["kept"] = state["parts"]["progress"]["kept"][:-1]
+    run = prepare(half)
+    with pytest.raises(ValueError, match="another epsilon"):
+        training([run], load(run), state=state)([lambda row: None])
+
+
+def test_a_short_run_and_one_of_the_users_classes_have_none(smoke) -> None:
+    small = ("epochs=2", "scale.epochs=2", "scale.batch_size=400")
+    for config in (smoke(*small), smoke(*small, EVERY, "clipping._target_=tests.failing.OwnClipping")):
+        with pytest.raises(Stopped):
+            execute(config, stopping_at(2))
+        assert not checkpoint_path(config).exists()
+
+
+def test_saved_weights_are_those_that_were_measured(smoke) -> None:
+    config = smoke("epochs=1", "save_model=yes")
+    assert identify(config) == identify(smoke("epochs=1"))
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
+    assert "save_model" not in record["config"]
+    objective = models.load(models.model_path(results_folder(config), record["run_id"]))
+    run = prepare(config)
+    again = evaluate(objective, load(run)[1], run.dataset.classes)
+    assert again.accuracy == pytest.approx(record["final"]["test_accuracy"], rel=1e-5)
+    assert again.loss == pytest.approx(record["final"]["test_loss"], rel=1e-4)

@@ -1,0 +1,161 @@
+"""What a config may have called: nothing foreign runs, by whatever path it is named, unless the environment does.
+
+Each refused target comes with a file, or a module, that leaves a mark where it is run.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from runner.config import REPOSITORY, ConfigError
+from runner.runs.classes import targets_of_options
+from runner.training import targets as checked
+from runner.training.instantiation import instantiated
+from runner.training.prepare import prepare
+from runner.training.targets import check_targets
+
+Compose = Callable[..., DictConfig]
+
+
+class LeavesAMark:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """What is there once foreign code has run; beside it, files that run it: see `REFUSED`."""
+    mark = tmp_path / "mark"
+    torch.save(LeavesAMark(mark), tmp_path / "file.pt")
+    (tmp_path / "file.pickle").write_bytes(pickle.dumps(LeavesAMark(mark)))
+    np.save(tmp_path / "file.npy", np.array([LeavesAMark(mark)], dtype=object))
+    (tmp_path / "hubconf.py").write_text(f"import os\ndef f():\n    os.mkdir({str(mark)!r})\n")
+    (tmp_path / "foreign_module.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Loss: pass\n")
+    return mark
+
+
+REFUSED = {
+    "torch.load": {"f": "file.pt", "weights_only": False},
+    "torch.nn.modules.module.torch.load": {"f": "file.pt", "weights_only": False},
+    "runner.training.checks.torch.load": {"f": "file.pt", "weights_only": False},
+    "numpy.load": {"file": "file.npy", "allow_pickle": True},
+    "joblib.load": {"filename": "file.pickle"},
+    "torch.hub.load": {"repo_or_dir": ".", "model": "f", "source": "local"},
+    "torch.ops.load_library": {"path": "file.so"},
+    "torch.nn.Module.load_state_dict": {},
+    "runner.speed.kernels.library": {"name": "file"},
+    "runner.speed.kernels.subprocess.Popen": {"args": ["mkdir", "mark"]},
+    "foreign_module.Loss": {},
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "inside"])
+@pytest.mark.parametrize("target", REFUSED)
+def test_foreign_code_is_neither_imported_nor_run(
+    target: str, nested: bool, mark: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`foreign_module` can be imported, but does not lie in the folder where the command was started."""
+    monkeypatch.syspath_prepend(str(mark.parent))
+    config = composed()
+    arguments = {
+        name: str(mark.parent / value) if isinstance(value, str) and (mark.parent / value).exists() else value
+        for name, value in REFUSED[target].items()
+    }
+    node = {"_target_": target, **arguments}
+    with open_dict(config):
+        config.accountant = OmegaConf.create({"_target_": "runner.accounting.Pld", "of": [node]} if nested else node)
+    place = "accountant.of[0]" if nested else "accountant"
+    for use in (lambda: prepare(config), lambda: instantiated(config, "accountant")):
+        with pytest.raises(ConfigError) as refused:
+            use()
+        assert str(refused.value).startswith(f"{place}._target_={target} is not run: ")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("target", ["builtins.eval", "builtins.getattr", "hydra.utils.instantiate", "hydra.utils.call"])
+def test_what_calls_anything_is_refused_even_if_trusted(
+    target: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({target}))
+    with pytest.raises(ConfigError, match="calls whatever it is told to"):
+        prepare(composed(f"accountant._target_={target}"))
+
+
+def test_a_target_is_found_behind_an_interpolation(composed: Compose) -> None:
+    config = composed("tracking.project=os.mkdir")
+    config.loss._target_ = "${tracking.project}"
+    with pytest.raises(ConfigError, match=r"loss\._target_=os\.mkdir is not run"):
+        check_targets(config, "loss")
+
+
+@pytest.mark.slow
+def test_no_config_trusts_itself(mark: Path, tmp_path: Path) -> None:
+    """Hydra sets the environment that a config asks for. One sentence and exit code 2 all the same."""
+    command = [
+        sys.executable, "-m", "runner", "scale=smoke", "tracking=disabled", f"runtime.results_root={tmp_path}/results",
+        "accountant._target_=torch.load", f"+accountant.f={tmp_path}/file.pt", "+accountant.weights_only=false",
+        "+hydra.job.env_set.DP_REPRO_TRUST=torch.load",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("runner: ")]
+    assert (done.returncode, "torch.load is not run" in said) == (2, True), said
+    assert not mark.exists()
+
+
+def test_what_is_trusted_by_name_is_called(composed: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed("activation._target_=collections.Counter")
+    with pytest.raises(ConfigError, match=r"set DP_REPRO_TRUST=collections\.Counter in the environment"):
+        instantiated(config, "activation")
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({"collections.Counter"}))
+    assert instantiated(config, "activation") == {}
+
+
+@pytest.mark.parametrize("kind", ["module", "package"])
+@pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
+def test_the_users_own_may_be_named(
+    kind: str, found: str, tmp_path: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"of_the_{kind}"
+    source = "import os\nfrom torch import nn\nclass Mine(nn.Tanh): pass\ndef mine(): return nn.Tanh()\n"
+    path = tmp_path / (f"{name}.py" if kind == "module" else f"{name}/inner.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    module = name if kind == "module" else f"{name}.inner"
+    config = composed(f"activation._target_={module}.{found}")
+    assert isinstance(instantiated(config, "activation"), torch.nn.Tanh)
+    with pytest.raises(ConfigError, match="is not run"):
+        check_targets(composed(f"activation._target_={module}.os.mkdir"), "activation")
+
+
+def test_a_library_in_the_folder_is_not_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment usually lies in the folder where one works."""
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    (packages / "installed_here").mkdir(parents=True)
+    (packages / "installed_here" / "__init__.py").write_text("class Loss: pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(packages))
+    with pytest.raises(ConfigError, match="is not run"):
+        check_targets(OmegaConf.create({"loss": {"_target_": "installed_here.Loss"}}), "loss")
+
+
+def test_every_option_in_conf_may_be_named() -> None:
+    named = sorted(targets_of_options())
+    assert len(named) > 30
+    check_targets(OmegaConf.create({"options": [{"_target_": target} for target in named]}), "options")
