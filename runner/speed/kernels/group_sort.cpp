@@ -5,34 +5,26 @@
 // two numbers is the larger. What is left of a row is taken with some of what was taken before, once more.
 
 #include <cstdint>
-#include <cstring>
 
 #include "by_rows.h"
+#include "vectors.h"
 
-template <int64_t N>
-struct Some {
-    typedef float Numbers __attribute__((vector_size(4 * N)));
-
-    static inline Numbers at(const float *from) {
-        Numbers numbers;
-        std::memcpy(&numbers, from, sizeof numbers);
-        return numbers;
-    }
-
-    static inline void put(float *to, Numbers numbers) { std::memcpy(to, &numbers, sizeof numbers); }
+template <int N>
+struct Pairs {
+    typedef typename Some<N>::Numbers Numbers;
 
     static inline void sort(const float *x, float *y, int64_t half) {
-        const Numbers a = at(x), b = at(x + half);
-        put(y, (a > b) | (a != a) ? a : b);
-        put(y + half, (a < b) | (a != a) ? a : b);
+        const Numbers a = load<Numbers>(x), b = load<Numbers>(x + half);
+        store(y, (a > b) | (a != a) ? a : b);
+        store(y + half, (a < b) | (a != a) ? a : b);
     }
 
     static inline void unsort(const float *x, const float *g, float *gradient, int64_t half) {
-        const Numbers a = at(x), b = at(x + half), none = {}, half_each = none + 0.5f, whole = none + 1.0f;
+        const Numbers a = load<Numbers>(x), b = load<Numbers>(x + half), none = {}, half_each = none + 0.5f, whole = none + 1.0f;
         const Numbers share = a == b ? half_each : whole;
-        const Numbers p = share * at(g), q = share * at(g + half);
-        put(gradient, (a < b ? none : p) + (a > b ? none : q));
-        put(gradient + half, (a > b ? none : p) + (a < b ? none : q));
+        const Numbers p = share * load<Numbers>(g), q = share * load<Numbers>(g + half);
+        store(gradient, (a < b ? none : p) + (a > b ? none : q));
+        store(gradient + half, (a > b ? none : p) + (a < b ? none : q));
     }
 
     static void sort_rows(const float *x, float *y, int64_t first, int64_t last, int64_t half) {
@@ -53,22 +45,22 @@ struct Some {
     }
 };
 
-// The longest vectors of which a half has one.
+// The longest vectors, of a register at most, of which a half has one.
 template <typename Work>
 static Work fitting(int64_t half, Work one, Work two, Work four, Work eight, Work sixteen) {
-    return half < 2 ? one : half < 4 ? two : half < 8 ? four : half < 16 ? eight : sixteen;
+    return half < 2 ? one : half < 4 ? two : half < 8 || kLanes < 8 ? four : half < 16 || kLanes < 16 ? eight : sixteen;
 }
 
 extern "C" void group_sort(const float *x, float *y, int64_t rows, int64_t half, int64_t threads) {
-    const auto sort = fitting(half, Some<1>::sort_rows, Some<2>::sort_rows, Some<4>::sort_rows, Some<8>::sort_rows,
-                              Some<16>::sort_rows);
+    const auto sort = fitting(half, Pairs<1>::sort_rows, Pairs<2>::sort_rows, Pairs<4>::sort_rows, Pairs<8>::sort_rows,
+                              Pairs<16>::sort_rows);
     by_rows(rows, threads, [=](int64_t first, int64_t last) { sort(x, y, first, last, half); });
 }
 
 // g: of y; gradient: of x.
 extern "C" void group_sort_backward(const float *x, const float *g, float *gradient, int64_t rows, int64_t half,
                                     int64_t threads) {
-    const auto unsort = fitting(half, Some<1>::unsort_rows, Some<2>::unsort_rows, Some<4>::unsort_rows,
-                                Some<8>::unsort_rows, Some<16>::unsort_rows);
+    const auto unsort = fitting(half, Pairs<1>::unsort_rows, Pairs<2>::unsort_rows, Pairs<4>::unsort_rows,
+                                Pairs<8>::unsort_rows, Pairs<16>::unsort_rows);
     by_rows(rows, threads, [=](int64_t first, int64_t last) { unsort(x, g, gradient, first, last, half); });
 }

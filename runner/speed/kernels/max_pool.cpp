@@ -1,16 +1,23 @@
-// Max-pooling without padding or dilation, channels last, float32: whole rows of channels are compared at a time.
+// Max-pooling without padding or dilation, channels last, float32: vectors of channels are compared at a time.
 //
 // Of equal numbers the first in the window counts, and a NaN more than any, as in PyTorch.
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "by_rows.h"
+#include "vectors.h"
 
 struct Shape {
     int64_t height, width, channels, out_height, out_width, kh, kw, sy, sx;
 };
+
+// Where the numbers of a window lie, from its first.
+static std::vector<int64_t> places(const Shape &s) {
+    std::vector<int64_t> found;
+    for (int64_t k = 0; k < s.kh * s.kw; k++) found.push_back((k / s.kw * s.width + k % s.kw) * s.channels);
+    return found;
+}
 
 // Calls work(position of the first output number, of the first number in its window, how many outputs lie side by side
 // and have windows that do), for all of rows [first, last) of the outputs of all images.
@@ -27,15 +34,18 @@ static void by_runs(const Shape &s, int64_t first, int64_t last, Work work) {
 
 extern "C" void max_pool(const float *x, float *y, int64_t batch, const Shape *shape, int64_t threads) {
     const Shape s = *shape;
-    by_rows(batch, threads, [=](int64_t first, int64_t last) {
+    const std::vector<int64_t> window_places = places(s);
+    by_rows(batch, threads, [&](int64_t first, int64_t last) {
+        const int64_t *place = window_places.data(), count_places = s.kh * s.kw;
         by_runs(s, first * s.out_height, last * s.out_height, [=](int64_t output, int64_t window, int64_t run) {
-            float *__restrict best = y + output;
-            std::copy(x + window, x + window + run, best);
-            for (int64_t k = 1; k < s.kh * s.kw; k++) {
-                const float *__restrict other = x + window + (k / s.kw * s.width + k % s.kw) * s.channels;
-                for (int64_t i = 0; i < run; i++)
-                    best[i] = (other[i] > best[i]) | (other[i] != other[i]) ? other[i] : best[i];
-            }
+            by_vectors(run, [=](int64_t i, int64_t count) {
+                Vector best = load(x + window + i, count);
+                for (int64_t k = 1; k < count_places; k++) {
+                    const Vector other = load(x + window + place[k] + i, count);
+                    best = (other > best) | (other != other) ? other : best;
+                }
+                store(y + output + i, best, count);
+            });
         });
     });
 }
@@ -44,22 +54,21 @@ extern "C" void max_pool(const float *x, float *y, int64_t batch, const Shape *s
 extern "C" void max_pool_backward(const float *x, const float *y, const float *g, float *gradient, int64_t batch,
                                   const Shape *shape, int64_t threads) {
     const Shape s = *shape;
-    by_rows(batch, threads, [=](int64_t first, int64_t last) {
-        std::vector<float> kept(s.out_width * s.channels);  // of g: what has not found its place yet
-        float *__restrict left = kept.data();
+    const std::vector<int64_t> window_places = places(s);
+    by_rows(batch, threads, [&](int64_t first, int64_t last) {
+        const int64_t *place = window_places.data(), count_places = s.kh * s.kw;
         by_runs(s, first * s.out_height, last * s.out_height, [=](int64_t output, int64_t window, int64_t run) {
-            const float *__restrict best = y + output;
-            std::copy(g + output, g + output + run, left);
-            for (int64_t k = 0; k < s.kh * s.kw; k++) {
-                const int64_t place = window + (k / s.kw * s.width + k % s.kw) * s.channels;
-                const float *__restrict from = x + place;
-                float *__restrict to = gradient + place;
-                for (int64_t i = 0; i < run; i++) {
-                    const bool here = (from[i] == best[i]) | ((from[i] != from[i]) & (best[i] != best[i]));
-                    to[i] += here ? left[i] : 0.0f;
-                    left[i] = here ? 0.0f : left[i];
+            by_vectors(run, [=](int64_t i, int64_t count) {
+                const Vector best = load(y + output + i, count), none = {};
+                Vector left = load(g + output + i, count);  // what has not found its place yet
+                for (int64_t k = 0; k < count_places; k++) {
+                    const Vector from = load(x + window + place[k] + i, count);
+                    float *to = gradient + window + place[k] + i;
+                    const Integers here = (from == best) | ((from != from) & (best != best));
+                    store(to, load(to, count) + (here ? left : none), count);
+                    left = here ? none : left;
                 }
-            }
+            });
         });
     });
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "by_rows.h"
+#include "vectors.h"
 
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")
@@ -57,9 +58,11 @@ extern "C" void sparse_convolution(const float *values, const int32_t *corners, 
                 const float *corner = cells + (r + s.top) * wide + s.left * s.channels;
                 std::copy(corner, corner + run, best);
                 for (int64_t k = 1; k < s.pool_h * s.pool_w; k++) {
-                    const float *__restrict other = corner + k / s.pool_w * wide + k % s.pool_w * s.channels;
-                    for (int64_t i = 0; i < run; i++)
-                        best[i] = (other[i] > best[i]) | (other[i] != other[i]) ? other[i] : best[i];
+                    const float *__restrict from = corner + k / s.pool_w * wide + k % s.pool_w * s.channels;
+                    by_vectors(run, [=](int64_t i, int64_t count) {
+                        const Vector other = load(from + i, count), so_far = load(best + i, count);
+                        store(best + i, (other > so_far) | (other != other) ? other : so_far, count);
+                    });
                 }
                 for (int64_t i = 0; i < run; i++)
                     best[i] += biases[i];

@@ -5,46 +5,30 @@
 // the next term is below 1.3e-7. What the error of e^{2x} is relative to e^{2x}, that of tanh x is half of at most.
 // Beyond |t| = 40 the result is rounded to 1 or -1 all the same.
 
-#include <cstdint>
-#include <cstring>
-
 #include "by_rows.h"
+#include "vectors.h"
 
-#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
-#pragma GCC target("prefer-vector-width=512")
-#endif
-
-static inline int32_t as_integer(float number) {
-    int32_t bits;
-    std::memcpy(&bits, &number, sizeof bits);
-    return bits;
-}
-
-static inline float as_number(int32_t bits) {
-    float number;
-    std::memcpy(&number, &bits, sizeof number);
-    return number;
+static inline Vector tanh_of(Vector x) {
+    Vector t = x * 2.88539008f;
+    t = t < -40.0f ? all(-40.0f) : t;
+    t = t > 40.0f ? all(40.0f) : t;
+    const Vector sum = t + 12582912.0f, r = t - (sum - 12582912.0f);
+    Vector power = all(1.54035304e-4f);  // (ln 2)^n / n! from n = 6 down
+    power = power * r + 1.33335581e-3f;
+    power = power * r + 9.61812911e-3f;
+    power = power * r + 5.55041087e-2f;
+    power = power * r + 2.40226507e-1f;
+    power = power * r + 6.93147181e-1f;
+    power = power * r + 1.0f;
+    power = reinterpret_cast<Vector>(reinterpret_cast<Integers>(power) + (reinterpret_cast<Integers>(sum) << 23));
+    const Vector result = 1.0f - 2.0f / (1.0f + power);
+    return x != x ? x : result;  // a NaN's bits are no exponent
 }
 
 extern "C" void tanh_of(const float *x, float *y, int64_t length, int64_t threads) {
     by_rows(length, threads, [=](int64_t first, int64_t last) {
-        const float *__restrict from = x;
-        float *__restrict to = y;
-        for (int64_t i = first; i < last; i++) {
-            float t = from[i] * 2.88539008f;
-            t = t < -40.0f ? -40.0f : t;
-            t = t > 40.0f ? 40.0f : t;
-            const float sum = t + 12582912.0f, r = t - (sum - 12582912.0f);
-            float power = 1.54035304e-4f;  // (ln 2)^n / n! from n = 6 down
-            power = power * r + 1.33335581e-3f;
-            power = power * r + 9.61812911e-3f;
-            power = power * r + 5.55041087e-2f;
-            power = power * r + 2.40226507e-1f;
-            power = power * r + 6.93147181e-1f;
-            power = power * r + 1.0f;
-            power = as_number(as_integer(power) + (static_cast<uint32_t>(as_integer(sum)) << 23));
-            const float result = 1.0f - 2.0f / (1.0f + power);
-            to[i] = from[i] != from[i] ? from[i] : result;  // a NaN's bits are no exponent
-        }
+        by_vectors(last - first, [from = x + first, to = y + first](int64_t i, int64_t count) {
+            store(to + i, tanh_of(load(from + i, count)), count);
+        });
     });
 }

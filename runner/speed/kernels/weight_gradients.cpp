@@ -12,17 +12,10 @@
 #include <vector>
 
 #include "by_rows.h"
+#include "vectors.h"
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16, kRows = 12;  // 24 of 32 registers hold sums
-#elif defined(__AVX2__)
-constexpr int kLanes = 8, kRows = 6;  // 12 of 16
-#else
-constexpr int kLanes = 4, kRows = 6;
-#endif
+constexpr int kRows = kLanes == 16 ? 12 : 6;  // with two vectors each, three quarters of the registers hold sums
 constexpr int kVectors = 2;
-
-typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4)));
 
 struct Shape {
     int64_t height, width, in, out_height, out_width, out, kh, kw, sy, sx, ph, pw, dy, dx;
@@ -42,7 +35,7 @@ static float accumulate(const Tile &t, float *out, int64_t out_row) {
         for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
             Vector gradient[J];
 #pragma GCC unroll 4
-            for (int j = 0; j < J; j++) gradient[j] = *reinterpret_cast<const Vector *>(g + j * kLanes);
+            for (int j = 0; j < J; j++) gradient[j] = load(g + j * kLanes);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
@@ -55,7 +48,7 @@ static float accumulate(const Tile &t, float *out, int64_t out_row) {
 #pragma GCC unroll 4
         for (int j = 0; j < J; j++) {
             squares += sum[r][j] * sum[r][j];
-            *reinterpret_cast<Vector *>(out + r * out_row + j * kLanes) = sum[r][j];
+            store(out + r * out_row + j * kLanes, sum[r][j]);
         }
     float total = 0;
     for (int lane = 0; lane < kLanes; lane++) total += squares[lane];
