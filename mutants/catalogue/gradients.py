@@ -180,15 +180,15 @@ MUTANTS = (
     ),
     Mutant(
         "speed/kernels/max_pool.cpp",
-        "                    left[i] = here ? 0.0f : left[i];\n",
+        "                    left = here ? none : left;\n",
         "",
         "equal maxima all get the gradient",
         f"{AGREES} {_FASTER}",
     ),
     Mutant(
         "speed/kernels/max_pool.cpp",
-        "best[i] = (other[i] > best[i]) | (other[i] != other[i]) ? other[i] : best[i];",
-        "best[i] = other[i] > best[i] ? other[i] : best[i];",
+        "best = (other > best) | (other != other) ? other : best;",
+        "best = other > best ? other : best;",
         "a NaN disappears in pooling",
         f"{AGREES} {_FASTER}",
     ),

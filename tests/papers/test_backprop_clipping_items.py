@@ -63,6 +63,7 @@ def test_the_repositorys_epsilons_are_reproduced_and_do_not_hold() -> None:
     assert all(float(row[7]) > 1.9 * float(row[6]) for row in rows)
 
 
+@pytest.mark.slow
 def test_theorem_1_and_the_bug() -> None:
     rows = computed.table_1(NOTHING, ()).rows
     assert [row[5] for row in rows] == pytest.approx([686.5, 71.1, 44.8], rel=2e-3)

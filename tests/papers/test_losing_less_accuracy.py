@@ -99,6 +99,7 @@ def test_the_ablation(tmp_path, record):
     }
 
 
+@pytest.mark.slow
 def test_squared_error_against_absolute_and_huber(tmp_path, record):
     record("fig_15", "mnist_sse", [97.0])
     record("fig_15", "mnist_sae", [95.5])

@@ -63,6 +63,7 @@ def test_the_tables_of_networks():
     assert sum("max-pooling 2x2, stride 2" in row[0] for row in second) == 3
 
 
+@pytest.mark.slow
 def test_table_5_is_what_the_settings_cost():
     with (REPOSITORY / "tests/accounting/epsilon_by_epoch.csv").open() as file:
         golden = list(csv.DictReader(file))

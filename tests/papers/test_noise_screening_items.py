@@ -118,6 +118,7 @@ def test_the_limit_on_tries_cannot_come_first() -> None:
     assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
 
 
+@pytest.mark.slow
 def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
     own, other = ({job.run_id for job in sweep_jobs(s)} for s in (settings.SWEEP, "losing_less/fig_3"))
     assert len(own & other) == 15
@@ -438,6 +439,7 @@ def test_theorem_1_is_refuted() -> None:
     assert all(composed[case] > bound for case, bound in least.items())
 
 
+@pytest.mark.slow
 def test_the_worst_threshold_is_that_of_the_scan() -> None:
     assert {dataset: theorem_1.worst(dataset) for dataset in settings.DATASETS.values()} == {
         "MNIST": 1.6, "FashionMNIST": 1.3, "CIFAR10": 1.6,

@@ -429,6 +429,7 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
     assert float(scale["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_triples_are_compared_after_the_last_epoch(tmp_path, fabricate, jobs):
     triples = jobs("fig_2", "mnist_triple")[:30]
     for place, job in enumerate(triples):  # the later a triple, the better it ends, and the worse its best epoch is

@@ -34,6 +34,7 @@ def test_the_command_is_what_the_run_differs_in_from_the_defaults(composed, over
     assert overrides_of(recorded_config(composed(*overrides))) == expected
 
 
+@pytest.mark.slow
 def test_an_experiment_says_the_rest(composed) -> None:
     config = recorded_config(composed("experiment=backprop_clipping/mnist_joint", "seed=2"))
     name = "backprop_clipping/mnist_joint"

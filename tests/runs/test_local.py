@@ -65,6 +65,7 @@ def test_a_failing_and_a_dying_job_stop_no_other(tmp_path: Path) -> None:
     assert "\r" not in said, "a log file is read line by line"
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_tried_again_and_its_failure_forgotten(tmp_path: Path, monkeypatch) -> None:
     (job,) = small_jobs(tmp_path)[:1]
     path = failure_path(results_folder(job.config), job.run_id)
@@ -75,6 +76,7 @@ def test_a_failed_run_is_tried_again_and_its_failure_forgotten(tmp_path: Path, m
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_recorded_runs_are_skipped(tmp_path: Path) -> None:
     jobs = small_jobs(tmp_path)[:2]
     run(jobs)

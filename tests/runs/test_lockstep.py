@@ -38,6 +38,7 @@ def test_runs_that_differ_in_seed_and_numbers_are_grouped(tmp_path: Path) -> Non
     assert [len(group) for group in grouped(jobs_of(tmp_path))] == [1] * len(jobs)
 
 
+@pytest.mark.slow
 def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
     jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
     assert len({job.config.activation.scale for job in jobs}) > 1

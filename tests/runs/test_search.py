@@ -107,6 +107,7 @@ def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_pat
     assert len({job.run_id for job in asked}) == 5
 
 
+@pytest.mark.slow
 def test_bad_trials_are_stopped_and_good_ones_are_not(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
         outcomes = {"good": [], "bad": []}
