@@ -6,6 +6,7 @@ import argparse
 import csv
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from benchmarks.methods import methods, problem
 from runner.config import REPOSITORY
 from runner.runs.provenance import device_name
 from runner.speed import machine
+from runner.speed.kernels import kernels_wanted, why_off
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,7 +66,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     steps = {name: methods()[name](problem(network, batch, device)) for name in arguments.methods}
     steps["products"] = matrix_products(device)
     waited = {name: waited_for(step, device) for name, step in steps.items()}
-    times = interleaved(waited, arguments.rounds, arguments.seconds)
+    times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
     speed = MATMUL_OPERATIONS / min(times.pop("products"))
     floor = step_operations(network, batch) / speed
     rows = []
@@ -91,6 +93,12 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
             }
         )
     return rows
+
+
+def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
+    """The process's own time, where it is one thread on a CPU: what else the machine does hardly shows in it."""
+    alone = arguments.device == "cpu" and arguments.threads == 1 and "jax_vmap" not in arguments.methods
+    return time.process_time if alone else time.perf_counter
 
 
 def _digits(value: float) -> float:
@@ -127,6 +135,8 @@ def main() -> None:
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
         f"{arguments.threads} thread(s), float32, freed memory "
         f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
+        f"{machine.described()}; kernels: {why_off() or kernels_wanted()}. "
+        f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
         "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
         "can be faster than that on some processors); peak: MiB a step adds;\n"

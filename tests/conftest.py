@@ -33,6 +33,8 @@ from runner.speed.kernels import library
 
 CONF = REPOSITORY / "conf"
 
+os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
+
 Compose = Callable[..., DictConfig]
 Fabricate = Callable[..., Path]
 Refusal = Callable[[Callable[[list[str]], int], list[str]], str]

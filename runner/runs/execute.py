@@ -30,7 +30,7 @@ from runner.runs.records import (
     write_record,
     write_stopped,
 )
-from runner.speed import machine
+from runner.speed import choices, machine
 from runner.terminal import part_done
 from runner.training.independence import check_independence
 from runner.training.instantiation import device_of
@@ -137,6 +137,7 @@ class _Execution:
 def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
+    choices.forget_used()
     check_independence(first.run)  # the others of a lockstep differ in numbers only
     started = time.perf_counter()
     data = load(first.run)

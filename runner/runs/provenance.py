@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from runner.config import REPOSITORY
+from runner.speed import choices
 from runner.training.loop import Trained
 from runner.training.prepare import Run
 from runner.training.trials import stated_by_own_classes
@@ -24,13 +25,14 @@ def provenance(run: Run, trained: Trained, wall_seconds: float, resumed_after: S
 
     Where ε rests on what classes of the user's own state, that is said. Where the update rule decides what to keep, it
     names the share of the training time that this took. A run that was stopped and went on names the epochs after
-    which it did.
+    which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind of shape.
     """
     named, stated = run.rule.share_name, stated_by_own_classes(run)
     return {
         **({"epsilon_rests_on": stated} if stated else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
+        **({"kernels": ways} if (ways := choices.used()) else {}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": versions(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from runner.networks.lipschitz.layers import GlobalL2Pool, L2Pool2d
+from runner.speed.choices import function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 Pair = tuple[int, int]
@@ -41,19 +43,23 @@ class FastL2Pool(L2Pool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         window = self.kernel_size, self.kernel_size
-        return _pool(x, window) if _fits(x, window) else super().forward(x)
+        return _pool(x, window) if _pays(x, window, super().forward) else super().forward(x)
 
 
 class FastGlobalL2Pool(GlobalL2Pool):
     """`GlobalL2Pool`, its gradient too."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return _pool(x, (x.shape[2], x.shape[3])).flatten(1) if _fits(x, (1, 1)) else super().forward(x)
+        whole = (x.shape[2], x.shape[3]) if x.dim() == 4 else (1, 1)
+        return _pool(x, whole).flatten(1) if _pays(x, whole, super().forward) else super().forward(x)
 
 
-def _fits(x: Tensor, window: Pair) -> bool:
+def _pays(x: Tensor, window: Pair, plain: Callable[[Tensor], Tensor]) -> bool:
     windows = x.dim() == 4 and x.numel() > 0 and x.shape[2] >= window[0] and x.shape[3] >= window[1]
-    return windows and fits(x) and library("l2_pool", agrees) is not None
+    if not (windows and fits(x) and library("l2_pool", agrees) is not None):
+        return False
+    about, ours = f"windows {window[0]} x {window[1]}", lambda x: _pool(x, window)
+    return function_pays("l2_pool", trial_shape(x.shape), ours, plain, about)
 
 
 def _pool(x: Tensor, window: Pair) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from runner.speed.choices import function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 _ERROR = 2.4e-7  # two roundings of one
@@ -25,10 +26,14 @@ class FastTanh(nn.Tanh):
 
     def forward(self, x: Tensor) -> Tensor:
         in_order = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-        if not (in_order and fits(x) and library("tanh", agrees) is not None):
+        if not (in_order and fits(x) and library("tanh", agrees) is not None and _pays(x)):
             return super().forward(x)
         y: Tensor = _Tanh.apply(x)
         return y
+
+
+def _pays(x: Tensor) -> bool:
+    return function_pays("tanh", trial_shape((x.numel(),)), _Tanh.apply, torch.tanh)
 
 
 class _Tanh(torch.autograd.Function):

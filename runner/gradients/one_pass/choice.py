@@ -1,4 +1,4 @@
-"""Which method a layer gets: the exact one with the fewest operations, a pure function of its geometry.
+"""Which method has the fewest operations for a layer, a pure function of its geometry: all of them are exact.
 
 An operation is one multiplication and addition of an ordinary weight gradient. The constants say what else costs, in
 such operations, as measured on CPUs with AVX2 and AVX-512; they decide between methods, never what is computed.

@@ -7,7 +7,7 @@ every layer's per-example gradients from its inputs and output gradients, the fa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from runner.gradients.interface import Engine, GradientSum, OrdinaryPass, RowsError
-from runner.gradients.one_pass.choice import Choice, choose
-from runner.gradients.one_pass.gram import gram
+from runner.gradients.one_pass.choice import Choice
 from runner.gradients.one_pass.instantiate import instantiate
-from runner.gradients.one_pass.kernel import kernel, usable
 from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.one_by_one import one_by_one
+from runner.gradients.one_pass.method import METHODS, method_for
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.opacus import OpacusEngine
@@ -40,13 +38,6 @@ class Planned:
     choice: Choice
     scratch: Scratch = field(default_factory=Scratch)
 
-
-_METHODS: dict[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
-    "kernel": kernel,
-    "instantiate": instantiate,
-    "gram": gram,
-    "one_by_one": one_by_one,
-}
 
 Plan = dict[str, Planned]  # by layer name
 
@@ -148,7 +139,7 @@ class OnePassEngine(OrdinaryPass):
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name])
-                plan[name] = Planned(shape, choose(shape, usable(inputs)))
+                plan[name] = Planned(shape, method_for(shape, inputs))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]
@@ -213,5 +204,5 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
         a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    terms = _METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
+    terms = METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
     return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms

@@ -4,7 +4,8 @@ Each is compiled once per machine (seconds) into the user's cache folder, needs 
 never required: what uses one does the same work by PyTorch without it. A library ends in the SHA-256 of what comes
 before, and is not loaded unless that fits: a damaged one crashes, or computes something else. What it computes is
 compared with PyTorch, on a few numbers, before anything else is (milliseconds, once a process): compilers have bugs,
-and a kernel that disagrees is not used. The environment variable DP_REPRO_KERNELS=0 turns all of them off.
+and a kernel that disagrees is not used. One that agrees is used where it is the faster way: see `runner.speed.choices`.
+The environment variable DP_REPRO_KERNELS=0 turns all of them off.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from runner.config import ConfigError
 from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
 
 _FOLDER = Path(__file__).parent
-# The variable's flags come last, so that they win: DP_REPRO_KERNEL_FLAGS=-march=haswell is an older processor.
-_FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread"]
-_FLAGS += os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()
+MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
+_FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread", *MORE_FLAGS]
 _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than they save
 
 
@@ -56,10 +58,23 @@ def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | N
     return None
 
 
+def kernels_wanted() -> Literal["none", "all", "measured"]:
+    """What DP_REPRO_KERNELS says: none of them (0), all that agree (all), or, unset, those that are faster here.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    said = os.environ.get("DP_REPRO_KERNELS", "")
+    wanted: dict[str, Literal["none", "all", "measured"]] = {"0": "none", "all": "all", "": "measured"}
+    if said not in wanted:
+        raise ConfigError(f"DP_REPRO_KERNELS is 0 (no compiled kernel), all, or not set (those that pay): got {said!r}")
+    return wanted[said]
+
+
 def why_off() -> str | None:
     """What to say where no kernel is compiled here; None where there is nothing to say."""
     off = "so what a CPU does takes longer, and numbers are the same to rounding."
-    if os.environ.get("DP_REPRO_KERNELS") == "0":
+    if kernels_wanted() == "none":
         return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
     return None if _compiler() else f"No C++ compiler is found (c++, or what CXX names): no kernel is compiled, {off}"
 
@@ -78,7 +93,7 @@ def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
 
 def _loaded(name: str) -> ctypes.CDLL | None:
     compiler = _compiler()
-    if os.environ.get("DP_REPRO_KERNELS") == "0" or compiler is None:
+    if kernels_wanted() == "none" or compiler is None:
         return None
     try:
         source = _FOLDER / f"{name}.cpp"
@@ -129,6 +144,12 @@ def integers(*numbers: int) -> list[ctypes.c_int64]:
 def threads_for(tensor: Tensor) -> int:
     """How many threads to share the rows of a tensor among."""
     return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
+
+
+def fingerprint() -> str:
+    """Changes with the kernels, the flags, the compiler and the processor."""
+    sources = sorted(_FOLDER.glob("*.cpp"))
+    return "\n".join(_fingerprint(source, _compiler() or "none") for source in sources)
 
 
 def _fingerprint(source: Path, compiler: str) -> str:
