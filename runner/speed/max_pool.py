@@ -105,8 +105,10 @@ def _pooled(compiled: ctypes.CDLL, x: Tensor, kernel: Pair, stride: Pair, thread
 def _gradient(
     compiled: ctypes.CDLL, x: Tensor, y: Tensor, g: Tensor, layout: ctypes.Array[ctypes.c_int64], threads: int
 ) -> Tensor:
-    batch, channels, height, width = x.shape
-    gradient = g.new_zeros(batch, height, width, channels)
+    batch, channels, *size = x.shape
+    _, _, _, _, _, *window = layout
+    whole = window[:2] == window[2:] and all(n % k == 0 for n, k in zip(size, window[:2], strict=True))
+    gradient = (g.new_empty if whole else g.new_zeros)(batch, *size, channels)
     compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(batch), layout, *integers(threads))
     return gradient.permute(0, 3, 1, 2)
 

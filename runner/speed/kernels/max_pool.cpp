@@ -50,11 +50,13 @@ extern "C" void max_pool(const float *x, float *y, int64_t batch, const Shape *s
     });
 }
 
-// gradient: of x, zero before; g: of y. An image's windows may overlap, so an image is not shared among threads.
+// gradient: of x, zero before unless the windows cover the image without overlapping; g: of y. Windows that overlap add
+// to the same places, so an image is not shared among threads.
 extern "C" void max_pool_backward(const float *x, const float *y, const float *g, float *gradient, int64_t batch,
                                   const Shape *shape, int64_t threads) {
     const Shape s = *shape;
     const std::vector<int64_t> window_places = places(s);
+    const bool apart = s.sy >= s.kh && s.sx >= s.kw;
     by_rows(batch, threads, [&](int64_t first, int64_t last) {
         const int64_t *place = window_places.data(), count_places = s.kh * s.kw;
         by_runs(s, first * s.out_height, last * s.out_height, [=](int64_t output, int64_t window, int64_t run) {
@@ -65,7 +67,8 @@ extern "C" void max_pool_backward(const float *x, const float *y, const float *g
                     const Vector from = load(x + window + place[k] + i, count);
                     float *to = gradient + window + place[k] + i;
                     const Integers here = (from == best) | ((from != from) & (best != best));
-                    store(to, load(to, count) + (here ? left : none), count);
+                    const Vector found = here ? left : none;
+                    store(to, apart ? found : load(to, count) + found, count);
                     left = here ? none : left;
                 }
             });
