@@ -200,6 +200,13 @@ MUTANTS = (
         f"{AGREES} {_FASTER}",
     ),
     Mutant(
+        "speed/kernels/vectors.h",
+        "    if (i < length) work(i, length - i);\n",
+        "",
+        "what is left of a row behind the last whole vector is not computed",
+        f"{AGREES} {_FASTER}",
+    ),
+    Mutant(
         "speed/kernels/by_rows.h",
         "(n + 1) * rows / threads);",
         "(n + 1) * rows / threads - (n + 1 == threads));",
