@@ -166,6 +166,20 @@ def test_violations_are_counted_and_nan_is_one():
     assert measures.above_bound(Runs([recorded(bound_ratios=ratios)])) == (2, 4)
 
 
+def test_runs_with_a_violation_are_a_share_with_an_interval():
+    claim = CLAIMS["text-cert", "MNIST", "clipless", "gradient_bound_violations"]
+    within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
+    for runs, expected, word in (
+        ([within] * 40, 0.0, "reproduced"),
+        ([within] * 12, 0.0, "undecided"),
+        ([within] * 2 + [beyond] * 38, 95.0, "not reproduced"),
+    ):
+        measured = measures.share_beyond(Runs(runs))
+        assert measured.value == expected
+        assert measured.interval.low <= expected <= measured.interval.high
+        assert judge(claim, measured, "paper").verdict == word
+
+
 @pytest.mark.slow
 def test_every_item_is_drawn_and_tabled_without_a_run(tmp_path):
     evidence = collect([sweep for item in PAPER.items for sweep in item.sweeps], "paper", tmp_path)

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from scipy.stats import binomtest
+
 from runner.papers.lipschitz.fronts import BUDGET
 from runner.report.claims import Claim
 from runner.report.measured import Measured, of_two
 from runner.report.measures import against_others, of_runs
 from runner.report.runs import Runs
+from runner.report.statistics import LEVEL, Interval
 
 _ROUNDING = 1e-9  # records are rounded up
 
 
 @of_runs
 def violations(_: Claim, runs: Runs) -> Measured:
-    """How many of the norms that runs recorded, the largest of an epoch and a tensor, pass their bound."""
+    """See `share_beyond`."""
+    return share_beyond(runs)
+
+
+def share_beyond(runs: Runs) -> Measured:
+    """In how many of the runs (percent) a recorded norm, the largest of an epoch and a tensor, passes its bound.
+
+    With Clopper and Pearson's interval of a share.
+    """
+    passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
+    share = binomtest(sum(passing), len(passing)).proportion_ci(LEVEL, method="exact")
     above, tried = above_bound(runs.recorded)
     largest = max(largest_ratios(runs.recorded))
-    words = f"{tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
-    return Measured(float(above), explanation=f"{words}; the largest norm is {largest:.4f} of its bound")
+    words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
+    return Measured(
+        100 * sum(passing) / len(passing),
+        explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
+        interval=Interval(100 * share.low, 100 * share.high),
+    )
 
 
 def above_bound(runs: Runs) -> tuple[int, int]:
