@@ -129,11 +129,12 @@ def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypat
 class Failing:
     """In the place of wandb: what is called fails, from the start or once epochs are sent."""
 
-    api = SimpleNamespace(api_key=None)
-
     def __init__(self, *, start: bool) -> None:
         self._start, self.summary = start, SimpleNamespace(update=self.log)
         self.Settings = dict
+
+    def login(self, prompt: bool) -> bool:
+        return False
 
     def init(self, **_: Any) -> Failing:
         if self._start:
