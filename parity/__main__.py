@@ -14,21 +14,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-import torch
 
 from parity.cases import GROUPS, cases
 from parity.runs import graph_against_eager, together_against_alone
-from parity.step import CPU, OTHERWISE, Difference, Side, compared
+from parity.step import CPU, OTHERWISE, Difference, compared
 from runner.config import REPOSITORY, ConfigError
 from runner.speed import machine
 from runner.terminal import Parser
 from runner.training.instantiation import device_of
 
 OUTPUT = REPOSITORY / "results" / "gpu-check"
-
-Result = tuple[str, Difference]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device_of(device)
     except ConfigError as error:
-        parser.error(f"{str(error).replace('runtime.device=', '--device ')} (--rehearse compares the CPU with itself.)")
+        parser.error(
+            f"{str(error).replace('runtime.device=', '--device ')} With --rehearse the CPU is compared to itself."
+        )
     machine.set_up(threads=1 if chosen.rehearse else None)
     started = time.perf_counter()
     wrong = 0
@@ -65,16 +64,16 @@ def checked(device: str, only: Sequence[str] | None, *, rehearse: bool) -> Itera
     """Each case's name, its largest difference and in what, and what is wrong with it, if anything."""
     reference, other = (OTHERWISE, CPU) if rehearse else (CPU, replace(CPU, device=device))
     for case in cases(only):
-        yield _said(case.name, lambda case=case: list(compared(case, reference, other)))
+        yield _said(case.name, partial(compared, case, reference, other))
     for name, comparisons in (("graph", graph_against_eager), ("lockstep", together_against_alone)):
         if only is None or name in only:
             for each, check in comparisons(device):
-                yield _said(each, lambda check=check: [check()])
+                yield _said(each, check)
 
 
-def _said(name: str, check: Callable[[], list[Difference]]) -> tuple[str, float, str, str]:
+def _said(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, str]:
     try:
-        worst = max(check(), key=lambda difference: (difference.wrong, difference.times))
+        worst = check()
     except Exception as error:  # a kernel that is not there, no memory: the other cases are compared all the same
         return name, float("nan"), "nothing", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return name, worst.times, worst.what, "too far" if worst.wrong else ""

@@ -16,6 +16,7 @@ from runner.runs.identity import resolved
 from runner.training.prepare import Run, prepare
 
 CONF = REPOSITORY / "conf"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 GROUPS = ("architecture", "clipping", "mechanism")
 _EVERYWHERE = ("tracking=disabled", "diagnostics=[]", "max_epsilon=null", "runtime.threads=1", "runtime.device=cpu")
 _FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
@@ -95,7 +96,7 @@ def _experiments() -> dict[str, dict[str, str]]:
 
 def _chosen(path: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for default in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []):
+    for default in yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER).get("defaults", []):
         if isinstance(default, dict):
             found |= {name.removeprefix("override").strip(" /"): option for name, option in default.items()}
         elif default != "_self_":

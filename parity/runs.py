@@ -5,6 +5,7 @@ In float64, so that what differs is what is computed, and not how it is rounded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, partial
@@ -90,4 +91,5 @@ def apart(found: Trained, expected: Trained) -> Difference:
         for each in (found, expected)
         if each.objective is not None
     ]
-    return Difference("weights", ((weights[0] - weights[1]).norm() / (AGREE * weights[1].norm())).item())
+    times = ((weights[0] - weights[1]).norm() / (AGREE * weights[1].norm())).item()
+    return Difference(math.inf if math.isnan(times) else times, "weights")

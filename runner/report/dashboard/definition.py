@@ -42,8 +42,9 @@ class Panel(_Strict):
 
 
 class Dashboard(_Strict):
-    """Sections of panels, over the runs of a paper's `items` on each of the `datasets` by itself, and columns of a table
-    of them."""
+    """Sections of panels, over the runs of a paper's `items` on each of the `datasets` by itself, and the columns of a
+    table of them.
+    """
 
     paper: str
     title: str

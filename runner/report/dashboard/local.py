@@ -64,7 +64,7 @@ def _drawn(panel: Panel, runs: Sequence[PlannedRun]) -> Any | None:
     rows = [row for row in _rows(panel, runs) if math.isfinite(row["x"]) and math.isfinite(row["y"])]
     if not rows:
         return None
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(alt.InlineData(rows)).encode(
         x=alt.X("x:Q", title=AXIS_TITLES[panel.x], scale=alt.Scale(domain=_around([row["x"] for row in rows]))),
         y=alt.Y("y:Q", title=panel.y.replace("_", " "), scale=alt.Scale(zero=False)),
         color=alt.Color(
@@ -75,7 +75,7 @@ def _drawn(panel: Panel, runs: Sequence[PlannedRun]) -> Any | None:
     if panel.kind == "curve":
         drawn = base.mark_line(strokeWidth=1.2, opacity=0.75).encode(detail="run:N")
     else:
-        front = alt.Chart(alt.Data(values=frontier(rows))).encode(x="x:Q", y="y:Q")
+        front = alt.Chart(alt.InlineData(frontier(rows))).encode(x="x:Q", y="y:Q")
         drawn = front.mark_line(interpolate="step-after", color="#888", strokeDash=[4, 3]) + base.mark_point(
             size=45, filled=True, opacity=0.8
         )
