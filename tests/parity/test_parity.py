@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from parity import __main__ as command
+from parity import cases as cases_module
 from parity import runs
-from parity.cases import CONF, GROUPS, case, cases, options
+from parity.cases import GROUPS, case, cases, options
 from parity.runs import graph_against_eager, run_of, together_against_alone
 from parity.step import CPU, OTHERWISE, Difference, compared, worst
 from runner.clipping import Flat
@@ -36,14 +37,13 @@ class Tf32(OnePassEngine):
         return super().clipped_sum(rounded(inputs, 10), targets, *rest)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_every_option_is_compared() -> None:
-    """Also one that no experiment names."""
-    assert set(GROUPS) == {"architecture", "clipping", "mechanism"}
-    found = list(cases(["clipping"]))
-    assert [each.option for each in found] == options("clipping")
-    assert [type(each.run.clipping).__name__ for each in found[:2]] == ["Automatic", "Backprop"]
-    assert not any("per_layer" in path.read_text() for path in (CONF / "experiment").rglob("*.yaml"))
+def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first experiment that names it, or chosen beside the defaults where none does."""
+    monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
+    found = {(each.group, each.option): each.run for each in cases()}
+    assert list(found) == [(group, option) for group in GROUPS for option in options(group)]
+    assert found["clipping", "per_layer"] == ("clipping=per_layer",)
+    assert found["clipping", "lipschitz"] == ("experiment=lipschitz/cifar10_mixer",)
 
 
 def test_the_cpu_agrees_with_itself() -> None:
