@@ -12,13 +12,15 @@ from typing import Any
 
 
 class Server(ThreadingHTTPServer):
-    """`runs` has of each run id how often it was begun, its history as it stands, its summary, and its artifacts."""
+    """`runs` has of each run id how often it was begun, its history as it stands, its summary, and its artifacts;
+    `views` has the workspaces."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.runs: dict[str, dict[str, Any]] = {}
+        self.views: list[dict[str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -40,6 +42,9 @@ class Server(ThreadingHTTPServer):
             self.runs[given["runName"]]["artifacts"].append(given["artifactTypeName"])
             sequence = {"id": "S", "latestArtifact": {"id": "A", "versionIndex": 0}}
             return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": sequence}}}
+        if "upsertView" in query:
+            self.views.append(variables)
+            return {"upsertView": {"view": {"id": "V", "name": variables["name"]}, "inserted": True}}
         if "serverInfo" in query:
             return {"serverInfo": {"features": [], "cliVersionInfo": {}, "latestLocalVersionInfo": None}}
         viewer = {"id": "V", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}

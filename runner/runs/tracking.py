@@ -127,7 +127,7 @@ def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], p
     axes: dict[str, str] = {}
     for axis, row in rows_of(wandb, record["diagnostics"]):
         for name in row.keys() - axes.keys():
-            run.define_metric(name, **({} if name == axis else {"step_metric": axis}))
+            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
             axes[name] = axis
         run.log(row)
 

@@ -18,6 +18,7 @@ from tests.wandb_server import serving
 # Writes run `b` twice, the first time stopped after one of two epochs, and run `a` once.
 WRITER = """
 import sys
+import time
 import wandb
 for name, epochs, code in (("b", 1, 1), ("b", 2, 0), ("a", 1, 0)):
     settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
@@ -25,6 +26,7 @@ for name, epochs, code in (("b", 1, 1), ("b", 2, 0), ("a", 1, 0)):
     for epoch in range(1, epochs + 1):
         run.log({"epoch": epoch})
     run.finish(exit_code=code)
+    time.sleep(1)  # folders are called after the second
 """
 
 

@@ -3,7 +3,8 @@
 Of every paper, or those named, it writes `<paper>.html`, `<paper>.png` and, where the extra `dashboard` is installed,
 `<paper>-<data set>.json`, the workspace as W&B takes it, into results/dashboard, which git ignores.
 
-Exit codes: 0 written (and saved, where there is a login), 2 bad input, or a library is missing, in one sentence.
+Exit codes: 0 written (and saved, where there is a login), 2 bad input, a library is missing, or W&B did not take it, in
+one sentence.
 """
 
 from __future__ import annotations
@@ -72,12 +73,23 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
             made = workspace(each, dataset, entity or _NOBODY, chosen.project)
             print(write_text(chosen.output / f"{each.paper}-{dataset}.json", specification(made)))
             if not why:
-                made.save_as_new_view()
+                _save(made)
     except ImportError:
         return _refuse("wandb-workspaces is not installed: pip install -e '.[dashboard]' brings it.")
+    except ConfigError as error:
+        return _refuse(str(error))
     if why:
         print(f"dashboard: nothing was sent to W&B: {why}.", file=sys.stderr)
     return 0
+
+
+def _save(made: Any) -> None:
+    """ConfigError where W&B does not take it, in the words of whatever it raised."""
+    try:
+        made.save_as_new_view()
+    except Exception as error:
+        raise ConfigError(f"W&B did not take the workspace: {type(error).__name__} {error}") from error
+    print(made.url)
 
 
 def _refuse(text: str) -> int:

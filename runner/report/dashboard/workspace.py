@@ -30,7 +30,7 @@ def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
         ],
         settings=ws.WorkspaceSettings(x_axis=AXES[0], max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(
-            filters=[expr.Metric("Group").isin(of.groups), expr.Config("dataset.name") == dataset],
+            filters=expr.And(expr.Metric("Group").isin(of.groups), expr.Config("dataset.name") == dataset),
             groupby=[expr.Metric("Group"), expr.Metric("JobType")],
             pinned_columns=[f"summary:{name}" for name in of.table],
         ),
