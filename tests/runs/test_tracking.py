@@ -23,8 +23,8 @@ from runner.training.prepare import prepare
 
 
 def _inspect(folder: Path, *options: str) -> str:
-    wandb = Path(sys.executable).with_name("wandb")
-    shown = subprocess.run([wandb, "leet", "inspect", *options, folder], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, folder]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     return shown.stdout
 
 
