@@ -26,7 +26,8 @@ def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
     for item, row in _claims(results, paper):
         if row["sweep"] == sweep and experiment in row["experiment"].split():
             at = f" at ε {row['privacy_epsilon']}" if row["privacy_epsilon"] else ""
-            claimed = row["claimed_value"] + ("%" if row["unit"] == "%" else "") if row["claimed_value"] else "qualitative"
+            number = row["claimed_value"] or "qualitative"
+            claimed = f"{number}%" if row["unit"] == "%" and row["claimed_value"] else number
             method = method_text(row["method"], row["quantity"])
             found[f"{paper}/{item}: {row['dataset']}, {method}: {claimed}{at}"] = row["verdict"]
     return found
