@@ -14,7 +14,7 @@ OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard report verify audit mutants faults benchmark clean
+.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -63,11 +63,20 @@ leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε
 report: $(VENV)/installed ## One page of all results that opens in a browser without a network: results/report.html
 	$(RUN) -m runner.report.interactive
 
+dashboard: $(VENV)/installed ## Charts and runs of every paper: in W&B where there is a login, and as pages in results/dashboard
+	$(RUN) -m runner.report.dashboard $(OVERRIDES)
+
+wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each once
+	$(RUN) -m runner.runs.offline $(OVERRIDES)
+
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
 	$(RUN) -m runner.runs.verify
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m benchmarks $(OVERRIDES)
+
+gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
+	$(RUN) -m parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
 	$(RUN) -m audit $(OVERRIDES)
@@ -79,11 +88,11 @@ faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at r
 	$(RUN) -m faults $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search wandb
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/dashboard results/gpu-check wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Python 3.11 to 3.13 is needed, and '$(PYTHON)' is not: say PYTHON=python3.12, for example." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[parallel,report,search,test]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dashboard,parallel,report,search,test]'
 	@touch $@

@@ -26,7 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import FIELDS, REPOSITORY, ConfigError, register
+from runner.config import FIELDS, REPOSITORY, ConfigError, TrackingMode, register
 
 register()
 
@@ -57,6 +57,7 @@ def run(composed: DictConfig) -> None:
 
 def _run(composed: DictConfig) -> None:
     from runner.report.own import explain_command, result_text
+    from runner.report.served import served
     from runner.runs.execute import execute
     from runner.runs.identity import identify, resolved
     from runner.runs.models import model_path
@@ -67,7 +68,10 @@ def _run(composed: DictConfig) -> None:
     from runner.training.trials import stated_by_own_classes
 
     config = resolved(composed)
-    config.tracking.job_type = config.tracking.job_type or HydraConfig.get().runtime.choices.get("experiment")
+    choices = HydraConfig.get().runtime.choices
+    config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
+    if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
+        config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # how much of the run was done before this process went on with it
     for name in FIELDS:

@@ -102,7 +102,7 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """What is sent to Weights & Biases."""
+    """What is sent to Weights & Biases; `serves`: the claims that a run serves, and their verdicts, set by commands."""
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -111,6 +111,7 @@ class Tracking:
     group: str | None = None
     job_type: str | None = None
     tags: list[str] = field(default_factory=list)
+    serves: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -27,6 +27,7 @@ from runner.config import FIELDS, ConfigError
 from runner.data.datasets import DataError
 from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
+from runner.report.served import tell
 from runner.runs.estimate import alike, crowding, estimated_seconds
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import Tally, run_jobs
@@ -66,6 +67,7 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         if not options.plan:
             _check(pending)
             _check_data(pending)
+            tell(pending, [job for planned in jobs.values() for job in planned])
     except (ConfigError, DataError, ValueError) as error:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:

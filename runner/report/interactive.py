@@ -53,9 +53,9 @@ def page(results: Path, line: Line) -> str:
     templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results, papers)],
-        tables_head=_tables_head(),
-        board=_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
-        claims=_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
+        tables_head=tables_head(),
+        board=searchable_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
+        claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
         vega=_script(_vega()),
         chart=_script(json.dumps(_chart())),
         items=_script(json.dumps(items_of(results, papers, recorded))),
@@ -110,7 +110,7 @@ def _chart() -> dict[str, Any]:
     return chart
 
 
-def _tables_head() -> Any:
+def tables_head() -> Any:
     """DataTables itself, once for all tables."""
     from itables.javascript import generate_init_offline_itables_html
     from itables.utils import UNPKG_DT_BUNDLE_URL, find_package_file
@@ -120,7 +120,7 @@ def _tables_head() -> Any:
     return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
+def searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
     """A table that sorts and searches, with the values of some columns to filter by, and how many rows have each."""
     import pandas as pd
     from itables import to_html_datatable

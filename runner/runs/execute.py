@@ -108,8 +108,9 @@ class _Execution:
         elif broken := set_aside(path := record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
-    def record(self, trained: Trained, seconds: float, resumed_after: Sequence[int]) -> dict[str, Any]:
-        """The record of the run; its outcome is known once it is written, after its weights where they are kept."""
+    def record(self, trained: Trained, seconds: float, resumed_after: Sequence[int]) -> tuple[dict[str, Any], Path]:
+        """The record of the run, and its file; its outcome is known once it is written, after its weights where they
+        are kept."""
         record: dict[str, Any] = {
             "run_id": self.identity,
             "setting_id": self.setting,
@@ -123,15 +124,16 @@ class _Execution:
         if self.config.save_model and trained.objective is not None:
             models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
         if trained.status == STOPPED:
-            write_stopped(stopped_path(self.folder, self.identity), record)
-            written = True
+            path, written = stopped_path(self.folder, self.identity), True
+            write_stopped(path, record)
         else:
-            written = write_record(record_path(self.folder, self.identity), record)
+            path = record_path(self.folder, self.identity)
+            written = write_record(path, record)
         failure_path(self.folder, self.identity).unlink(missing_ok=True)
         checkpoint_path(self.config).unlink(missing_ok=True)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
-        return record
+        return record, path
 
 
 def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
@@ -180,8 +182,8 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
             trained = train(
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
             )
-            for each, (_, summarise), one in zip(executions, tracked, trained, strict=True):
-                summarise(each.record(one, seconds(), checkpoint.resumed_after)["final"])
+            for each, (_, end), one in zip(executions, tracked, trained, strict=True):
+                end(*each.record(one, seconds(), checkpoint.resumed_after))
     except KeyboardInterrupt as stopped:
         goes_on = f"goes on after epoch {checkpoint.epochs}" if checkpoint.epochs else "starts this run over"
         stopped.add_note(f"The same command {goes_on}.")

@@ -1,4 +1,4 @@
-"""Weights & Biases: written, never read. The only file that imports wandb."""
+"""Weights & Biases: written, never read. The only file of a run that imports wandb."""
 
 from __future__ import annotations
 
@@ -13,52 +13,74 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
 from runner.runs.identity import recorded_config
+from runner.runs.media import rows_of
 
 Log = Callable[[dict[str, Any]], None]
+End = Callable[[dict[str, Any], Path], None]  # the record, and its file
+
+AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
 
 
 def check(config: DictConfig) -> None:
     """ConfigError where online tracking is asked for and cannot work."""
-    if config.tracking.mode != TrackingMode.online:
-        return
+    if config.tracking.mode == TrackingMode.online:
+        check_login("tracking=online")
+
+
+def check_login(what: str) -> None:
+    """ConfigError where `what` is asked for, which needs the package, a login, and W&B within reach."""
     wandb = _wandb()
     if wandb is None:
-        raise ConfigError("tracking=online needs the package wandb, which is not installed.")
-    if wandb.api.api_key is None:
-        raise ConfigError("tracking=online needs a W&B login: run `wandb login`, or set WANDB_API_KEY.")
+        raise ConfigError(f"{what} needs the package wandb, which is not installed.")
+    try:
+        there = wandb.login(prompt=False)
+    except Exception as error:  # a wrong key, no network: several classes, not all of them W&B's
+        raise ConfigError(f"{what}: {' '.join(str(error).split())}") from error
+    if not there:
+        raise ConfigError(f"{what} needs a W&B login: run `wandb login`, or set WANDB_API_KEY.")
+
+
+def default_entity() -> str:
+    """Whose W&B projects a login is for, unless a command says otherwise."""
+    return str(_wandb().Api().default_entity)
 
 
 @contextmanager
-def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[Log, Log]]:
-    """One W&B run: yields two functions, for an epoch's metrics and for the final summary.
+def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[Log, End]]:
+    """One W&B run: yields two functions, for an epoch's metrics and for the record when it is written.
 
-    The W&B run's id is the run id, so that sending it twice makes one run. Metrics are plotted against epsilon; of a
-    run without privacy against the epoch, as its epsilon is infinite, and no chart has a place for that.
+    The W&B run's id is the run id, so that sending it twice makes one run. Metrics are plotted against epsilon, and can
+    be against any of `AXES`; of a run without privacy against the epoch, as its epsilon is infinite, and no chart has a
+    place for that. At the end come the record's final numbers, its diagnostics, the claims that it serves, and the
+    record itself, as an artifact.
     """
     wandb = None if config.tracking.mode == TrackingMode.disabled else _wandb()
     if wandb is None:
         if config.tracking.mode == TrackingMode.offline:
             print("tracking=offline: wandb is not installed, nothing is written for it.", file=sys.stderr)
-        yield lambda _: None, lambda _: None
+        yield lambda _: None, lambda *_: None
         return
     if config.tracking.mode == TrackingMode.online:  # asked for: better no run than one that nobody can watch
         run = _started(wandb, config, run_id, setting_id)
     else:
         run = _unless_it_fails(_started, wandb, config, run_id, setting_id)
     if run is None:
-        yield lambda _: None, lambda _: None
+        yield lambda _: None, lambda *_: None
         return
     failed, alive = True, [True]
 
-    def while_alive(send: Log) -> Log:
-        def log(values: dict[str, Any]) -> None:
-            if alive[0]:
-                alive[0] = _unless_it_fails(_sent, send, values) is not None
+    def while_alive(send: Callable[..., None], *values: Any) -> None:
+        if alive[0]:
+            alive[0] = _unless_it_fails(_sent, send, *values) is not None
 
-        return log
+    def log(row: dict[str, Any]) -> None:
+        while_alive(run.log, _spent(row))
+
+    def end(record: dict[str, Any], path: Path) -> None:
+        while_alive(_end, wandb, run, dict(config.tracking.serves), record, path)
 
     try:
-        yield while_alive(run.log), while_alive(run.summary.update)
+        yield log, end
         failed = False
     finally:  # not the run's own `with`, which prints a traceback
         if alive[0]:
@@ -83,10 +105,31 @@ def _started(wandb: Any, config: DictConfig, run_id: str, setting_id: str) -> An
         resume="allow" if config.tracking.mode == TrackingMode.online else None,
         settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
     )
-    axis = "epsilon" if _private(config) else "epoch"
-    run.define_metric(axis)
-    run.define_metric("*", step_metric=axis)
+    axes = AXES if _private(config) else AXES[-1:]
+    for axis in axes:
+        run.define_metric(axis)  # against nothing but W&B's own counter
+    run.define_metric("*", step_metric=axes[0])
     return run
+
+
+def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], path: Path) -> None:
+    """What is known only now; diagnostics last, which are the most that W&B could stumble over."""
+    final = record["final"]
+    guaranteed = final.get("epsilon_sound_at_max_tries", final.get("epsilon_sound"))
+    run.summary.update(_spent(final | {"epsilon_sound_guaranteed": guaranteed}))
+    if serves:
+        run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
+    artifact = wandb.Artifact(
+        f"record-{record['run_id']}", type="record", metadata={"setting_id": record["setting_id"]}
+    )
+    artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
+    run.log_artifact(artifact)
+    axes: dict[str, str] = {}
+    for axis, row in rows_of(wandb, record["diagnostics"]):
+        for name in row.keys() - axes.keys():
+            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+            axes[name] = axis
+        run.log(row)
 
 
 def _name(config: DictConfig, run_id: str) -> str:
@@ -104,8 +147,8 @@ def _spent(values: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(v))}
 
 
-def _sent(send: Log, values: dict[str, Any]) -> bool:
-    send(_spent(values))
+def _sent(send: Callable[..., None], *values: Any) -> bool:
+    send(*values)
     return True
 
 

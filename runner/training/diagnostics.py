@@ -28,7 +28,7 @@ DIAGNOSTICS = (
 NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
 OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
 FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
-_BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
+BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100
 _NORM_BINS = 50  # of norm_histograms
 _SLICE = 256
 
@@ -227,7 +227,7 @@ def _histogram(batches: list[Tensor]) -> dict[str, Any]:
     if not batches:  # an epoch of empty batches
         return {"counts": [0] * (_BINS + 1), "mean": float("nan"), "median": float("nan"), "p90": float("nan")}
     norms = torch.cat(batches).double()
-    bins = (norms / _BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
+    bins = (norms / BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
     ordered = norms.sort().values  # NaN last: a gradient that is not finite is large
     at = {name: ordered[int(share * (len(ordered) - 1))].item() for name, share in (("median", 0.5), ("p90", 0.9))}
     return {"counts": torch.bincount(bins, minlength=_BINS + 1).tolist(), "mean": norms.mean().item(), **at}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -13,16 +14,17 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY, ConfigError
-from runner.runs import tracking
+from runner.runs import media, tracking
 from runner.runs.execute import execute
 from runner.runs.identity import identify
 from runner.runs.records import read_record, record_path, results_folder
+from runner.training import diagnostics
 from runner.training.prepare import prepare
 
 
 def _inspect(folder: Path, *options: str) -> str:
-    wandb = Path(sys.executable).with_name("wandb")
-    shown = subprocess.run([wandb, "leet", "inspect", *options, folder], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, folder]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     return shown.stdout
 
 
@@ -47,11 +49,115 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     assert [row["epoch"] for row in rows] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows] == pytest.approx(record["history"][name], rel=1e-4)
-    assert '"epsilon"' in json.dumps([r for r in records if r["type"] == "metric"]), "curves are against epsilon"
-
     summary = _inspect(folder, "--summary")
     assert "finished" in summary
     assert "best_test_accuracy" in summary
+
+
+DIAGNOSTICS: dict[str, Any] = {
+    "hessian": {"epoch": [0, 1], "eigenvalue": [2.0, math.inf], "residual": [0.1, 0.2]},
+    "layer_norms": {"epoch": [0, 1], "weights": {"0": [1.0, 2.0]}, "pre_activations": {"0": [3.0, 4.0]}},
+    "gradient_norms": {"step": [0, 10], "mean": [1.0, 2.0]},
+    "gradient_histogram": {"epoch": [1], "counts": [[5, 7]], "mean": [0.6]},
+    "norm_histograms": {
+        "epoch": [0, 1],
+        "inputs": {"largest": 4.0, "counts": [1, 3]},
+        "gradients": [{"largest": 2.0, "counts": [2, 2]}, {"largest": 3.0, "counts": [0, 4]}],
+    },
+    "per_class_accuracy": [[50.0, 60.0], [70.0, 80.0]],
+    "confusion": {"epoch": [2], "counts": [[[3, 1], [0, 4]]]},
+}
+
+
+@pytest.fixture
+def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """The folder and the records of a run that measured a little of everything, and serves two claims."""
+    config, folder = composed("scale=smoke", "seed=1"), tmp_path
+    config.tracking.serves = {"fig-3: tanh, 98.0%": "reproduced", "fig-3: ReLU, 96.6%": "undecided"}
+    path = folder / "record.json"
+    path.write_text('{"run_id": "0123456789ab"}')
+    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}
+    record = {"run_id": path.stem, "setting_id": "s", "final": final, "diagnostics": DIAGNOSTICS}
+    with tracking.tracked(config, "0123456789ab", "ba9876543210") as (log, end):
+        log({"epoch": 1, "epsilon": 0.9, "epsilon_sound": math.inf, "test_accuracy": 90.0})
+        end(record, path)
+    (written,) = (folder / "tracking" / "wandb").glob("offline-run-*")
+    return written, [json.loads(line) for line in _inspect(written, "--json").splitlines()]
+
+
+def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record[kind] for record in records if record["type"] == kind]
+
+
+@pytest.mark.slow
+def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
+    metrics = _of(logged[1], "metric")
+    axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
+    assert axes == ["epsilon", "epsilon_sound", "epoch"]
+    assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
+    assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
+
+
+@pytest.mark.slow
+def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, records = logged
+    rows = [each["item"] for each in _of(records, "history")]
+    against = {each["name"]: each.get("step_metric") for each in _of(records, "metric") if "name" in each}
+    values = [row["hessian/eigenvalue"] for row in rows if "hessian/eigenvalue" in row]
+    assert values == [2.0], "infinity is left out"
+    assert [row["gradient_norms/step"] for row in rows if "gradient_norms/mean" in row] == [0, 10]
+    assert against["gradient_norms/mean"] == "gradient_norms/step"
+    assert against["layer_norms/weights/0"] == "layer_norms/epoch"
+    (histogram,) = (row for row in rows if "gradient_histogram/counts._type" in row)
+    assert histogram["gradient_histogram/counts.values"] == [5, 7]
+    assert histogram["gradient_histogram/counts.bins"] == [0, 0.5, 1]
+    edges = [row["norm_histograms/gradients.bins"] for row in rows if "norm_histograms/gradients.bins" in row]
+    assert edges == [[0, 1, 2], [0, 1.5, 3]]
+    assert len([row for row in rows if "norm_histograms/inputs.bins" in row]) == 1
+    (confusion,) = (row for row in rows if "confusion/counts._type" in row)
+    assert confusion["confusion/counts._type"] == "image-file"
+    assert (folder / "files" / confusion["confusion/counts.path"]).read_bytes().startswith(b"\x89PNG")
+    table = json.loads((folder / "files" / confusion["confusion/counts_table.path"]).read_text())
+    assert table["data"] == [[0, 0, 3], [0, 1, 1], [1, 0, 0], [1, 1, 4]]
+    (classes,) = (row for row in rows if "per_class_accuracy.path" in row)
+    table = json.loads((folder / "files" / classes["per_class_accuracy.path"]).read_text())
+    assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
+
+
+@pytest.mark.slow
+def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
+    logged: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    _, records = logged
+    artifacts = {each["type"]: each for each in _of(records, "artifact")}
+    assert "record.json" in json.dumps(artifacts["record"])
+    summary: dict[str, Any] = {}
+    for each in _of(records, "summary"):
+        summary |= each["update"]
+    assert summary["claims"] == ["fig-3: tanh, 98.0%", "fig-3: ReLU, 96.6%"]
+    assert summary["verdicts"] == "reproduced, undecided"
+    assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
+    assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
+
+
+def test_every_diagnostic_that_was_ever_recorded_has_a_place_in_wandb() -> None:
+    """Of those that a record holds, the first; W&B's classes are in name only."""
+    stub = SimpleNamespace(
+        Table=lambda *_: "table", Histogram=lambda np_histogram: "histogram", Image=lambda _: "image"
+    )
+    seen: dict[str, Any] = {}
+    for path in sorted((REPOSITORY / "results" / "runs").glob("*.json")):
+        text = path.read_text()
+        if any(f'"{name}": ' in text for name in set(diagnostics.DIAGNOSTICS) - seen.keys()):
+            seen = json.loads(text)["diagnostics"] | seen
+    assert len(seen) >= 8
+    for name, measured in seen.items():
+        rows = list(media.rows_of(stub, {name: measured}))
+        assert rows, name
+        for axis, row in rows:
+            assert axis in row
+            assert len(row) > 1
+            assert all(each == axis or each.startswith(name) for each in row)
 
 
 @pytest.mark.slow
@@ -66,7 +172,7 @@ def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> 
     assert '"epoch"' in metrics
     assert '"epsilon"' not in metrics
     assert "Infinity" not in text
-    rows = [r["history"]["item"] for r in records if r["type"] == "history"]
+    rows = [r["history"]["item"] for r in records if r["type"] == "history" and "epoch" in r["history"]["item"]]
     assert [row["epoch"] for row in rows] == [1, 2]
     assert not any("epsilon" in row for row in rows)
     assert f"MNIST seed 0 {run_id[:6]}" in text
@@ -129,11 +235,12 @@ def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypat
 class Failing:
     """In the place of wandb: what is called fails, from the start or once epochs are sent."""
 
-    api = SimpleNamespace(api_key=None)
-
     def __init__(self, *, start: bool) -> None:
         self._start, self.summary = start, SimpleNamespace(update=self.log)
         self.Settings = dict
+
+    def login(self, prompt: bool) -> bool:
+        return False
 
     def init(self, **_: Any) -> Failing:
         if self._start:

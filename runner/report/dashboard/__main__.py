@@ -1,0 +1,101 @@
+"""`python -m runner.report.dashboard`: each paper's dashboard, for W&B where there is a login, and for a browser.
+
+Of every paper, or those named, it writes `<paper>.html`, `<paper>.png` and, where the extra `dashboard` is installed,
+`<paper>-<data set>.json`, the workspace as W&B takes it, into results/dashboard, which git ignores.
+
+Exit codes: 0 written (and saved, where there is a login), 2 bad input, a library is missing, or W&B did not take it, in
+one sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.config import REPOSITORY, ConfigError
+from runner.report.dashboard import local
+from runner.report.dashboard.definition import Dashboard, read
+from runner.report.dashboard.workspace import specification, workspace
+from runner.report.files import write_text
+from runner.report.papers import every_paper, load
+from runner.runs.tracking import check_login, default_entity
+from runner.terminal import Parser
+
+PROJECT = "dp-repro-bench"  # as conf/tracking names it
+_SCALE = 1.5  # pixels of the picture for one of the page
+_NOBODY = "ENTITY"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog="python -m runner.report.dashboard", description=__doc__.partition("\n")[0])
+    parser.add_argument("papers", nargs="*", help="default: all")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "dashboard")
+    parser.add_argument("--project", default=PROJECT, help=f"of W&B (default: {PROJECT})")
+    parser.add_argument("--entity", help="of W&B (default: the login's)")
+    parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
+    chosen = parser.parse_args(arguments)
+    try:
+        names = [load(name).name for name in chosen.papers] or [paper.name for paper in every_paper()]
+        dashboards = [read(name) for name in names]
+        for each in dashboards:
+            _write_page(each, chosen.output)
+    except ImportError as error:
+        return _refuse(f"{error.name} is not installed: pip install -e '.[report]' brings it.")
+    except (ValueError, ConfigError) as error:
+        return _refuse(str(error))
+    return _for_wandb(dashboards, chosen)
+
+
+def _write_page(of: Dashboard, folder: Path) -> None:
+    runs = local.recorded(of)
+    if not runs:
+        print(f"{of.paper}: no run of {', '.join(of.items)} is recorded, so there is nothing to draw.")
+        return
+    picture = folder / f"{of.paper}.png"
+    print(write_text(folder / f"{of.paper}.html", local.page(of, runs, REPOSITORY / "results")))
+    local.chart(of, runs).save(str(picture), scale_factor=_SCALE)
+    print(picture)
+
+
+def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
+    entity, why = chosen.entity, "--local was asked for"
+    if not chosen.local:
+        try:
+            check_login("a workspace in W&B")
+            entity, why = entity or default_entity(), ""
+        except ConfigError as error:
+            why = str(error).rstrip(".")
+    try:
+        for each, dataset in [(every, name) for every in dashboards for name in every.datasets]:
+            made = workspace(each, dataset, entity or _NOBODY, chosen.project)
+            print(write_text(chosen.output / f"{each.paper}-{dataset}.json", specification(made)))
+            if not why:
+                _save(made)
+    except ImportError:
+        return _refuse("wandb-workspaces is not installed: pip install -e '.[dashboard]' brings it.")
+    except ConfigError as error:
+        return _refuse(str(error))
+    if why:
+        print(f"dashboard: nothing was sent to W&B: {why}.", file=sys.stderr)
+    return 0
+
+
+def _save(made: Any) -> None:
+    """ConfigError where W&B does not take it, in the words of whatever it raised."""
+    try:
+        made.save_as_new_view()
+    except Exception as error:
+        raise ConfigError(f"W&B did not take the workspace: {type(error).__name__} {error}") from error
+    print(made.url)
+
+
+def _refuse(text: str) -> int:
+    print(f"dashboard: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

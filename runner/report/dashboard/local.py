@@ -1,0 +1,138 @@
+"""The dashboard from the records there are: a page that opens without a network, and a picture of its charts."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
+from runner.report.evidence import collect
+from runner.report.interactive import label, searchable_table, tables_head
+from runner.report.own import sound_epsilon_of
+from runner.report.papers import load
+from runner.report.runs import PlannedRun
+from runner.report.served import served
+
+Row = dict[str, Any]
+ByItem = Mapping[str, Sequence[PlannedRun]]
+
+_WIDTH, _HEIGHT, _COLUMNS = 330, 230, 3  # of a panel in pixels, and panels in a row
+
+
+def recorded(of: Dashboard) -> dict[str, list[PlannedRun]]:
+    """The recorded runs of each item of a dashboard that has any.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    found = {}
+    for name in of.items:
+        item = load(of.paper).item(name)
+        sweeps = [*item.sweeps, *item.also]
+        evidence = collect(sweeps)
+        runs = {run.job.run_id: run for sweep in sweeps for run in evidence.sweeps[sweep] if run.record is not None}
+        if runs:
+            found[name] = list(runs.values())
+    return found
+
+
+def chart(of: Dashboard, runs: ByItem) -> Any:
+    """Every section of every item and data set, as one chart of Altair's."""
+    import altair as alt
+
+    alt.data_transformers.disable_max_rows()
+    blocks = []
+    for item, every in runs.items():
+        for dataset in of.datasets:
+            some = [run for run in every if run.field("dataset.name") == dataset]
+            for section, panels in of.sections.items():
+                drawn = [each for panel in panels if (each := _drawn(panel, some)) is not None]
+                if drawn:
+                    title = alt.TitleParams(f"{item}, {dataset}: {section}", fontSize=15, anchor="start")
+                    block = alt.concat(*drawn, columns=_COLUMNS).properties(title=title)
+                    blocks.append(block.resolve_scale(color="shared", shape="shared"))
+    title = alt.TitleParams(of.title, fontSize=20, anchor="start", offset=12)
+    return alt.vconcat(*blocks).resolve_scale(color="independent", shape="independent").properties(title=title)
+
+
+def _drawn(panel: Panel, runs: Sequence[PlannedRun]) -> Any | None:
+    """A panel, or None where no run has a number to draw."""
+    import altair as alt
+
+    rows = [row for row in _rows(panel, runs) if math.isfinite(row["x"]) and math.isfinite(row["y"])]
+    if not rows:
+        return None
+    base = alt.Chart(alt.InlineData(rows)).encode(
+        x=alt.X("x:Q", title=AXIS_TITLES[panel.x], scale=alt.Scale(domain=_around([row["x"] for row in rows]))),
+        y=alt.Y("y:Q", title=panel.y.replace("_", " "), scale=alt.Scale(zero=False)),
+        color=alt.Color(
+            "setting:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=420, symbolLimit=0)
+        ),
+        tooltip=["setting:N", "seed:N", "x:Q", "y:Q", "run:N"],
+    )
+    if panel.kind == "curve":
+        drawn = base.mark_line(strokeWidth=1.2, opacity=0.75).encode(detail="run:N")
+    else:
+        front = alt.Chart(alt.InlineData(frontier(rows))).encode(x="x:Q", y="y:Q")
+        drawn = front.mark_line(interpolate="step-after", color="#888", strokeDash=[4, 3]) + base.mark_point(
+            size=45, filled=True, opacity=0.8
+        )
+    return drawn.properties(width=_WIDTH, height=_HEIGHT, title=panel.title)
+
+
+def _around(values: Sequence[float]) -> list[float]:
+    """From a little below the least to a little above the largest: points that agree are not torn apart."""
+    low, high = min(values), max(values)
+    space = max(0.05 * (high - low), 0.04 * high)
+    return [max(0.0, low - space), high + space]
+
+
+def _rows(panel: Panel, runs: Iterable[PlannedRun]) -> Iterator[Row]:
+    for run in runs:
+        assert run.record is not None
+        who: Row = {"run": run.job.run_id, "setting": label(run), "seed": run.seed}
+        history, ended = run.record["history"], _ended(run)
+        if panel.kind == "pareto" and panel.y in ended:
+            yield who | {"x": float(ended[panel.x]), "y": float(ended[panel.y])}
+        elif panel.kind == "curve" and panel.y in history and panel.x in history:
+            for x, y in zip(history[panel.x], history[panel.y], strict=True):
+                yield who | {"x": float(x), "y": float(y)}
+
+
+def _ended(run: PlannedRun) -> Row:
+    assert run.record is not None
+    final: Row = run.record["final"]
+    return final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}
+
+
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """The points that no other beats at or below their x, by x; the last once more where the rows end."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row["x"], -row["y"])):
+        if not found or row["y"] > found[-1]["y"]:
+            found.append({"x": row["x"], "y": row["y"]})
+    return [*found, {"x": max(row["x"] for row in rows), "y": found[-1]["y"]}]
+
+
+def page(of: Dashboard, runs: ByItem, results: Any) -> str:
+    """The charts and the table of runs, in one file that loads no other."""
+    text: str = chart(of, runs).to_html(inline=True)
+    header, rows = table(of, runs, results)
+    shown = f"<h2>Runs</h2>{searchable_table(header, rows, ['item', 'experiment'])}"
+    head, end_of_head, rest = text.partition("</head>")
+    body, end_of_body, after = rest.rpartition("</body>")  # what is inlined has others in it
+    return f"{head}{tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
+
+
+def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of runs: what each is, what it ended with, and which claims it serves."""
+    rows = []
+    for item, some in runs.items():
+        for run in some:
+            ended, claims = _ended(run), served(results, run.job.sweep, run.job.experiment)
+            known = {"claims": "; ".join(claims), "verdicts": ", ".join(dict.fromkeys(claims.values()))}
+            cells = [str(known.get(name, ended.get(name, ""))) for name in of.table]
+            rows.append([item, label(run), str(run.seed), run.job.run_id, *map(html.escape, cells)])
+    return ["item", "experiment", "seed", "run", *of.table], rows

@@ -1,0 +1,52 @@
+"""Which claims a run of a sweep serves, with their verdicts as last aggregated: for whoever watches the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from runner.config import TrackingMode
+from runner.report.markdown import method_text
+from runner.report.pages import Row, item_rows
+from runner.report.papers import known, load
+from runner.runs.jobs import Job
+from runner.runs.records import results_folder
+
+
+def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
+    """The verdict of every claim that is measured by an experiment of a sweep, by what it claims.
+
+    Empty where the sweep is no paper's, or the claims in `results` were aggregated by another version.
+    """
+    paper = sweep.partition("/")[0]
+    if paper not in known():
+        return {}
+    found = {}
+    for item, row in _claims(results, paper):
+        if row["sweep"] == sweep and experiment in row["experiment"].split():
+            at = f" at ε {row['privacy_epsilon']}" if row["privacy_epsilon"] else ""
+            number = row["claimed_value"] or "qualitative"
+            claimed = f"{number}%" if row["unit"] == "%" and row["claimed_value"] else number
+            method = method_text(row["method"], row["quantity"])
+            found[f"{paper}/{item}: {row['dataset']}, {method}: {claimed}{at}"] = row["verdict"]
+    return found
+
+
+def tell(pending: Iterable[Job], planned: Iterable[Job]) -> None:
+    """Put into the config of each run to come what it serves, by all the jobs that are planned of it."""
+    serves: dict[str, dict[str, str]] = {}
+    for job in planned:
+        if job.config.tracking.mode != TrackingMode.disabled:
+            serves.setdefault(job.run_id, {}).update(served(results_folder(job.config), job.sweep, job.experiment))
+    for job in pending:
+        job.config.tracking.serves = serves.get(job.run_id, {})
+
+
+@cache
+def _claims(results: Path, paper: str) -> tuple[tuple[str, Row], ...]:
+    loaded = load(paper)
+    try:
+        return tuple((item.name, row) for item in loaded.items for row in item_rows(results, loaded, item))
+    except ValueError:
+        return ()

@@ -1,0 +1,134 @@
+"""`python -m runner.runs.offline`: send what runs wrote for W&B while offline, each run once.
+
+A run that was stopped or failed and then done again left several files of one id. The last that ended well has all of
+it (a run that goes on writes again what was before), and replaces whatever was sent of the others.
+
+Exit codes: 0 all is sent, 1 something is not, 2 a login or W&B itself is missing, said in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.config import REPOSITORY, ConfigError
+from runner.runs.records import claim
+from runner.runs.tracking import check_login
+from runner.terminal import Parser
+
+_FOLDER = re.compile(r"offline-run-(\d{8}_\d{6})-(\w+)")
+_AT_ONCE = 50  # folders of a command
+_LATE = 3600.0  # seconds
+
+
+@dataclass(frozen=True, order=True)
+class Attempt:
+    """One file that a run wrote: when it started, its run id, its folder."""
+
+    started: str
+    run_id: str
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"run-{self.run_id}.wandb"
+
+    @property
+    def going_on(self) -> bool:
+        """Whether its run has not ended, and wrote of late: what is sent of it now would be all that is ever sent."""
+        return time.time() - self.file.stat().st_mtime < _LATE and self.exit_code is None
+
+    @property
+    def _mark(self) -> Path:
+        """The file by which W&B itself knows what was sent."""
+        return self.file.with_suffix(".wandb.synced")
+
+    @property
+    def sent(self) -> bool:
+        return self._mark.exists()
+
+    def mark_as_sent(self) -> None:
+        """Have W&B's own commands pass it over, too."""
+        self._mark.touch()
+
+    @property
+    def exit_code(self) -> int | None:
+        """What its run ended with; None where it did not end, or not yet."""
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(self.file)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        last = json.loads((shown.strip().splitlines() or ["{}"])[-1])
+        return int(last["exit"].get("exit_code", 0)) if last.get("type") == "exit" else None
+
+
+def attempts(folder: Path) -> dict[str, list[Attempt]]:
+    """What is in a folder of W&B's, by run id, the oldest attempt first."""
+    found: dict[str, list[Attempt]] = {}
+    for place in sorted(folder.glob("offline-run-*")):
+        match = _FOLDER.fullmatch(place.name)
+        if match and (attempt := Attempt(match[1], match[2], place)).file.exists():
+            found.setdefault(attempt.run_id, []).append(attempt)
+    return {run_id: sorted(each) for run_id, each in found.items()}
+
+
+def due(tries: Sequence[Attempt]) -> Attempt | None:
+    """The attempt of a run that is to be sent: the last that ended well, else the last; None where that was sent."""
+    if all(each.sent for each in tries):
+        return None
+    well = [each for each in tries if each.exit_code == 0] if len(tries) > 1 else []
+    best = (well or tries)[-1]
+    return None if best.sent else best
+
+
+def send(chosen: Sequence[Attempt]) -> list[Attempt]:
+    """Send these with W&B's own command, and return those that it did not send."""
+    for begin in range(0, len(chosen), _AT_ONCE):
+        folders = [str(each.folder) for each in chosen[begin : begin + _AT_ONCE]]
+        subprocess.run([sys.executable, "-m", "wandb", "sync", "--yes", *folders], check=False)
+    return [each for each in chosen if not each.sent]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog="python -m runner.runs.offline", description=__doc__.partition("\n")[0])
+    parser.add_argument("--folder", type=Path, default=REPOSITORY, help="what tracking.directory was")
+    folder = parser.parse_args(arguments).folder.expanduser() / "wandb"
+    tries = attempts(folder)
+    if not tries:
+        print(f"There are no offline runs in {folder}: nothing is to be sent.")
+        return 0
+    try:
+        check_login("make wandb-sync")
+    except ConfigError as error:
+        print(f"offline: {error}", file=sys.stderr)
+        return 2
+    with claim(folder, "sync") as alone:
+        if not alone:
+            print("offline: another process is sending them.", file=sys.stderr)
+            return 1
+        return _send_all(tries)
+
+
+def _send_all(tries: Mapping[str, Sequence[Attempt]]) -> int:
+    best = [attempt for each in tries.values() if (attempt := due(each)) is not None]
+    chosen = [attempt for attempt in best if not attempt.going_on]
+    left = send(chosen)
+    for attempt in set(chosen) - set(left):
+        for other in tries[attempt.run_id]:
+            other.mark_as_sent()
+    print(
+        f"sent {len(chosen) - len(left)} of {len(tries)} runs; {len(tries) - len(best)} were before, "
+        f"{len(best) - len(chosen)} are still going on"
+    )
+    for attempt in left:
+        print(f"not sent: {attempt.folder}", file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Dashboards: what their definitions may say, the workspace that W&B would get, and the page and picture made here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.report.dashboard import __main__ as command
+from runner.report.dashboard import definition, local
+from runner.report.dashboard.definition import Dashboard, Panel, read
+from runner.report.papers import known
+from runner.report.runs import PlannedRun
+from runner.report.served import served, tell
+from runner.runs.jobs import sweep_jobs
+from runner.runs.records import read_record, record_path
+from tests.conftest import Refusal
+from tests.wandb_server import serving
+
+RESULTS = REPOSITORY / "results"
+
+
+@pytest.fixture
+def dashboard() -> Dashboard:
+    """The first paper's."""
+    return read("tempered_sigmoid")
+
+
+@pytest.fixture
+def runs() -> dict[str, list[PlannedRun]]:
+    """Recorded runs of one seed of a figure."""
+    jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0]
+    found = [job for job in jobs if record_path(RESULTS, job.run_id).exists()]
+    return {"fig-3": [PlannedRun(job, read_record(record_path(RESULTS, job.run_id))) for job in found]}
+
+
+@pytest.mark.parametrize("paper", known())
+def test_every_paper_shows_accuracy_against_both_epsilons(paper: str) -> None:
+    found = read(paper)
+    paretos = {panel.x for panels in found.sections.values() for panel in panels if panel.kind == "pareto"}
+    assert paretos == {"epsilon", "epsilon_sound_guaranteed"}
+    assert {"claims", "verdicts", "epsilon", "epsilon_sound_guaranteed"} <= set(found.table)
+    assert all(group.startswith(f"{paper}/") for group in found.groups)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("items: [fig-99]", "fig-99"),
+        ("colour: red", "colour"),
+        ("sections: {a: [{kind: pie, x: epsilon, y: loss}]}", r"sections\.a\.0\.kind"),
+        ("sections: {a: [{kind: curve, x: steps, y: loss}]}", r"sections\.a\.0\.x"),
+        ("title: [", "dashboard.yaml"),
+    ],
+)
+def test_a_wrong_definition_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, said: str) -> None:
+    lines = ["title: x", "items: [fig-3]", "datasets: [MNIST]", "sections: {}", "table: [epsilon]"]
+    name = wrong.partition(":")[0]
+    (tmp_path / "dashboard.yaml").write_text("\n".join([line for line in lines if not line.startswith(name)] + [wrong]))
+    monkeypatch.setattr(definition, "path_of", lambda paper: tmp_path / "dashboard.yaml")
+    with pytest.raises(ValueError, match=said) as refused:
+        read("tempered_sigmoid")
+    assert "\n" not in str(refused.value)
+
+
+def test_the_frontier_is_what_no_point_at_or_below_beats() -> None:
+    points = [(1.0, 80.0), (1.0, 82.0), (2.0, 81.0), (3.0, 90.0), (4.0, 85.0)]
+    found = local.frontier([{"x": x, "y": y} for x, y in points])
+    assert [(each["x"], each["y"]) for each in found] == [(1.0, 82.0), (3.0, 90.0), (4.0, 90.0)]
+
+
+def test_points_are_runs_as_they_ended_and_a_sound_epsilon_is_one_that_holds(runs: dict[str, list[PlannedRun]]) -> None:
+    (run,) = (run for run in runs["fig-3"] if run.name == "mnist_tanh")
+    assert run.record is not None
+    run.record["final"]["epsilon_sound_at_max_tries"] = 7.0
+    (row,) = local._rows(Panel(kind="pareto", x="epsilon_sound_guaranteed", y="test_accuracy"), [run])
+    assert (row["x"], row["y"]) == (7.0, run.final("test_accuracy"))
+    curve = list(local._rows(Panel(kind="curve", x="epoch", y="test_loss"), [run]))
+    assert [each["y"] for each in curve] == run.history("test_loss")
+
+
+@pytest.mark.slow
+def test_page_and_picture(dashboard: Dashboard, runs: dict[str, list[PlannedRun]], tmp_path: Path) -> None:
+    for module in ("altair", "itables", "vl_convert"):
+        pytest.importorskip(module)
+    text = local.page(dashboard, runs, RESULTS)
+    assert text.count("fig-3, MNIST: Accuracy and its price") == 1
+    assert "fig-3, CIFAR10" not in text or any("cifar10" in run.name for run in runs["fig-3"])
+    assert runs["fig-3"][0].job.run_id in text
+    header, rows = local.table(dashboard, runs, RESULTS)
+    tanh = next(dict(zip(header, row, strict=True)) for row in rows if row[1] == "mnist_tanh")
+    assert "tempered_sigmoid/fig-3: MNIST" in tanh["claims"]
+    assert tanh["verdicts"]
+    local.chart(dashboard, runs).save(str(tmp_path / "picture.png"))
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> None:
+    pytest.importorskip("wandb_workspaces")
+    from runner.report.dashboard.workspace import specification, workspace
+
+    section = json.loads(specification(workspace(dashboard, "MNIST", "us", "ours")))["section"]
+    panels = [panel for each in section["panelBankConfig"]["sections"] for panel in each["panels"]]
+    axes = [(panel["config"]["xAxis"], panel["config"].get("showMaxYAxisLine")) for panel in panels]
+    assert axes[:3] == [("summary:epsilon", True), ("summary:epsilon_sound_guaranteed", True), ("epsilon", None)]
+    (runset,) = section["runSets"]
+    assert [each["name"] for each in runset["grouping"]] == ["group", "jobType"]
+    conditions = {each["key"]["name"]: each["value"] for each in runset["filters"]["filters"]}
+    assert "tempered_sigmoid/fig-3" in conditions["group"]
+    assert "MNIST" in conditions.values()
+    assert "summary:verdicts" in runset["runFeed"]["columnOrder"]
+
+
+@pytest.mark.slow
+def test_with_a_login_it_is_saved(dashboard: Dashboard, tmp_path: Path) -> None:
+    """To a server of the test's own, by W&B's own package."""
+    pytest.importorskip("wandb_workspaces")
+    main = "import runner.report.dashboard.__main__ as command; command._write_page = print; command.main({})"
+    code = main.format(["tempered-sigmoid", "--output", str(tmp_path)])
+    with serving() as server:
+        environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, cwd=REPOSITORY)
+    assert [view["displayName"] for view in server.views] == [
+        f"{dashboard.title} ({name})" for name in dashboard.datasets
+    ]
+    assert {(view["entityName"], view["projectName"]) for view in server.views} == {("me", "dp-repro-bench")}
+
+
+def test_without_a_login_it_is_written_and_said(
+    dashboard: Dashboard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
+) -> None:
+    monkeypatch.setattr(command, "_write_page", lambda each, folder: None)
+    monkeypatch.setattr("wandb.login", lambda prompt: False)
+    monkeypatch.setattr(command, "workspace", lambda *of: of)
+    monkeypatch.setattr(command, "specification", str)
+    arguments = ["tempered-sigmoid", "--output", str(tmp_path)]
+    assert command.main(arguments) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"tempered_sigmoid-{name}.json" for name in dashboard.datasets
+    }
+    assert "needs a W&B login" in capsys.readouterr().err
+    assert "Unknown paper" in refusal(command.main, ["nobody"])
+
+    def absent(*_: object) -> None:
+        raise ImportError(name="wandb_workspaces")
+
+    monkeypatch.setattr(command, "workspace", absent)
+    assert "pip install -e '.[dashboard]'" in refusal(command.main, arguments)
+
+
+def test_a_run_is_told_what_it_serves() -> None:
+    found = served(RESULTS, "tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
+    assert any("fig-3: MNIST" in claim and "98.0%" in claim and "at ε 2.93" in claim for claim in found)
+    assert served(RESULTS, "mine/sweep", "mine/experiment") == {}
+    jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0][:1]
+    try:
+        tell(jobs, jobs)
+        assert jobs[0].config.tracking.serves == served(RESULTS, jobs[0].sweep, jobs[0].experiment)
+    finally:
+        jobs[0].config.tracking.serves = {}

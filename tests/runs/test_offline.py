@@ -1,0 +1,110 @@
+"""Offline runs are sent once, a run that was done again as one: to a server of the test's own, by W&B's own client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.runs import offline
+from runner.runs.offline import Attempt, attempts, due
+from tests.conftest import Refusal
+from tests.wandb_server import serving
+
+# Writes run `b` twice, the first time stopped after one of two epochs, and run `a` once.
+WRITER = """
+import sys
+import time
+import wandb
+for name, epochs, code in (("b", 1, 1), ("b", 2, 0), ("a", 1, 0)):
+    settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
+    run = wandb.init(mode="offline", project="sent", dir=sys.argv[1], id=name, settings=settings)
+    for epoch in range(1, epochs + 1):
+        run.log({"epoch": epoch})
+    run.finish(exit_code=code)
+    time.sleep(1)  # folders are called after the second
+"""
+
+
+def attempt(folder: Path, started: str, run_id: str, *, sent: bool = False) -> Attempt:
+    place = folder / f"offline-run-20260101_{started}-{run_id}"
+    place.mkdir(parents=True)
+    (place / f"run-{run_id}.wandb").touch()
+    found = Attempt(f"20260101_{started}", run_id, place)
+    if sent:
+        found.mark_as_sent()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("codes", "sent", "chosen"),
+    [
+        ([0], [False], 0),
+        ([None], [False], 0),
+        ([1, 0], [False, False], 1),
+        ([0, 1], [False, False], 0),
+        ([0, None], [True, False], None),
+        ([1, 0], [True, False], 1),
+        ([1, None], [False, False], 1),
+        ([0, 0], [True, True], None),
+    ],
+)
+def test_the_last_that_ended_well_is_due(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    codes: list[int | None],
+    sent: list[bool],
+    chosen: int | None,
+) -> None:
+    tries = [attempt(tmp_path, f"00000{n}", "abc", sent=each) for n, each in enumerate(sent)]
+    monkeypatch.setattr(Attempt, "exit_code", property(lambda self: codes[tries.index(self)]))
+    assert attempts(tmp_path) == {"abc": tries}
+    assert due(tries) == (None if chosen is None else tries[chosen])
+
+
+def test_what_is_still_written_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attempt, "exit_code", None)
+    found = attempt(tmp_path, "000000", "abc")
+    assert found.going_on
+    os.utime(found.file, (0, 0))
+    assert not found.going_on, "it was killed"
+
+
+def test_without_a_login_it_says_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert offline.main(["--folder", str(tmp_path)]) == 0
+    assert "no offline runs" in capsys.readouterr().out
+    attempt(tmp_path / "wandb", "000000", "abc")
+    monkeypatch.setattr("wandb.login", lambda prompt: False)
+    assert refusal(offline.main, ["--folder", str(tmp_path)]) == (
+        "offline: make wandb-sync needs a W&B login: run `wandb login`, or set WANDB_API_KEY."
+    )
+
+
+@pytest.mark.slow
+def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", WRITER, tmp_path], check=True, capture_output=True)
+    with serving() as server:
+        environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
+
+        def sync() -> str:
+            command = [sys.executable, "-m", "runner.runs.offline", "--folder", str(tmp_path)]
+            return subprocess.run(
+                command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True
+            ).stdout
+
+        assert "sent 2 of 2 runs; 0 were before" in sync()
+        assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
+        assert [row["epoch"] for row in server.runs["b"]["history"].values()] == [1, 2]
+        assert server.runs["b"]["summary"]["epoch"] == 2
+        assert "sent 0 of 2 runs; 2 were before" in sync()
+        assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
+        seen = subprocess.run(
+            [sys.executable, "-m", "wandb", "sync", "--dry-run", tmp_path / "wandb"], capture_output=True, text=True
+        )
+        assert "No runs to sync" in seen.stderr, "nor does W&B's own command send the attempt that failed"
