@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: one table of every engine, written to results/benchmark as CSV and figure."""
+"""`python -m benchmarks`: one table of every engine, written to results/benchmark/<instruction set> as CSV and figure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
-    parser.add_argument("--output", type=Path, help="default: results/benchmark, for CUDA its folder cuda")
+    parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
     arguments = parser.parse_args()
     cpu = arguments.device == "cpu"
     if not cpu and not torch.cuda.is_available():
@@ -52,7 +52,8 @@ def _arguments() -> argparse.Namespace:
         arguments.methods = [name for name in methods() if name != left_out]
         if cpu:
             print("one_pass_graph is left out: it is for CUDA (--device cuda).")
-    arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / ("" if cpu else "cuda")
+    kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
+    arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / kind
     if arguments.quick:
         arguments.batches, arguments.rounds, arguments.seconds, arguments.no_memory = [128, 512], 5, 20.0, True
     if "non_private" not in arguments.methods:
