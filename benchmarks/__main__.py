@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: one table of every engine, written to results/benchmark/<instruction set> as CSV and figure."""
+"""`python -m benchmarks`: one table of every engine, in results/benchmark/<instruction set> as CSV and figure."""
 
 from __future__ import annotations
 
