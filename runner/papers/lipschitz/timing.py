@@ -21,7 +21,7 @@ from runner.report.verdicts import Judged
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # written on an idle machine, and never by a run
+MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
 METHODS = {
     "non_private_faster": "not private",
     "clipless": "clipless DP-SGD",
@@ -29,7 +29,7 @@ METHODS = {
     "opacus_hooks": "DP-SGD, Opacus",
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
-_COMMAND = "`python -m benchmarks.clipless`, on an idle machine, measures it."
+_COMMAND = "`python -m benchmarks.clipless` measures it."
 
 
 def measured(path: Path | None = None) -> list[dict[str, str]]:
