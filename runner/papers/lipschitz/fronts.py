@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "lipschitz"
+_OURS = ", a setting of ours: test images, mean and range"
 BUDGET = 3.0  # the sound epsilon at which a trial is chosen
 _SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
 
@@ -44,7 +45,12 @@ def front(dataset: str, number: str) -> Draw:
         levels = [
             *_searched(axes, evidence, number),
             *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
-            *_explored(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp")),
+            *_band(
+                axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), f"256 units{_OURS}", "C3"
+            ),
+            *_band(
+                axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_wide"), f"512 units{_OURS}", "C5"
+            ),
             *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
         ]
         if levels:
@@ -103,10 +109,6 @@ def _as_paper(axes: Axes, planned: Runs) -> list[float]:
     curves = [(run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded]
     label = "as the paper does: largest on test images"
     return _step(axes, pareto(curves), label, _AS_PAPER, runs_text(planned))
-
-
-def _explored(axes: Axes, planned: Runs) -> list[float]:
-    return _band(axes, planned, "one setting of an exploration: test images, mean and range", "C3")
 
 
 def _plain(axes: Axes, planned: Runs) -> list[float]:
