@@ -83,9 +83,19 @@ def function_pays(kernel: str, shape: Sequence[int], ours: Function, pytorchs: F
     return fastest(kernel, case, ways, untried=COMPILED) == COMPILED
 
 
-def fastest(kernel: str, case: str, ways: Callable[[], Mapping[str, Way]], untried: str) -> str:
-    """The name of the fastest way here; `untried` where DP_REPRO_KERNELS says that nothing is to be tried."""
-    chosen = _chosen(kernel, case, torch.get_num_threads(), ways) if kernels_wanted() == "measured" else untried
+def fastest(
+    kernel: str,
+    case: str,
+    ways: Callable[[], Mapping[str, Way]],
+    untried: str,
+    among: Sequence[str] = (COMPILED, PYTORCH),
+) -> str:
+    """The name of the fastest way here; `untried` where DP_REPRO_KERNELS says that nothing is to be tried.
+
+    ways: makes all ways by the names in `among`, where no trial among these is known.
+    """
+    key = kernel, case, torch.get_num_threads(), tuple(sorted(among))
+    chosen = _chosen(key, ways) if kernels_wanted() == "measured" else untried
     _used.setdefault(kernel, {})[case] = chosen
     return chosen
 
@@ -121,14 +131,18 @@ def trials() -> list[Trial]:
     return sorted((trial for trial in found if trial), key=lambda trial: (trial.kernel, trial.case, trial.threads))
 
 
-_known: dict[tuple[str, str, int], str] = {}
+Key = tuple[str, str, int, tuple[str, ...]]
+_known: dict[Key, str] = {}
 
 
-def _chosen(kernel: str, case: str, threads: int, ways: Callable[[], Mapping[str, Way]]) -> str:
-    key = kernel, case, threads
+def _chosen(key: Key, ways: Callable[[], Mapping[str, Way]]) -> str:
     if key not in _known:
+        kernel, case, threads, among = key
         path = _folder() / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.json"
         trial = _read(path)
+        if trial is not None and tuple(sorted(trial.milliseconds)) != among:  # damaged
+            path.unlink(missing_ok=True)
+            trial = None
         if trial is None:
             with torch.inference_mode(False), torch.no_grad():
                 trial = _kept(path, Trial(kernel, case, threads, _timed(ways(), threads)))
@@ -164,8 +178,9 @@ def _folder() -> Path:
 def _read(path: Path) -> Trial | None:
     """The trial in a file; None where there is none, or it is not whole."""
     try:
-        return Trial(**json.loads(path.read_text())) if of_the_user_alone(path) else None
-    except (OSError, ValueError, TypeError):
+        trial = Trial(**json.loads(path.read_text())) if of_the_user_alone(path) else None
+        return trial if trial and all(isinstance(time, float) for time in trial.milliseconds.values()) else None
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 

@@ -69,7 +69,11 @@ def test_waiting_for_the_processor_is_not_counted() -> None:
     assert fastest("tanh", "4", lambda: waits, PYTORCH) == COMPILED
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"kernel": "tanh"}'])
+OTHER_WAY = '{"kernel": "tanh", "case": "4", "threads": 1, "milliseconds": {"another": 0.1}}'
+NO_TIME = '{"kernel": "tanh", "case": "4", "threads": 1, "milliseconds": {"compiled": "x", "PyTorch": 0.1}}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kernel": "tanh"}', OTHER_WAY, NO_TIME])
 def test_a_damaged_trial_is_made_again(content: str, folder: Path) -> None:
     fastest("tanh", "4", lambda: ways(SHORT, LONG), COMPILED)
     choices._known.clear()
@@ -77,6 +81,12 @@ def test_a_damaged_trial_is_made_again(content: str, folder: Path) -> None:
     path.write_text(content)
     assert fastest("tanh", "4", lambda: ways(LONG, SHORT), COMPILED) == PYTORCH
     assert json.loads(path.read_text())["milliseconds"]
+
+
+def test_trials_among_other_ways_do_not_count() -> None:
+    fastest("tanh", "4", lambda: ways(SHORT, LONG), COMPILED)
+    others: dict[str, choices.Way] = {"a third": lambda: busy(SHORT), PYTORCH: lambda: busy(LONG)}
+    assert fastest("tanh", "4", lambda: others, PYTORCH, tuple(others)) == "a third"
 
 
 def test_the_first_of_two_processes_decides(folder: Path) -> None:
@@ -117,7 +127,7 @@ def test_either_way_gives_the_same(layer: nn.Module, forced: str, monkeypatch: p
     x = torch.randn(5, 4, 8, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
     expected: Tensor = type(layer).__mro__[1].forward(layer, x)  # type: ignore[attr-defined]
     (of_x,) = torch.autograd.grad(expected.square().sum(), x)
-    monkeypatch.setattr(choices, "_chosen", lambda *_: forced)
+    monkeypatch.setattr(choices, "_chosen", lambda key, ways: forced)
     found = layer(x)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.autograd.grad(found.square().sum(), x)[0], of_x, rtol=0, atol=1e-5)

@@ -43,7 +43,8 @@ def method_for(shape: Geometry, like: Tensor) -> Choice:
         near.append("instantiate")
     if len(near) == 1 or not fits(like):
         return choice
-    return replace(choice, method=fastest("weight_gradients", _case(shape), lambda: _ways(near, shape), choice.method))
+    method = fastest("weight_gradients", _case(shape), lambda: _ways(near, shape), choice.method, near)
+    return replace(choice, method=method)
 
 
 def _case(shape: Geometry) -> str:
