@@ -19,12 +19,16 @@ from runner.clipping.clips import clip_upstream
 from runner.config import ConfigError
 from runner.gradients.one_pass.method import method_for
 from runner.networks.geometry import Geometry
+from runner.runs.execute import execute
+from runner.runs.identity import identify
+from runner.runs.records import read_record, record_path, results_folder
 from runner.speed.choices import COMPILED, PYTORCH, Trial, fastest, trial_shape, trials
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.kernels import kernels_wanted, library
 from runner.speed.l2_pool import FastL2Pool
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.tanh import FastTanh
+from tests.conftest import Compose
 
 SHORT, LONG = 1e-4, 2e-3  # seconds
 
@@ -166,6 +170,16 @@ def test_within_inference_and_without_gradients() -> None:
 )
 def test_shapes_of_trials(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     assert trial_shape(shape) == expected
+
+
+def test_a_record_says_what_was_taken(composed: Compose) -> None:
+    config = composed("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "epochs=1", "tracking=disabled")
+    execute(config, on_epoch=lambda row, run: None)
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert record is not None
+    ways = record["provenance"]["kernels"]
+    assert {"tanh", "max_pool", "weight_gradients"} <= ways.keys()
+    assert set(ways["weight_gradients"].values()) <= {"kernel", "instantiate", "gram"}
 
 
 def test_the_table() -> None:
