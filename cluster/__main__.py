@@ -35,7 +35,7 @@ def main() -> int:
     found: list[Played] = []
     with tempfile.TemporaryDirectory(prefix="dp") as folder:
         undisturbed = Path(folder) / "undisturbed"
-        paper.said(paper.command(undisturbed, "--jobs", "1"), {})
+        paper.said(paper.command(undisturbed, "--jobs", "2"), {})
         for name in SCENES if chosen.only is None else (chosen.only,):
             played = _play(name, Path(folder) / name, undisturbed)
             print(f"{name}: {played.why_not or '; '.join(played.wrong) or 'nothing wrong'}", flush=True)

@@ -12,13 +12,13 @@ from typing import Any
 from runner.config import REPOSITORY
 from runner.runs.records import read_record
 
-PAPER, ITEMS = "tempered-sigmoid", "fig-3,fig-4"
+PAPER, ITEMS, FIRST = "tempered-sigmoid", "fig-3,fig-4", "fig-4"
 _MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "diagnostics")
 
 
-def command(root: Path, *arguments: str) -> list[str]:
+def command(root: Path, *arguments: str, items: str = ITEMS) -> list[str]:
     """The command line of `make reproduce-PAPER SCALE=smoke` with results in a folder."""
-    request = ["--scale", "smoke", "--items", ITEMS, f"runtime.results_root={root}", "tracking=disabled"]
+    request = ["--scale", "smoke", "--items", items, f"runtime.results_root={root}", "tracking=disabled"]
     return [sys.executable, "-m", "runner.reproduce", PAPER, *request, *arguments]
 
 

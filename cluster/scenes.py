@@ -20,15 +20,15 @@ def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
     """
     root, log = folder / "results", folder / "said"
     with slurm.two_nodes(folder / "slurm", accounts) as cluster:
-        line = paper.command(root, *_SLURM)
         if not accounts:
-            played.note("handed over, not waited for", paper.said([*line, "--no-wait"], cluster.environment))
-            began = _beating(cluster, root)
-            played.note("asked how far it is", _short(paper.said([*line, "--status"], cluster.environment)))
-        command = paper.started(line, log, cluster.environment)
+            first = paper.command(root, *_SLURM, items=paper.FIRST)
+            played.note("handed over, not waited for", paper.said([*first, "--no-wait"], cluster.environment))
+            _beating(cluster, root)
+            played.note("asked how far it is", _short(paper.said([*first, "--status"], cluster.environment)))
+        command = paper.started(paper.command(root, *_SLURM), log, cluster.environment)
         try:
-            if accounts:
-                began = _beating(cluster, root)
+            wait_until(lambda: "handed to Slurm" in log.read_text(), _PATIENCE, "a command that waits")
+            began = _beating(cluster, root)
             cluster.said("scancel", "--signal=USR2", began)
             took = wait_until(lambda: "Requeued job" in _logs(root), _PATIENCE, "the requeue")
             played.deal("the signal that precedes a time limit", f"the task queued itself again after {took:.0f} s")

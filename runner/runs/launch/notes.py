@@ -125,7 +125,7 @@ class Beat:
 
     def __enter__(self) -> Beat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
-        self._say()
+        self.say()
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
         return self
@@ -134,7 +134,7 @@ class Beat:
         self._stopped.set()
         self._thread.join()
         self._over = kind is None
-        self._say()
+        self.say()
 
     def began(self, jobs: Sequence[Job]) -> None:
         """These are computed now."""
@@ -154,9 +154,10 @@ class Beat:
 
     def _go_on(self) -> None:
         while not self._stopped.wait(BEAT):
-            self._say()
+            self.say()
 
-    def _say(self) -> None:
+    def say(self) -> None:
+        """Say so now."""
         with self._lock:
             said: dict[str, Any] = {"running": self._running, "ended": self._ended, "over": self._over}
             content = json.dumps(said)
