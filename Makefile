@@ -16,7 +16,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(filter no,$(WAIT)),--no
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults benchmark gpu-check clean
+.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -94,6 +94,9 @@ mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time:
 
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
 	$(RUN) -m faults $(OVERRIDES)
+
+cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
+	$(RUN) -m cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from runner.runs.records import (
     check_record,
     failure_path,
     record_path,
+    recorded,
     results_folder,
     set_aside,
     stopped_path,
@@ -56,6 +58,18 @@ def parcels(job: Job) -> list[Parcel]:
     folder = results_folder(job.config)
     paths: dict[Any, Path] = {kind: place(folder, job.run_id) for kind, place in _PLACES.items()}
     return [Parcel(kind, path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()]
+
+
+def delivered(came: Sequence[Parcel], job: Job, outcome: str, text: str) -> tuple[str, str]:
+    """Write what came back of a run. Returns its outcome and what is to be said: "failed" where that is no record."""
+    try:
+        for parcel in came:
+            deliver(parcel, job)
+    except ValueError as error:
+        return "failed", f"what came back is no record: {error}"
+    if outcome in ("finished", "diverged", "skipped") and not recorded(job.config):
+        return "failed", "no record came back"
+    return outcome, text
 
 
 def deliver(parcel: Parcel, job: Job) -> None:

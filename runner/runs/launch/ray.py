@@ -17,7 +17,7 @@ from typing import Any
 from runner.config import REPOSITORY, ConfigError
 from runner.runs.jobs import Job
 from runner.runs.launch import notes
-from runner.runs.launch.away import Parcel, deliver, parcels, sent
+from runner.runs.launch.away import Parcel, delivered, parcels, sent
 from runner.runs.launch.following import Following
 from runner.runs.launch.interface import Seats, Work
 from runner.runs.launch.notes import Note
@@ -82,7 +82,7 @@ class Ray:
             def alive() -> bool:
                 return bool(ray.wait(places, num_returns=len(places), timeout=0)[1])
 
-            with listening(threads, alive, line) as (door, seats):
+            with listening(threads, alive, line, away=True) as (door, seats):
                 place = Place(ray.util.get_node_ip_address(), door.port, door.key, True, self.data_root)
                 remote = self._remote(ray, _take_trials)
                 places += [remote.remote(place) for _ in range(at_once)]
@@ -144,7 +144,7 @@ class Ray:
             for run_id, text in texts.items():
                 beat.epoch(run_id, text)
             for run_id, outcome, text, sent_back in came:
-                outcome, text = _delivered(sent_back, jobs[run_id], outcome, text)
+                outcome, text = delivered(sent_back, jobs[run_id], outcome, text)
                 beat.ended(jobs[run_id], outcome, text)
                 following.ended(run_id, outcome, text)
             for reference in over:
@@ -162,15 +162,6 @@ def _why(ray: Any, reference: Any) -> str:
     except Exception as error:  # Ray's own kinds, and what the task raised
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return "its task did not say what became of it"
-
-
-def _delivered(came: Sequence[Parcel], job: Job, outcome: str, text: str) -> tuple[str, str]:
-    try:
-        for parcel in came:
-            deliver(parcel, job)
-    except ValueError as error:
-        return "failed", f"what came back is no record: {error}"
-    return outcome, text
 
 
 class Desk:

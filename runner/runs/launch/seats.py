@@ -19,7 +19,7 @@ from typing import Any
 
 from runner.config import ConfigError, register
 from runner.runs.jobs import Job
-from runner.runs.launch.away import deliver, parcels, sent
+from runner.runs.launch.away import delivered, parcels, sent
 from runner.runs.launch.interface import Seat, Seats
 from runner.runs.worker import received, start
 from runner.terminal import Line
@@ -94,16 +94,19 @@ class Door:
 
 
 @contextmanager
-def listening(threads: int | None, alive: Callable[[], bool], line: Line) -> Iterator[tuple[Door, Seats]]:
+def listening(
+    threads: int | None, alive: Callable[[], bool], line: Line, *, away: bool = False
+) -> Iterator[tuple[Door, Seats]]:
     """Open a door for places; in the end all that came are sent home.
 
     Args:
         threads: CPU threads of each trial.
         alive: whether any place is on its way or there.
+        away: whether places do not have the results folder.
     """
     key = secrets.token_bytes(32)
     with Listener(("", 0), authkey=key) as listener:
-        seats = _Seats(listener, threads, alive, line)
+        seats = _Seats(listener, threads, alive, line, away)
         try:
             yield Door(int(listener.address[1]), key), seats
         finally:
@@ -135,8 +138,8 @@ class _Seat:
         except (EOFError, OSError):
             return "lost", "its node, or the task on it, ended without a word"
         if said == "ended":
-            for parcel in came:
-                deliver(parcel, self._job)
+            if self._seats.away:
+                content = [delivered(came, self._job, *content[0])]
             self._seats.free_again(self)
         return said, content
 
@@ -153,8 +156,11 @@ class _Seat:
 class _Seats:
     """The places that have connected so far."""
 
-    def __init__(self, listener: Listener, threads: int | None, alive: Callable[[], bool], line: Line) -> None:
+    def __init__(
+        self, listener: Listener, threads: int | None, alive: Callable[[], bool], line: Line, away: bool
+    ) -> None:
         self._listener, self._threads, self._alive, self._line = listener, threads, alive, line
+        self.away = away
         self._free: list[_Seat] = []
         self._every: list[_Seat] = []
         self._bell, self._rope = Pipe(duplex=False)
