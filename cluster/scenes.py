@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 from cluster import paper, ray, slurm
@@ -10,7 +11,7 @@ from cluster.processes import kill, wait_until
 from cluster.report import Played
 
 _PATIENCE = 400.0  # seconds for anything to happen
-_SLURM = ("--launcher", "slurm", "launcher.minutes=0.15", "launcher.poll=1")
+_SLURM = ("--launcher", "slurm", "launcher.minutes=0.05", "launcher.poll=1")
 _RAY = ("--launcher", "ray", "launcher.minutes=0.15")
 
 
@@ -29,24 +30,26 @@ def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
         try:
             wait_until(lambda: "handed to Slurm" in log.read_text(), _PATIENCE, "a command that waits")
             began = _beating(cluster, root)
-            cluster.said("scancel", "--signal=USR2", began)
+            cluster.warn(began)
             took = wait_until(lambda: "Requeued job" in _logs(root), _PATIENCE, "the requeue")
             played.deal("the signal that precedes a time limit", f"the task queued itself again after {took:.0f} s")
 
-            victim = _beating(cluster, root, but=began)
-            cluster.kill_job(victim)
-            took = wait_until(lambda: f"job {victim} ended without" in log.read_text(), _PATIENCE, "the killed job")
-            played.deal("a job killed", f"noticed after {took:.0f} s{_by(log, victim)}, handed over again")
-
-            victim = _beating(cluster, root, but=victim)
+            killed, when = _beating(cluster, root, but=began), time.monotonic()
+            cluster.kill_job(killed)
+            victim = _beating(cluster, root, but=killed)
             node = cluster.running()[victim]
             cluster.lose_node(node)
-            took = wait_until(
-                lambda: cluster.running().get(victim) not in (None, node) or "without a word" in _of(log, victim)
-                or cluster.said("squeue", "--noheader", f"--jobs={victim}", "--format=%T") == "PENDING",
-                _PATIENCE, "the lost node",
-            )  # fmt: skip
-            played.deal("a node lost", f"its task was back in the queue after {took:.0f} s, and ran on the other node")
+            wait_until(lambda: f"job {killed} ended without" in log.read_text(), _PATIENCE, "the killed job")
+            took = time.monotonic() - when
+            played.deal("a job killed", f"noticed within {took:.0f} s{_by(log, killed)}, handed over again")
+
+            def back() -> bool:
+                waits = cluster.said("squeue", "--noheader", f"--jobs={victim}", "--format=%T") == "PENDING"
+                return waits or cluster.running().get(victim) not in (None, node) or bool(_of(log, victim))
+
+            wait_until(back, _PATIENCE, "the lost node")
+            what = "handed over again" if _of(log, victim) else "queued again by Slurm"
+            played.deal("a node lost", f"its task was {what}; the other node made the rest")
             _end(command, played, log)
         finally:
             command.kill()

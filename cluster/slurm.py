@@ -64,6 +64,11 @@ class Slurm:
         steps = [each for job, node in self.running().items() if node == name for each in self.processes(job)]
         kill([*descendants(self._daemons[name].pid), *steps])
 
+    def warn(self, job: str) -> None:
+        """Send a job the signal that Slurm sends it before its time limit. (`scancel` would wait until it is over.)"""
+        line = ["scancel", "--signal=USR2", job]
+        self._daemons["scancel"] = daemon(line, self.folder / "scancel.out", self.environment)
+
     def kill_job(self, job: str) -> None:
         """What a job runs ends at once, without a word; its node stays."""
         kill([each for each in self.processes(job) if b"slurmstepd" not in _command(each)])

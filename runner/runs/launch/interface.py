@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.runs.jobs import Job
+from runner.runs.launch import notes
 from runner.runs.local import Tally
 from runner.runs.records import recorded
 from runner.terminal import Line
@@ -90,6 +91,8 @@ def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
     done = [job for job in work.jobs if recorded(job.config)]
     known = {job.run_id for job in done}
     left = [job for job in work.jobs if job.run_id not in known]
+    if left:
+        notes.tidy(notes.folder_of(work.root))
     tally = launcher.carry_out(replace(work, jobs=left), line) if left else Tally()
     tally.recorded[:0] = done
     return tally

@@ -103,6 +103,17 @@ def remove(folder: Path, name: str) -> None:
         (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
+def tidy(folder: Path) -> None:
+    """Forget tasks that have nothing more to say: those that ended well, and those of a command that is gone."""
+    with suppress(OSError):
+        for note in notes(folder):
+            said = heard(folder, note.name)
+            well = said is not None and said.over and all(outcome != "failed" for outcome, _ in said.ended.values())
+            gone = not note.job and (said is None or said.age > SILENT)
+            if well or gone:
+                remove(folder, note.name)
+
+
 def _now(folder: Path) -> float:
     """The time by the clock that stamps files there, which may be another machine's."""
     path = folder / ".clock"

@@ -226,7 +226,7 @@ class Slurm:
             for job in left:
                 following.failed(job, f"{said}; see {folder / 'logs' / note.job}_0_log.err")
             return
-        line.keep(f"{said}: {len(left)} runs are handed over again")
         if left:
+            line.keep(f"{said}: {len(left)} runs are handed over again")
             for again in self._hand_over(folder, [left], work, note.attempt + 1):
                 following.add(again)
