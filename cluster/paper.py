@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from runner.config import REPOSITORY
 from runner.runs.records import read_record
 
 PAPER, ITEMS, FIRST = "tempered-sigmoid", "fig-3,fig-4", "fig-4"
+_SPEED = ("wall_seconds", "examples_per_second")
 _MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "diagnostics")
 
 
@@ -52,10 +54,15 @@ def measured(root: Path) -> dict[str, Any]:
     return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in found.items()}
 
 
-def tables(root: Path) -> dict[str, str]:
-    """The tables that were made of the records, by name."""
+def tables(root: Path) -> dict[str, list[dict[str, str]]]:
+    """The tables that were made of the records, by name, without the columns that say how fast a run was."""
     folder = root / "smoke" / PAPER.replace("-", "_")
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*.csv"))}
+    return {path.relative_to(folder).as_posix(): _rows(path) for path in sorted(folder.rglob("*.csv"))}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{name: text for name, text in row.items() if name not in _SPEED} for row in csv.DictReader(file)]
 
 
 def wrong(root: Path, undisturbed: Path) -> list[str]:

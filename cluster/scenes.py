@@ -10,7 +10,7 @@ from cluster import paper, ray, slurm
 from cluster.processes import kill, wait_until
 from cluster.report import Played
 
-_PATIENCE = 400.0  # seconds for anything to happen
+_PATIENCE = 900.0  # seconds for anything to happen
 _SLURM = ("--launcher", "slurm", "launcher.minutes=0.05", "launcher.poll=1")
 _RAY = ("--launcher", "ray", "launcher.minutes=0.15")
 
@@ -78,7 +78,7 @@ def on_ray(folder: Path, played: Played) -> None:
 
 
 def _end(command: subprocess.Popen[bytes], played: Played, log: Path) -> None:
-    command.wait(_PATIENCE)
+    command.wait(2 * _PATIENCE)
     said = log.read_text(errors="replace")
     if command.returncode != 0:
         played.wrong.append(f"the command ended with exit code {command.returncode}: {said[-1500:]}")

@@ -24,11 +24,12 @@ def two_folders(tmp_path: Path, fabricate: Fabricate, jobs) -> tuple[Path, Path]
         fabricate(job, [50.0])
     table = tmp_path / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv"
     table.parent.mkdir(parents=True)
-    table.write_text("98.0\n")
+    table.write_text("claimed,wall_seconds\n98.0,12\n")
     other = tmp_path / "other"
     subprocess.run(["cp", "-r", str(tmp_path / "smoke"), str(tmp_path / "copy")], check=True)
     other.mkdir()
     (tmp_path / "copy").rename(other / "smoke")
+    (other / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv").write_text("claimed,wall_seconds\n98.0,13\n")
     return tmp_path, other
 
 
@@ -47,7 +48,7 @@ def test_what_is_wrong_is_noticed(two_folders: tuple[Path, Path], what: str) -> 
     elif what == "left over":
         (record.parent / ".x.part").write_text("")
     else:
-        (ours / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv").write_text("97.0\n")
+        (ours / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv").write_text("claimed,wall_seconds\n97.0,12\n")
     assert len(paper.wrong(*two_folders)) == 1
 
 
