@@ -24,7 +24,6 @@ def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
         if not accounts:
             first = paper.command(root, *_SLURM, items=paper.FIRST)
             played.note("handed over, not waited for", paper.said([*first, "--no-wait"], cluster.environment))
-            _beating(cluster, root)
             played.note("asked how far it is", _short(paper.said([*first, "--status"], cluster.environment)))
         command = paper.started(paper.command(root, *_SLURM), log, cluster.environment)
         try:

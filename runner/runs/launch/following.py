@@ -55,6 +55,10 @@ class Following:
         self._forget(note)
         return [job for job in left if job.run_id in self._left]
 
+    def knows(self, run_id: str) -> bool:
+        """Whether it is known already what became of a run."""
+        return run_id not in self._left
+
     def failed(self, job: Job, why: str) -> None:
         """A run is given up."""
         self.ended(job.run_id, "failed", why)

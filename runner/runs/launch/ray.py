@@ -29,6 +29,7 @@ from runner.runs.lockstep import grouped
 from runner.terminal import Line
 
 NAME = "ray"
+Ended = tuple[str, str, str, list[Parcel]]  # a run's id, its outcome, what is to be said of it, and its files
 _LOOK = 1.0  # seconds between two looks at what came back
 _NOT_SENT = [".git", ".venv", "results", "wandb", "tests", "docs", "**/__pycache__"]
 
@@ -125,7 +126,11 @@ class Ray:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote()
+        lasting = {
+            "max_restarts": -1,
+            "max_task_retries": -1,
+        }  # what it forgets then, tasks bring with them at their end
+        desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
         at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
         tasks = [
             tuple(job for group in task for job in group)
@@ -140,36 +145,38 @@ class Ray:
                 task = waiting.pop()
                 running[remote.remote(desk, task, at_once, work.threads, work.estimates, end, self.data_root)] = task
             over, _ = ray.wait(list(running), timeout=_LOOK)
-            texts, came = ray.get(desk.taken.remote())  # after the look: what is over has said all that it had to say
+            texts, came = ray.get(desk.taken.remote())
             for run_id, text in texts.items():
                 beat.epoch(run_id, text)
+            why = {reference: _brought(ray, reference, came) for reference in over}
             for run_id, outcome, text, sent_back in came:
+                if following.knows(run_id):
+                    continue
                 outcome, text = delivered(sent_back, jobs[run_id], outcome, text)
                 beat.ended(jobs[run_id], outcome, text)
                 following.ended(run_id, outcome, text)
             for reference in over:
-                why = _why(ray, reference)
                 for job in running.pop(reference):
-                    following.failed(job, why)
+                    following.failed(job, why[reference])
             following.show(len(waiting), texts)
         return following.tally
 
 
-def _why(ray: Any, reference: Any) -> str:
-    """Why runs of a task that is over did not come back."""
+def _brought(ray: Any, reference: Any, came: list[Ended]) -> str:
+    """Add what a task that is over brings with it. Returns why runs of it that are not among that did not come back."""
     try:
-        ray.get(reference)
+        came += ray.get(reference)
     except Exception as error:  # Ray's own kinds, and what the task raised
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return "its task did not say what became of it"
 
 
 class Desk:
-    """Where nodes hand in what they have: an actor beside the command, which outlives them."""
+    """Where nodes hand in what they have, at once: an actor beside the command, which outlives them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._came: list[tuple[str, str, str, list[Parcel]]] = []
+        self._came: list[Ended] = []
         self._done: set[str] = set()
 
     def epoch(self, run_id: str, text: str) -> None:
@@ -187,7 +194,7 @@ class Desk:
         """The runs that are over."""
         return self._done
 
-    def taken(self) -> tuple[dict[str, str], list[tuple[str, str, str, list[Parcel]]]]:
+    def taken(self) -> tuple[dict[str, str], list[Ended]]:
         """The last epochs of what is computed, and what ended since the last call."""
         came, self._came = self._came, []
         return self._texts, came
@@ -198,6 +205,7 @@ class _Messenger:
 
     def __init__(self, ray: Any, desk: Any) -> None:
         self._ray, self._desk = ray, desk
+        self.every: list[Ended] = []
 
     def began(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -207,7 +215,8 @@ class _Messenger:
         self._desk.epoch.remote(run_id, text)
 
     def ended(self, job: Job, outcome: str, text: str) -> None:
-        self._ray.get(self._desk.ended.remote(job.run_id, outcome, text, parcels(job)))
+        self.every.append((job.run_id, outcome, text, parcels(job)))
+        self._ray.get(self._desk.ended.remote(*self.every[-1]))
 
 
 def _carry_out_away(
@@ -218,14 +227,16 @@ def _carry_out_away(
     estimates: dict[str, float],
     end: float | None,
     data_root: str | None,
-) -> None:
+) -> list[Ended]:
     """On a node: make the runs that have not come back yet."""
     import ray
 
     done = ray.get(desk.done.remote())
     with tempfile.TemporaryDirectory(prefix="dp-repro-") as folder:
         here = tuple(sent(job, Path(folder), data_root) for job in jobs if job.run_id not in done)
-        carry_out(here, at_once, threads, estimates, end, _Messenger(ray, desk))
+        messenger = _Messenger(ray, desk)
+        carry_out(here, at_once, threads, estimates, end, messenger)
+        return messenger.every
 
 
 def _take_trials(place: Place) -> None:
