@@ -12,6 +12,13 @@ from pathlib import Path
 from cluster.paper import ITEMS, PAPER
 from runner.report.files import Table, markdown, write_text
 
+_LEFT_OUT = {
+    r"\x1b\[[0-9;]*m": "",
+    r"(?<![\w.])/[\w./-]+": "PATH",
+    r"\b\d+(?:\.\d+){3}\b": "ADDRESS",
+    r"\b[0-9a-f]{32,}\b": "ID",
+    r"(?<=Error: Task failed because the node it was running on is dead or unavailable\.)[^\n]*": "",
+}
 _HEADER = ("cluster", "dealt", "what followed")
 
 
@@ -41,8 +48,14 @@ class Played:
 
     def note(self, what: str, text: str) -> None:
         """Keep what a command said, without the paths of this machine."""
-        plain = re.sub(r"(?<![\w.])/[\w./-]+", "PATH", text).strip()
-        self.said.append(f"{what}:\n\n```\n{plain}\n```\n")
+        self.said.append(f"{what}:\n\n```\n{plain(text).strip()}\n```\n")
+
+
+def plain(text: str) -> str:
+    """A text without colours and what is of this machine and moment alone: paths, addresses, long ids."""
+    for pattern, instead in _LEFT_OUT.items():
+        text = re.sub(pattern, instead, text)
+    return text
 
 
 def write(folder: Path, found: Sequence[Played]) -> Path:
@@ -72,16 +85,16 @@ def write(folder: Path, found: Sequence[Played]) -> Path:
 
 
 def _versions() -> str:
-    said = [_version_of("sinfo"), *(f"{name} {_package(name)}" for name in ("submitit", "ray"))]
+    said = [_version_of("slurmctld"), *(f"{name} {_package(name)}" for name in ("submitit", "ray"))]
     return ", ".join(text for text in said if text and "None" not in text)
 
 
 def _version_of(command: str) -> str:
     try:
-        said = subprocess.run([command, "--version"], capture_output=True, text=True).stdout.strip()
+        said = subprocess.run([command, "-V"], capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""
-    return said.replace("slurm-wlm", "Slurm")
+    return said.replace("slurm-wlm", "Slurm").replace("slurm ", "Slurm ")
 
 
 def _package(name: str) -> str | None:

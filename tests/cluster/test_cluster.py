@@ -63,10 +63,12 @@ def test_a_record_that_says_something_else_is_noticed(two_folders: tuple[Path, P
 def test_a_transcript_names_no_path_and_what_was_left_out(tmp_path: Path) -> None:
     played = Played("slurm", "")
     played.deal("a job killed", "noticed after 3 s")
-    played.note("a command", "see /home/somebody/results/x.err (tempered_sigmoid/fig_3 stays)")
+    played.note(
+        "a command", "\x1b[33msee /home/somebody/results/x.err\x1b[0m (tempered_sigmoid/fig_3 stays) at 192.0.2.2"
+    )
     text = write(tmp_path, [played, Played("ray", "no Ray")]).read_text()
     assert "somebody" not in text
-    assert "see PATH (tempered_sigmoid/fig_3 stays)" in text
+    assert "see PATH (tempered_sigmoid/fig_3 stays) at ADDRESS" in text
     assert "| ray | nothing | left out: no Ray |" in text
     said = "a · finished x\nSlurm job 1_0 ended without a word\nb · finished y\n/tmp/x: runs.csv"
     assert _without_paths(said) == [

@@ -126,10 +126,8 @@ class Ray:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        lasting = {
-            "max_restarts": -1,
-            "max_task_retries": -1,
-        }  # what it forgets then, tasks bring with them at their end
+        # Started again it has forgotten what it was told; but tasks bring that with them, too, when they are over.
+        lasting = {"max_restarts": -1, "max_task_retries": -1}
         desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
         at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
         tasks = [
