@@ -4,17 +4,19 @@ VENV ?= .venv
 JOBS ?=
 SCALE ?= paper
 BUDGET ?=
+LAUNCHER ?= local
+WAIT ?= yes
 ITEMS ?=
 OVERRIDES ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
-OPTIONS = --scale=$(SCALE) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
+OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(filter no,$(WAIT)),--no-wait) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 # Two processes, a file of tests always in one of them: what a file computes once stays computed.
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults benchmark gpu-check clean
+.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -24,9 +26,12 @@ help: ## Explain every target
 	@echo
 	@echo "  PAPER is one of: $(PAPERS). Variables of reproduce- and plan-:"
 	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
-	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one on a GPU)"
+	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
+	@echo "    LAUNCHER=slurm     local (default), slurm or ray carries them out; conf/launcher/ has their options, which"
+	@echo "                       OVERRIDES='launcher.partition=gpu launcher.time_limit=120' sets"
+	@echo "    WAIT=no            hand them to Slurm and end; status-PAPER says how far they are"
 	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   how and where to run"
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
@@ -50,6 +55,9 @@ format: $(VENV)/installed ## Format the code
 
 reproduce-%: $(VENV)/installed ## reproduce-PAPER: run what is not recorded yet, then make its tables and figures
 	$(RUN) -m runner.reproduce $* $(OPTIONS)
+
+status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch and ε), queued, failed with why
+	@$(RUN) -m runner.reproduce $* --status $(OPTIONS)
 
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, hours left on this machine
 	@$(RUN) -m runner.reproduce $* --plan $(OPTIONS)
@@ -87,8 +95,11 @@ mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time:
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
 	$(RUN) -m faults $(OVERRIDES)
 
+cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
+	$(RUN) -m cluster $(OVERRIDES)
+
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/dashboard results/gpu-check wandb
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -11,7 +11,6 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
 
-import os
 import re
 import sys
 import time
@@ -28,9 +27,14 @@ from runner.data.datasets import DataError
 from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
+from runner.runs.devices import workers as usual_workers
 from runner.runs.estimate import alike, crowding, estimated_seconds
 from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.local import Tally, run_jobs
+from runner.runs.launch import Work, launcher_of, run_jobs
+from runner.runs.launch.choice import known as known_launchers
+from runner.runs.launch.choice import split
+from runner.runs.launch.status import status_text
+from runner.runs.local import Tally
 from runner.runs.options import check_options
 from runner.runs.records import failure_path, recorded, results_folder
 from runner.speed.kernels import why_off
@@ -55,14 +59,18 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)
-        check_overrides(options.overrides)
-        workers = _workers() if options.jobs is None else options.jobs
-        if workers < 1:
-            raise ConfigError(f"Expected JOBS >= 1, got {workers}.")
+        ours, overrides = split(options.overrides)
+        check_overrides(overrides)
+        if options.jobs is not None and options.jobs < 1:
+            raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
+        launcher = launcher_of(options.launcher, ours)
         threads = options.threads or 1
         torch.set_num_threads(threads)  # for the estimates
-        extra = (f"scale={options.scale}", *options.overrides)
+        extra = (f"scale={options.scale}", *overrides)
         jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
+        if options.status:
+            print(status_text(jobs))
+            return 0
         pending, estimates = _pending(jobs)
         if not options.plan:
             _check(pending)
@@ -74,12 +82,20 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         return _refuse(sentence(error))
 
     if options.plan:
-        print(plan_text(jobs, estimates, workers, crowding()))
+        every = [job for planned in jobs.values() for job in planned]
+        print(plan_text(jobs, estimates, options.jobs or usual_workers(every), crowding()))
         return 0
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
-    tally = run_jobs(_ordered(jobs, pending, estimates), workers, threads, estimates, deadline, Line())
+    work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait)
+    try:
+        tally = run_jobs(launcher, work, Line())
+    except ConfigError as error:
+        return _refuse(str(error))
+    if tally.under_way:
+        print(f"{len(tally.under_way)} runs go on without this command: --status says how far they are.")
+        return 0
     roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
     _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
     return 1 if tally.failed else 0
@@ -118,11 +134,18 @@ def _parser() -> Parser:
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
-    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one on a GPU)")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
+    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
+    parser.add_argument("--no-wait", dest="wait", action="store_false", help="hand the runs over (slurm), and end")
+    parser.add_argument(
+        "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads of each run (default: 1, which suits many runs best)")
     parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda")
+    parser.add_argument(
+        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
+    )
     return parser
 
 
@@ -147,10 +170,6 @@ def check_overrides(overrides: Sequence[str]) -> None:
                 f"tables; run them with python -m runner."
             )
     check_options(overrides)
-
-
-def _workers() -> int:
-    return 1 if torch.cuda.is_available() else min(os.cpu_count() or 1, 8)
 
 
 def _pending(jobs: dict[str, list[Job]]) -> tuple[list[Job], dict[str, float]]:

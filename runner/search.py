@@ -16,6 +16,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -23,7 +24,8 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.config import ConfigError
 from runner.reproduce import check_overrides
-from runner.runs.local import run_jobs
+from runner.runs.launch import Work, launcher_of, run_jobs
+from runner.runs.launch.choice import known, split
 from runner.runs.records import results_folder
 from runner.runs.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
 from runner.runs.search.carry_out import carry_out
@@ -52,19 +54,25 @@ def _search(options: argparse.Namespace) -> int:
             raise ConfigError(f"Expected --{name} >= {least}, got {getattr(options, name)}.")
     if not options.epsilon > 0:
         raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
-    check_overrides(options.overrides)
-    space = space_of(options.sweep, (f"scale={options.scale}", *options.overrides))
+    ours, overrides = split(options.overrides)
+    check_overrides(overrides)
+    launcher = launcher_of(options.launcher, ours)
+    space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
     folder, line = results_folder(space.draws[0].config), Line()
-    with study_of(space, folder, options.epsilon, options.draws) as study:
-        failed = carry_out(study, options.trials, options.jobs, options.threads, line)
+    root = Path(space.draws[0].config.runtime.results_root).expanduser()
+    with (
+        study_of(space, folder, options.epsilon, options.draws) as study,
+        launcher.seats(root, options.jobs, options.threads, line) as seats,
+    ):
+        failed = carry_out(study, options.trials, seats, line)
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
     print(_summary(space, trials, chosen, options.epsilon))
     if options.retrain and chosen is not None:
         again = space.retrained(chosen.values, options.retrain)
-        failed += run_jobs(again, options.jobs, options.threads, {}, None, line).failed
+        failed += run_jobs(launcher, Work(again, options.jobs, options.threads), line).failed
     for job, why in failed:
         print(f"failed: {job.sweep} {job.label}: {why}", file=sys.stderr)
     return 1 if failed else 0
@@ -99,8 +107,11 @@ def _parser() -> Parser:
         help=f"then train the best one with so many other seeds, on all training images, and report on test images "
         f"(the figures show {RETRAINED})",
     )  # fmt: skip
+    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda")
+    parser.add_argument(
+        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
+    )
     return parser
 
 

@@ -70,3 +70,12 @@ class _ScaledByItsWeight(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x) * self.layer.weight.square().sum()
+
+
+class SaysItsDevice(nn.CrossEntropyLoss):
+    """Raises, on data, what its process may see of GPUs."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if logits.device.type != "meta":
+            raise RuntimeError(f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}")
+        return super().forward(logits, targets)

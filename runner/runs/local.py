@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from typing import Protocol
 
+from runner.runs.devices import Devices
 from runner.runs.jobs import Job
 from runner.runs.lockstep import grouped
 from runner.runs.worker import BUSY_PAUSE, Worker, received, start
@@ -16,11 +18,26 @@ from runner.terminal import Line, duration
 
 @dataclass
 class Tally:
-    """What became of the jobs: those recorded now or before, those that failed with why, those not started."""
+    """What became of the jobs: those recorded now or before, those that failed with why, those not started, and
+    those that go on elsewhere without being waited for."""
 
     recorded: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
     not_started: list[Job] = field(default_factory=list)
+    under_way: list[Job] = field(default_factory=list)
+
+
+class Watch(Protocol):
+    """Told of what happens to runs while they are carried out. What it raises ends them all."""
+
+    def began(self, jobs: Sequence[Job]) -> None:
+        """These are now computed, in one process."""
+
+    def epoch(self, run_id: str, text: str) -> None:
+        """An epoch of a run is done, which `text` describes."""
+
+    def ended(self, job: Job, outcome: str, text: str) -> None:
+        """A run is over: `outcome` is "failed", or as of `runner.runs.execute.execute`."""
 
 
 def run_jobs(
@@ -30,6 +47,9 @@ def run_jobs(
     estimates: dict[str, float],
     deadline: float | None,
     line: Line,
+    *,
+    devices: Sequence[str] = (),
+    watch: Watch | None = None,
 ) -> Tally:
     """Run every job in a process of its own, `workers` at a time, in order; a job that fails stops no other.
 
@@ -39,8 +59,9 @@ def run_jobs(
         threads: CPU threads of each run; None leaves it to PyTorch.
         estimates: seconds a run will take, by run id.
         deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        devices: GPUs to spread the processes over, each of which sees one alone (see `runner.runs.devices`).
     """
-    queue, tally, running = deque(grouped(jobs)), Tally(), list[Worker]()
+    queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
     clock = _Clock(jobs, estimates, workers)
     number = 1
     try:
@@ -53,18 +74,23 @@ def run_jobs(
                 ):
                     tally.not_started.extend(group)
                     continue
-                running.append(start(group, threads, number))
+                running.append(start(group, threads, number, device=shared.taken()))
                 number += len(group)
+                if watch is not None:
+                    watch.began(group)
             if not running:
                 continue
             for connection in wait([worker.connection for worker in running]):
                 worker = next(w for w in running if w.connection is connection)
                 message = received(worker)
                 if message[0] == "epoch":
+                    if watch is not None:
+                        watch.epoch(message[1].run_id, message[1].text)
                     line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {duration(clock.left())} left in all")
                     continue
                 running.remove(worker)
                 worker.process.join()
+                shared.give_back(worker.device)
                 for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, message[1], strict=True)):
                     if outcome == "busy":  # another process here is at it: come back when there is nothing else
                         number -= 1
@@ -73,6 +99,8 @@ def run_jobs(
                         queue.append((job,))
                         continue
                     clock.done(job)
+                    if watch is not None:
+                        watch.ended(job, outcome, text)
                     if outcome == "failed":
                         tally.failed.append((job, text))
                     else:

@@ -28,6 +28,7 @@ class Worker:
     process: BaseProcess
     connection: Connection
     number: int
+    device: str | None = None
 
     def answer(self, goes_on: bool) -> None:
         """Say after an epoch whether a judged run goes on. One that has died meanwhile says so by itself."""
@@ -37,21 +38,27 @@ class Worker:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is said after an epoch: the history's row, and in words."""
+    """What is said after an epoch: the run's id, the history's row, and that in words."""
 
+    run_id: str
     row: dict[str, float]
     text: str
 
 
-def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, judged: bool = False) -> Worker:
-    """Start a process with these jobs. Where it is `judged`, it waits after every epoch for `Worker.answer`."""
+def start(
+    jobs: tuple[Job, ...], threads: int | None, number: int, *, judged: bool = False, device: str | None = None
+) -> Worker:
+    """Start a process with these jobs. Where it is `judged`, it waits after every epoch for `Worker.answer`.
+
+    Of several GPUs it sees the one that `device` names, as CUDA_VISIBLE_DEVICES does; None: all.
+    """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
     here, there = context.Pipe(duplex=True)
-    process = context.Process(target=_work, args=(jobs, threads, there, judged), daemon=True)
+    process = context.Process(target=_work, args=(jobs, threads, there, judged, device), daemon=True)
     process.start()
     there.close()
-    return Worker(jobs, process, here, number)
+    return Worker(jobs, process, here, number, device)
 
 
 def received(worker: Worker) -> tuple[str, Any]:
@@ -65,9 +72,11 @@ def received(worker: Worker) -> tuple[str, Any]:
         return "ended", [("failed", why)] * len(worker.jobs)
 
 
-def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, judged: bool) -> None:
+def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, judged: bool, device: str | None) -> None:
     """In the runs' own process: carry them out, and say how it goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the driver's is the one that counts
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU: none has yet
     _end_with_parent()
     from runner.config import register
     from runner.runs.execute import execute_together
@@ -94,7 +103,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, ju
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
-        say("epoch", Epoch(row, last[identity]))
+        say("epoch", Epoch(identity, row, last[identity]))
         return goes_on() if judged else True
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:

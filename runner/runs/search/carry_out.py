@@ -1,75 +1,85 @@
-"""A search carried out on this machine: so many trials at a time, each in a process of its own."""
+"""A search carried out: so many trials at a time, wherever its launcher has places for them."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from runner.runs.jobs import Job
+from runner.runs.launch.interface import Seat, Seats
 from runner.runs.search.study import Study
-from runner.runs.worker import BUSY_PAUSE, Worker, received, start
+from runner.runs.worker import BUSY_PAUSE
 from runner.terminal import Line
 
 if TYPE_CHECKING:
     import optuna
 
+_MOST_LOST = 3  # times that a trial is begun again whose place was lost
+
 
 @dataclass
-class _Running:
+class _Trial:
     trial: optuna.trial.Trial
     job: Job
-    worker: Worker
+    lost: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"trial {self.trial.number} · {self.job.run_id}"
 
 
-def carry_out(study: Study, trials: int, workers: int, threads: int | None, line: Line) -> list[tuple[Job, str]]:
+def carry_out(study: Study, trials: int, seats: Seats, line: Line) -> list[tuple[Job, str]]:
     """Try until there are so many trials in all, those recorded before included.
 
     A trial that is recorded, stopped or whole, is not run again. Returns those that failed, and why.
     """
-    running: list[_Running] = []
+    running: list[tuple[_Trial, Seat]] = []
+    again: deque[_Trial] = deque()
     failed: list[tuple[Job, str]] = []
-    try:
-        while True:
-            while len(running) < workers and study.taken < trials:
-                trial, job = study.ask()
-                if study.replay(trial, job):
-                    line.keep(f"{_name(trial, job)} · recorded")
+    while True:
+        while seats.free and (again or study.taken < trials):
+            if again:
+                each = again.popleft()
+            else:
+                each = _Trial(*study.ask())
+                if study.replay(each.trial, each.job):
+                    line.keep(f"{each.name} · recorded")
                     continue
-                line.keep(f"{_name(trial, job)} · starts")
-                running.append(_Running(trial, job, start((job,), threads, trial.number, judged=True)))
-            if not running:
-                return failed
-            connections = wait([each.worker.connection for each in running])
-            for each in [each for each in running if each.worker.connection in connections]:
-                said, message = received(each.worker)
-                if said == "epoch":
-                    line.show(f"{_name(each.trial, each.job)} · {message.text}")
-                    each.worker.answer(study.after_epoch(each.trial, message.row))
-                    continue
-                running.remove(each)
-                _ended(study, each, message[0], running, failed, threads, line)
-    finally:
-        for each in running:
-            each.worker.process.terminate()
+                line.keep(f"{each.name} · starts")
+            running.append((each, seats.start(each.job, each.trial.number)))
+        if not running and not again and study.taken >= trials:
+            return failed
+        ready = seats.wait([seat for _, seat in running])
+        for each, seat in [pair for pair in running if pair[1] in ready]:
+            said, message = seat.received()
+            if said == "epoch":
+                line.show(f"{each.name} · {message.text}")
+                seat.answer(study.after_epoch(each.trial, message.row))
+                continue
+            running.remove((each, seat))
+            if said == "lost":
+                line.keep(f"{each.name} · lost: {message}")
+                each.lost += 1
+                if each.lost > _MOST_LOST:
+                    study.ended(each.trial, "failed")
+                    failed.append((each.job, message))
+                else:
+                    again.append(each)
+            elif _busy(study, each, message[0], failed, line):
+                time.sleep(BUSY_PAUSE)
+                again.append(each)
 
 
-def _ended(
-    study: Study, each: _Running, message: Any, running: list[_Running], failed: Any, threads: int | None, line: Line
-) -> None:
-    each.worker.process.join()
+def _busy(study: Study, each: _Trial, message: Any, failed: list[tuple[Job, str]], line: Line) -> bool:
+    """Take a trial that ended. Returns whether it has not: another process is making the same run."""
     outcome, text = message
-    if outcome == "busy":  # another process here is making the same run: come back
-        time.sleep(BUSY_PAUSE)
-        running.append(_Running(each.trial, each.job, start((each.job,), threads, each.trial.number, judged=True)))
-        return
+    if outcome == "busy":
+        return True
     if outcome == "failed":
         failed.append((each.job, text))
     if outcome != "skipped" or not study.replay(each.trial, each.job):  # skipped: that process has recorded it
         study.ended(each.trial, outcome)
-    line.keep(f"{_name(each.trial, each.job)} · {outcome} {text}".rstrip())
-
-
-def _name(trial: optuna.trial.Trial, job: Job) -> str:
-    return f"trial {trial.number} · {job.run_id}"
+    line.keep(f"{each.name} · {outcome} {text}".rstrip())
+    return False

@@ -1,0 +1,58 @@
+"""The GPUs of this machine, and which process sees which of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from runner.runs.jobs import Job
+
+_MOST = 8  # runs at a time on a CPU by default
+_ANY = ("auto", "cuda")
+
+
+def visible() -> list[str]:
+    """The GPUs that PyTorch finds here, by the names that CUDA_VISIBLE_DEVICES knows them by."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
+def to_share(jobs: Iterable[Job]) -> list[str]:
+    """The GPUs that the processes of some jobs are to be spread over, each seeing one alone.
+
+    None where there is one, which needs no name, and where a job names its device: a process that sees one GPU has no
+    `cuda:1`.
+    """
+    there_are = visible()
+    free = all(job.config.runtime.device in _ANY for job in jobs)
+    return there_are if free and len(there_are) > 1 else []
+
+
+def workers(jobs: Iterable[Job]) -> int:
+    """How many runs this machine computes at a time by default: one a GPU, or one a CPU core and at most eight."""
+    if torch.cuda.is_available():
+        return max(1, len(to_share(jobs)))
+    return min(os.cpu_count() or 1, _MOST)
+
+
+class Devices:
+    """Devices that processes take and give back: the one that fewest have is taken next."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._users = dict.fromkeys(names, 0)
+
+    def taken(self) -> str | None:
+        """The name of the device to use; None where there is nothing to choose."""
+        if not self._users:
+            return None
+        name = min(self._users, key=lambda each: self._users[each])
+        self._users[name] += 1
+        return name
+
+    def give_back(self, name: str | None) -> None:
+        """Say that one process less uses the device."""
+        if name is not None:
+            self._users[name] -= 1
