@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, TrackingMode
 from runner.report.dashboard import __main__ as command
 from runner.report.dashboard import definition, local
 from runner.report.dashboard.definition import Dashboard, Panel, read
@@ -162,9 +163,7 @@ def test_a_run_is_told_what_it_serves() -> None:
     found = served(RESULTS, "tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
     assert any("fig-3: MNIST" in claim and "98.0%" in claim and "at ε 2.93" in claim for claim in found)
     assert served(RESULTS, "mine/sweep", "mine/experiment") == {}
-    jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0][:1]
-    try:
-        tell(jobs, jobs)
-        assert jobs[0].config.tracking.serves == served(RESULTS, jobs[0].sweep, jobs[0].experiment)
-    finally:
-        jobs[0].config.tracking.serves = {}
+    job = copy.deepcopy(next(job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0))
+    job.config.tracking.mode, job.config.runtime.results_root = TrackingMode.offline, str(RESULTS)
+    tell([job], [job])
+    assert job.config.tracking.serves == served(RESULTS, job.sweep, job.experiment)
