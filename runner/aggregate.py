@@ -18,6 +18,7 @@ from runner.report.claims import Claim, claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE, Evidence, collect, folder_of
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.markdown import claims_table
+from runner.report.not_run import write_not_run
 from runner.report.papers import Item, Paper, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
@@ -50,13 +51,17 @@ def aggregate(
     ]
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
+    every: list[Judged] = []
     line = Line()
     for number, item in enumerate(chosen, 1):
         line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
         judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
+        every += judged
     line.clear()
     if items is None:
+        if scale == PAPER_SCALE:
+            written.append(write_not_run(folder / known.name, every, evidence))
         written += pages.write_report(folder, scale)
         if folder == REPOSITORY / "results":
             written.append(write_readme(folder))

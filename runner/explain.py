@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.report.explain import found, item_text, run_text
-from runner.report.papers import load
+from runner.report.explain import found, item_text, named, run_text
 from runner.terminal import Parser
 
 
@@ -27,9 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
             print(run_text(found(results, chosen.what), results))
         else:
-            name, _, item = chosen.what.partition("/")
-            paper = load(name)
-            print(item_text(results, paper, paper.item(item)))
+            print(item_text(results, *named(chosen.what)))
     except ValueError as error:
         print(f"explain: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ from omegaconf import OmegaConf
 from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
 from runner.config import REPOSITORY
+from runner.report.claims import ORDERS
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import method_text
 from runner.report.own import Record, record_files, result_text, runs_text, sound_epsilon_of
-from runner.report.pages import Row, item_rows
-from runner.report.papers import Item, Paper, every_paper
+from runner.report.pages import Row, item_rows, numbers_of
+from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.runs.command import overrides_of
 from runner.runs.records import read_record
 from runner.runs.verify import run_of
@@ -51,6 +53,34 @@ def found(results: Path, beginning: str) -> Path:
         some = ", ".join(path.stem for path in paths[:3])
         raise ValueError(f"{len(paths)} records begin with {beginning}: {some} and so on. Say more of it.")
     return paths[0]
+
+
+def named(what: str) -> tuple[Paper, Item]:
+    """A paper and its item by their names, "tempered_sigmoid/fig-3".
+
+    Raises:
+        ValueError: there is no such item; the message has the nearest ones, or which there are.
+    """
+    name, _, item = what.partition("/")
+    name = name.replace("-", "_")
+    if name in known():
+        paper = load(name)
+        items = {each.name: each for each in paper.items}
+        if item in items:
+            return paper, items[item]
+        near = difflib.get_close_matches(item, items) or list(items)
+        raise ValueError(f"{paper.name} has no item {item!r}. Did you mean {_either(paper.name, near)}?")
+    near = [each.name for each in every_paper() if what in {one.name for one in each.items}]
+    if near:
+        raise ValueError(f"{what} of which paper? Did you mean {_either('', [f'{each}/{what}' for each in near])}?")
+    near = difflib.get_close_matches(name, known())
+    hint = f"Did you mean {_either('', near)}?" if near else f"Papers are {', '.join(known())}."
+    raise ValueError(f"{what} is neither the beginning of a run's id nor an item of a paper. {hint}")
+
+
+def _either(paper: str, names: Sequence[str]) -> str:
+    full = [f"{paper}/{name}" if paper else name for name in names]
+    return " or ".join([", ".join(full[:-1]), full[-1]] if full[1:] else full)
 
 
 def run_text(path: Path, results: Path) -> str:
@@ -197,11 +227,33 @@ def served_text(results: Path, places: Sequence[Place]) -> list[str]:
 
 
 def claim_text(row: Row) -> str:
-    """A claim, what was measured, and the verdict."""
-    method = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}"
-    unit, claimed = row["unit"], row["claimed_value"] or "qualitative"
-    measured = f", measured {number(float(row['measured']), unit)}" if row.get("measured") else ""
-    return f"{method}: claimed {claimed}{measured}; {row['verdict']}, its ε {row['claimed_epsilon']}"
+    """A claim, what was measured of how many runs, its difference (of an order the lead), and what it cost."""
+    claimed, at, measured, _, _, difference, verdict, epsilon, sound, holds = numbers_of(row)
+    what = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}: claimed {claimed}"
+    what += f" at ε {at}" if at != "–" else ""
+    if not row.get("measured"):
+        return f"{what}; {verdict}"
+    if row["direction"] in ORDERS and row["difference"]:
+        said = _lead_text(row, difference, measured)
+    else:
+        said = f"measured {measured}" + (f", difference {difference}" if difference != "–" else "")
+    costs = f"ε {epsilon}, sound {sound}: " if epsilon != "–" else ""
+    return f"{what}, {said}; {verdict}; {costs}claimed ε {holds}"
+
+
+def _lead_text(row: Row, difference: str, measured: str) -> str:
+    """Of an order: the difference with its interval and its runs, of which settings, and what each of two reached.
+
+    Where a claim says it of several pairs, the number is that of the pair that supports it least.
+    """
+    names = list(dict.fromkeys(name.rpartition("/")[2] for name in row["experiment"].split()))
+    _, bracket, runs = measured.rpartition(" (")
+    lead = f"difference {difference}{bracket}{runs}"
+    if len(names) != 2:
+        return f"{lead}, the one that supports it least among {', '.join(names)}"
+    one = float(row["measured"])
+    values = (number(value, row["unit"]) for value in (one, one - float(row["difference"])))
+    return f"{lead}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
 
 
 def command_text(record: Record, places: Sequence[Place]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from runner.report import not_run
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE
 from runner.report.files import Table, aligned, markdown, number, plus_minus, read_csv, write_text
@@ -112,6 +113,11 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
     text = title + mark + _INTRODUCTION + "\n## Verdicts\n\n" + markdown(_totals(papers, by_paper))
+    claims_left = {name: sum(row["verdict"] == NOT_RUN for row in rows) for name, rows in by_paper.items()}
+    costs = not_run.costs(folder, papers) if scale == PAPER_SCALE else {}
+    if costs:  # runs of another scale cost minutes
+        text += "\n## What the claims not run would cost\n\n"
+        text += markdown(not_run.costs_table(claims_left, costs))
     written = []
     for paper in papers:
         items = markdown(_items(folder, paper))
@@ -119,6 +125,8 @@ def write_report(folder: Path, scale: str) -> list[Path]:
         if not (folder / paper.name).exists():
             continue
         remarks = "".join(f"{remark.format(results='../')}\n\n" for remark in paper.remarks)
+        if costs:
+            remarks += not_run.sentence(claims_left[paper.name], costs[paper.name]) + "\n\n"
         claims = f"# {paper.title}\n{mark}\n{_OF_A_PAPER}\n{remarks}{markdown(_claims(by_paper[paper.name]))}"
         written.append(write_text(folder / paper.name / "README.md", claims))
     return [write_text(folder / "README.md", text), *written]

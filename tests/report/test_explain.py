@@ -10,7 +10,18 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 
 from runner.config import REPOSITORY
 from runner.explain import main
-from runner.report.explain import cost_text, found, places_of, release_texts, released_text, run_text, served_text
+from runner.report.explain import (
+    claim_text,
+    cost_text,
+    found,
+    named,
+    places_of,
+    release_texts,
+    released_text,
+    run_text,
+    served_text,
+)
+from runner.report.pages import item_rows
 from runner.runs.command import overrides_of, text_of
 from runner.runs.identity import recorded_config
 from runner.runs.records import read_record
@@ -107,10 +118,35 @@ def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: 
     for what, sentence in (
         ("0", "records begin with 0"),
         ("ffffffffffff", "No record in"),
-        ("tempered_sigmoid/fig-99", "Unknown item 'fig-99'"),
-        ("nobody/fig-1", "Unknown paper 'nobody'"),
+        ("tempered_sigmoid/fig3", "no item 'fig3'. Did you mean tempered_sigmoid/fig-3,"),
+        ("losing-less/zzz", "Did you mean losing_less/fig-3, losing_less/fig-1a,"),
+        ("fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
+        ("tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
+        ("nobody", "Papers are backprop_clipping,"),
     ):
         assert main([what]) == 2
         assert sentence in capsys.readouterr().err
     with pytest.raises(ValueError, match="No record"):
         found(tmp_path, "0")
+
+
+def test_of_an_order_the_lead_is_shown_with_its_interval_and_the_two_settings() -> None:
+    """Not the first setting's mean alone, which says nothing of the order."""
+    paper, item = named("tempered-sigmoid/fig-3")
+    assert (paper.name, item.name) == ("tempered_sigmoid", "fig-3")
+    rows = item_rows(REPOSITORY / "results", paper, item)
+    order = next(row for row in rows if row["dataset"] == "MNIST" and row["direction"] == "above_other")
+    row = {**order, "measured": "97.9", "difference": "1.6", "interval_low": "1.1", "interval_high": "2.1"}
+    said = claim_text(row | {"n_each": "3 + 3", "n_planned": "20"})
+    assert "difference +1.60 [+1.10, +2.10] (3 + 3 of 20), mnist_tanh (97.90) less mnist_relu (96.30);" in said
+    several = claim_text(row | {"experiment": "a/x a/y a/z"})
+    assert "the one that supports it least among x, y, z" in several
+
+
+def test_a_claims_number_has_its_runs_and_both_epsilons() -> None:
+    paper, item = named("tempered_sigmoid/fig-3")
+    row = {**item_rows(REPOSITORY / "results", paper, item)[0], "measured": "97.9", "mean": "97.9", "std": "0.06"}
+    row |= {"n": "3", "n_each": "", "n_planned": "10", "epsilon": "2.928", "epsilon_sound": "2.314"}
+    assert "measured 97.90 ± 0.06 (3 of 10), difference" in claim_text(row)
+    assert "ε 2.928, sound 2.314: claimed ε guaranteed" in claim_text(row)
+    assert claim_text(row | {"measured": "", "verdict": "not run"}).endswith("claimed 98.0 at ε 2.93; not run")

@@ -1,0 +1,137 @@
+"""What the claims that have not run would cost: the runs that they lack, each once, and hours by like records.
+
+Aggregation of a paper leaves the runs in its not_run.csv; the pages put the papers' together, as runs and records are
+shared between them. By records that stand in the items' runs.csv alone: runs of one's own change no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.files import Table, read_csv, write_csv
+from runner.report.papers import Paper
+from runner.report.runs import PlannedRun
+from runner.report.verdicts import NOT_RUN, Judged
+from runner.runs.identity import recorded_config
+from runner.runs.recorded_times import estimated, likenesses, seconds_by_likeness
+from runner.runs.records import read_record
+
+FILE = "not_run.csv"
+_LIKE = ("setting_id", "like", "same_network", "same_network_any_end")
+_COLUMNS = ("run_id", *_LIKE, "sweep", "experiment", "seed", "epochs", "claims")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Runs that lack, hours of one core for those with a like record, and how many have none."""
+
+    runs: int
+    hours: float
+    unlike: int
+
+    @property
+    def hours_text(self) -> str:
+        """Hours in whole numbers, below ten with a decimal; a dash where no run has a like record."""
+        if self.runs == self.unlike:
+            return "–" if self.runs else "0"
+        return f"{self.hours:.0f}" if self.hours >= 10 else f"{self.hours:.1f}"
+
+
+def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
+    """The runs without a record that a claim is measured by, those that search for its settings included.
+
+    A search is of the experiment itself, or of one that it adds a diagnostic to, under a longer name.
+    """
+    planned = [run for name in dict.fromkeys(claim.experiments) for run in evidence.planned(claim.sweep, name)]
+    for sweep in claim.searches:
+        of = [run for run in evidence.sweeps[sweep] if any(n.startswith(run.job.experiment) for n in claim.experiments)]
+        planned += of
+    return [run for run in planned if run.record is None]
+
+
+def write_not_run(folder: Path, judged: Sequence[Judged], evidence: Evidence) -> Path:
+    """not_run.csv of a paper: a row a run that claims lack, with what it is like and how many claims lack it."""
+    claims: dict[str, int] = {}
+    runs: dict[str, PlannedRun] = {}
+    for claim in (one.claim for one in judged if one.verdict == NOT_RUN):
+        lack = {run.job.run_id: run for run in lacking(claim, evidence)}
+        runs = lack | runs
+        claims |= {run_id: claims.get(run_id, 0) + 1 for run_id in lack}
+    rows = [
+        {
+            "run_id": run_id,
+            **dict(zip(_LIKE, likenesses(run.job.setting_id, recorded_config(run.job.config)), strict=True)),
+            "sweep": run.job.sweep,
+            "experiment": run.job.experiment,
+            "seed": run.seed,
+            "epochs": run.job.config.epochs,
+            "claims": claims[run_id],
+        }
+        for run_id, run in sorted(runs.items())
+    ]
+    return write_csv(folder / FILE, _COLUMNS, rows)
+
+
+def costs(folder: Path, papers: Sequence[Paper]) -> dict[str, Cost]:
+    """What is not run of each paper as last aggregated, by its name, and under "" of all, each run once."""
+    seconds = seconds_by_likeness(read_record(path) for path in _records(folder, papers))
+    by_paper = {paper.name: _rows(folder / paper.name / FILE) for paper in papers}
+    together = {run_id: row for rows in by_paper.values() for run_id, row in rows.items()}
+    return {name: _cost(rows.values(), seconds) for name, rows in {**by_paper, "": together}.items()}
+
+
+def _records(folder: Path, papers: Sequence[Paper]) -> list[Path]:
+    """The records that the items show."""
+    tables = [folder / paper.name / item.name / "runs.csv" for paper in papers for item in paper.items]
+    ids = {row["run_id"] for path in tables if path.exists() for row in read_csv(path)}
+    paths = [folder / "runs" / f"{run_id}.json" for run_id in sorted(ids)]
+    return [path for path in paths if path.exists()]
+
+
+def _rows(path: Path) -> dict[str, Mapping[str, str]]:
+    return {row["run_id"]: row for row in read_csv(path)} if path.exists() else {}
+
+
+def _cost(rows: Iterable[Mapping[str, str]], seconds: Mapping[str, float]) -> Cost:
+    each = [estimated([row[name] for name in _LIKE], int(row["epochs"]), seconds) for row in rows]
+    return Cost(len(each), sum(found for found in each if found is not None) / 3600, each.count(None))
+
+
+def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
+    """A row a paper, and one of all: `claims` that have not run by paper, and what their runs would cost."""
+    rows = [[name, str(claims[name]), *_cells(costs[name])] for name in claims]
+    rows.append(["**all**", str(sum(claims.values())), *_cells(costs[""])])
+    note = (
+        "Runs that several claims lack count once, also over the papers, so the last row is no sum. Hours are those of "
+        "one core of the machines that the records are of, which ran others beside them: the median of recorded runs "
+        "of the same setting, else of like ones (cost of an example, batch size), else of the same network on the "
+        "same data, all its epochs where no record says when a budget ends it; good to a factor of two or three. Runs "
+        "that no record resembles are in no hour. "
+        "`make plan-PAPER` times all that is left on a machine of yours."
+    )
+    header = ("paper", "claims not run", "runs that they lack", "hours of one core", "runs like no record")
+    return Table(header, rows, (note,))
+
+
+def _cells(cost: Cost) -> list[str]:
+    return [str(cost.runs), cost.hours_text, str(cost.unlike)]
+
+
+def sentence(claims: int, cost: Cost) -> str:
+    """The same of one paper, in a sentence."""
+    if not claims:
+        return "Every claim has run."
+    hours = f"about {cost.hours_text} hours of one core, by the records of like runs"
+    unlike = f"no record resembles {cost.unlike} of these runs"
+    parts = [hours, f"{unlike}, which are in no hour"] if cost.unlike else [hours]
+    if cost.runs == cost.unlike:
+        parts = ["no record resembles any of them"] if cost.runs else []
+    said = "; ".join([f"{claims} claims, which lack {cost.runs} runs, each counted once", *parts])
+    return (
+        f"**What has not run**: {said} ([how that is reckoned](../README.md#what-the-claims-not-run-would-cost), "
+        f"[the runs]({FILE}))."
+    )

@@ -1,0 +1,82 @@
+"""What claims that have not run would cost: which runs they lack, each once, and hours by the records of like ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import collect
+from runner.report.files import read_csv
+from runner.report.measured import Measured
+from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
+from runner.report.papers import load
+from runner.report.verdicts import judge
+from runner.runs.records import read_record, write_record
+
+PAPER = load("tempered_sigmoid")
+CLAIMS = [
+    claim
+    for claim in read_claims(claims_path(PAPER.name))
+    if claim.item == "fig-3" and claim.dataset == "MNIST" and "mnist_tanh" in claim.experiment
+]
+
+
+@pytest.fixture
+def written(tmp_path, fabricate, jobs):
+    """Two claims, of tanh and of tanh above ReLU, of which one run of tanh is recorded: 600 seconds."""
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0] * 60)
+    record = read_record(path)
+    record["provenance"] |= {"wall_seconds": 600.0, "threads": 1}
+    write_record(path, record, replace=True)
+    judged = [judge(claim, Measured(), "paper") for claim in CLAIMS]
+    evidence = collect({claim.sweep for claim in CLAIMS}, results_root=tmp_path)
+    return write_not_run(tmp_path / PAPER.name, judged, evidence)
+
+
+def test_runs_that_several_claims_lack_are_listed_once(written) -> None:
+    rows = read_csv(written)
+    tanh, relu = (f"{PAPER.name}/mnist_{name}" for name in ("tanh", "relu"))
+    assert [claim.experiment.split() for claim in CLAIMS] == [[tanh], [tanh, relu]]
+    counts = {name: [row["claims"] for row in rows if row["experiment"] == name] for name in (tanh, relu)}
+    assert counts == {tanh: ["2"] * 9, relu: ["1"] * 10}, "nine seeds of tanh and ten of ReLU have no record"
+    assert len({row["run_id"] for row in rows}) == 19
+
+
+def test_hours_are_by_the_records_that_the_items_show(written, tmp_path) -> None:
+    """Nine runs of the recorded setting, of 600 seconds each; ten of the same network, which ReLU leaves alike."""
+    assert costs(tmp_path, [PAPER])[""] == Cost(19, 0, 19), "a record that no item shows is nobody's"
+    run_id = next((tmp_path / "runs").glob("*.json")).stem
+    table = tmp_path / PAPER.name / "fig-3" / "runs.csv"
+    table.parent.mkdir()
+    table.write_text(f"run_id\n{run_id}\n")
+    found = costs(tmp_path, [PAPER])
+    assert found[""] == found[PAPER.name]
+    assert (found[""].runs, found[""].unlike) == (19, 0)
+    assert found[""].hours == pytest.approx(19 * 600 / 3600)
+    assert json.loads((tmp_path / "runs" / f"{run_id}.json").read_text())["config"]["epochs"] == 60
+
+
+@pytest.mark.slow
+def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
+    claim = next(
+        c for c in read_claims(claims_path(PAPER.name)) if c.item == "table-3" and c.experiment.endswith("mnist_relu")
+    )
+    evidence = collect([claim.sweep, *claim.searches], results_root=tmp_path)
+    path = write_not_run(tmp_path, [judge(claim, Measured(), "paper")], evidence)
+    assert path.name == FILE
+    by_sweep = [row["sweep"] for row in read_csv(path)]
+    assert by_sweep.count(claim.sweep) == 5
+    assert by_sweep.count(claim.searches[0]) == len(by_sweep) - 5 > 0
+
+
+def test_what_the_pages_say() -> None:
+    table = costs_table({"a": 2, "b": 1}, {"a": Cost(19, 3.17, 0), "b": Cost(4, 0, 4), "": Cost(21, 3.17, 4)})
+    assert table.rows == [["a", "2", "19", "3.2", "0"], ["b", "1", "4", "–", "4"], ["**all**", "3", "21", "3.2", "4"]]
+    assert "2 claims, which lack 19 runs, each counted once; about 3.2 hours of one core" in sentence(
+        2, Cost(19, 3.17, 0)
+    )
+    assert "no record resembles 4 of these runs" in sentence(2, Cost(19, 41.7, 4))
+    assert "no record resembles any of them" in sentence(1, Cost(4, 0, 4))
+    assert sentence(0, Cost(0, 0, 0)) == "Every claim has run."
