@@ -101,6 +101,7 @@ def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeyp
     assert set(used) == {"5", "7"}
 
 
+@pytest.mark.slow
 def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
     (job,) = jobs_on("cpu", tmp_path, 1)

@@ -11,7 +11,7 @@ from runner import reproduce
 from runner.runs.launch.away import delivered, parcels
 from runner.runs.launch.ray import Desk
 from runner.runs.launch.task import NOT_STARTED
-from tests.conftest import Fabricate, Refusal
+from tests.conftest import Fabricate
 
 
 def test_a_run_that_two_nodes_hand_in_is_over_once() -> None:
@@ -42,8 +42,9 @@ def test_what_came_back_broken_is_a_failed_run(smoke_jobs, fabricate: Fabricate)
 
 
 @pytest.mark.slow
-def test_an_address_where_no_cluster_is_gives_one_sentence(refusal: Refusal, tmp_path) -> None:
+def test_an_address_where_no_cluster_is_gives_one_sentence(tmp_path, capsys) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("no Ray")
     request = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4", "--launcher", "ray", "launcher.address=auto"]
-    assert "There is no Ray cluster at auto" in refusal(reproduce.main, [*request, f"runtime.results_root={tmp_path}"])
+    assert reproduce.main([*request, f"runtime.results_root={tmp_path}"]) == 2
+    assert "There is no Ray cluster at auto" in capsys.readouterr().err.splitlines()[-1]
