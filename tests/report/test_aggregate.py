@@ -274,7 +274,11 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert f"| {kinds} | numbers | claims |" in report
     # One run, of MNIST with tanh, serves figure and abstract: a number that counts once; theorem 1; 2.93, not claimed
     assert "| tempered_sigmoid | 0 | 1 | 0 | 0 | 1 | 48 | 1 | 51 | 51 |" in report
-    assert {path.name for path in (tmp_path / PAPER).iterdir()} == {"README.md", *(item.name for item in paper.items)}
+    assert {path.name for path in (tmp_path / PAPER).iterdir()} == {
+        "README.md",
+        "not_run.csv",
+        *(item.name for item in paper.items),
+    }
     assert "undecided" in printed
     here, there = printed.splitlines()[10:]  # below the headline of figure 3
     assert here.startswith(".: runs.csv, settings.csv, ")
