@@ -119,7 +119,7 @@ def _run(composed: DictConfig) -> None:
 def main() -> None:
     """Run Hydra, and turn what it raises into one sentence and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
-    from runner.data.datasets import DataError
+    from runner.data import DataError
     from runner.runs.hydra_keys import check_files
     from runner.runs.options import check_options
 
@@ -144,10 +144,10 @@ def main() -> None:
 
 def _show_ended() -> None:
     """A table of the runs of a multirun, those recorded before included; of very many the last ones."""
-    from runner.report.own import runs_text
-    from runner.runs.records import read_record
-
     if len(_ENDED) > 1:
+        from runner.report.own import runs_text
+        from runner.runs.records import read_record
+
         print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
         if len(_ENDED) > _SHOWN:
             print(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
@@ -155,7 +155,7 @@ def _show_ended() -> None:
 
 def explained(error: Exception) -> tuple[str, int]:
     """What is said of an error, and the exit code: 2 where the configuration cannot be run, 1 where a run failed."""
-    from runner.data.datasets import DataError
+    from runner.data import DataError
 
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error), 2

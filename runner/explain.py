@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.report.explain import found, item_text, named, run_text
 from runner.terminal import Parser
 
 
@@ -22,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="what runtime.results_root was")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
+    from runner.report.explain import found, item_text, named, run_text  # PyTorch and all: --help does without
+
     try:
         if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
             print(run_text(found(results, chosen.what), results))

@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.config import FIELDS, ConfigError
-from runner.data.datasets import DataError
+from runner.data import DataError
 from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from runner.data.datasets import DataError
+from runner.data import DataError
 from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file

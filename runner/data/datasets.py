@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from runner.data import DataError
+
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
 
@@ -19,10 +21,6 @@ _DIGESTS = {
     "FashionMNIST": "ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
     "CIFAR10": "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
 }
-
-
-class DataError(RuntimeError):
-    """A data set cannot be read. The message is one sentence that says what is missing and where to put it."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,3 @@ def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
     test = torch.arange(len(targets)) % 5 == 4
     # Every fifth image is for test: 359 of 1,797; writers are mixed, which smoke scale does not mind.
     return Split(images[~test], targets[~test]), Split(images[test], targets[test])
-
-
-BUNDLED_TRAIN, BUNDLED_TEST = 1438, 359

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from runner.report.summary import summarise
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
@@ -43,12 +41,16 @@ def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, An
     """
     if len(set(columns)) < len(columns):
         raise ValueError(f"{path}: two columns have one name, of {', '.join(columns)}.")
+    import pandas as pd  # not above: tables for a terminal need none of it, and a second less
+
     cells = [[cell(row.get(column)) for column in columns] for row in rows]
     return write_text(path, pd.DataFrame(cells, columns=list(columns)).to_csv(index=False, lineterminator="\n"))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file by column name, every value as text."""
+    import pandas as pd
+
     rows: list[dict[str, str]] = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
     return rows
 

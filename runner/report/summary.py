@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -29,6 +26,9 @@ def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation with n - 1 in the denominator, minimum, median and maximum."""
     if not values:
         return Summary(0)
+    import numpy as np  # both not above: whatever shows a table imports this, and few need a statistic
+    import pandas as pd
+
     series = pd.Series(values, dtype="float64")
     std = float(series.std(skipna=False)) if len(series) > 1 and np.isfinite(series).all() else None
     mean, low, median, high = (float(getattr(series, name)(skipna=False)) for name in ("mean", "min", "median", "max"))

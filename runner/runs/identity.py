@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import FIELDS, check_ranges
-from runner.data.datasets import BUNDLED_TEST, BUNDLED_TRAIN
+from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.fields import Part
 from runner.runs.classes import bare_name, check_names
 

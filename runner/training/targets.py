@@ -26,7 +26,6 @@ from typing import Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
 
 from runner.config import TRUSTED, ConfigError
 
@@ -88,6 +87,8 @@ def _may_be_called(found: Any) -> bool:
 
 
 def _returns_a_network(function: Any) -> bool:
+    from torch import nn  # not above: what only reads a config's classes needs no PyTorch, which takes seconds
+
     returned = typing.get_type_hints(function).get("return")
     return inspect.isclass(returned) and issubclass(returned, nn.Module)
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from runner.data.datasets import BUNDLED_TEST, BUNDLED_TRAIN, DataError, ImageDataset, Split, hold_out
+from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
+from runner.data.datasets import ImageDataset, Split, hold_out
 
 MNIST = {"name": "MNIST", "shape": [1, 28, 28], "classes": 10, "train_examples": 60_000, "test_examples": 10_000}
 

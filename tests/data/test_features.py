@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from runner.data import DataError
 from runner.data.cache import cache_folder, kept
-from runner.data.datasets import DataError
 from runner.data.features import Pixels, ScatterNet
 from runner.terminal import Line
 

@@ -18,7 +18,7 @@ import pytest
 
 from runner import reproduce
 from runner.config import REPOSITORY
-from runner.data.datasets import DataError
+from runner.data import DataError
 from runner.reproduce import _check_data, parse_duration
 from runner.runs import estimate
 from runner.runs.identity import identify
