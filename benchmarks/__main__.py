@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.command import Command
 from benchmarks.figure import draw
 from benchmarks.measure import (
     MATMUL_OPERATIONS,
@@ -31,7 +32,7 @@ from runner.speed.kernels import kernels_wanted, why_off
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = Command(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--networks", nargs="+", default=["M", "R", "C"], choices=["M", "R", "C"])
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")

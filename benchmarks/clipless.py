@@ -8,7 +8,6 @@ that it works, and writes nothing.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.command import Command
 from benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles, waited_for
 from benchmarks.methods import EXAMPLES, LIPSCHITZ, methods, problem
 from runner.config import REPOSITORY
@@ -58,7 +58,7 @@ def _digits(value: float) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clipless", description=__doc__.partition("\n")[0])
+    parser = Command(prog="python -m benchmarks.clipless", description=__doc__.partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--device", default="cpu", help="cpu (default, with one thread) or cuda")

@@ -7,7 +7,6 @@ the epsilons, and on CUDA an epoch to warm up.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
+from benchmarks.command import Command
 from runner.accounting import sound_epsilon
 from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import Split
@@ -86,7 +86,7 @@ def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.full_run", description=__doc__)
+    parser = Command(prog="python -m benchmarks.full_run", description=__doc__)
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="default: the experiment's")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 
+from benchmarks.command import Command
 from benchmarks.measure import one_thread_each
 from benchmarks.methods import clipless, methods, problem
 from runner.speed import machine
 from runner.speed.choices import Trial, trials
 from runner.speed.kernels import kernels_wanted, why_off
-from runner.terminal import Parser
 
 _BATCHES = (128, 1024)
 
@@ -40,7 +40,7 @@ def table(tried: list[Trial]) -> str:
 
 def main() -> int:
     """Exit code 2 where no kernel can be had, or DP_REPRO_KERNELS says that nothing is to be tried."""
-    parser = Parser(prog="python -m benchmarks.kernels", description=__doc__)
+    parser = Command(prog="python -m benchmarks.kernels", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     threads = parser.parse_args().threads
     if threads < 1:

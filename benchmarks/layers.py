@@ -10,11 +10,12 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 
+from benchmarks.command import Command
 from benchmarks.measure import interleaved, one_thread_each
 from benchmarks.methods import Step, methods, problem
 from runner.networks.lipschitz.layers import GroupSort2, L2Pool2d
@@ -44,8 +45,9 @@ def ratio(steps: Mapping[str, Step], rounds: int = _ROUNDS) -> float:
     return statistics.median(own / other for other, own in zip(first, second, strict=True))
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line a comparison."""
+    Command(prog="python -m benchmarks.layers", description=__doc__).parse_args(arguments)
     one_thread_each(1)
     machine.set_up(1)
     for shape in (*_SHAPES, (4000, 256)):

@@ -62,11 +62,12 @@ def _run(composed: DictConfig) -> None:
     from runner.runs.identity import identify, resolved
     from runner.runs.models import model_path
     from runner.runs.records import read_record, record_path, results_folder
-    from runner.speed.kernels import why_off
+    from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
     from runner.training.prepare import Run
     from runner.training.trials import stated_by_own_classes
 
+    kernels_wanted()  # refuses an environment that asks for nothing known
     config = resolved(composed)
     choices = HydraConfig.get().runtime.choices
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")

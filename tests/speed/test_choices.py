@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -121,8 +122,27 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     with pytest.raises(ConfigError, match="DP_REPRO_KERNELS is 0"):
         kernels_wanted()
-    done = subprocess.run([sys.executable, "-m", "runner", "--help"], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
+
+
+COMMANDS = ("runner experiment=losing_less/mnist_ours", "runner.reproduce losing_less", "benchmarks.layers", "benchmarks")
+    "runner experiment=losing_less/mnist_ours",
+    "runner.reproduce losing_less",
+    "benchmarks.layers",
+    "benchmarks",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_it_in_one_sentence_before_they_begin(command: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"DP_REPRO_KERNELS": "yes", "DP_DATA_ROOT": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
 
 
 @pytest.mark.parametrize("forced", [COMPILED, PYTORCH])

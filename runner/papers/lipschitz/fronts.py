@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "lipschitz"
-_OURS = ", a setting of ours: test images, mean and range"
 BUDGET = 3.0  # the sound epsilon at which a trial is chosen
 _SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
 
@@ -36,7 +35,7 @@ def front(dataset: str, number: str) -> Draw:
 
     On held-out images, over all epochs of all trials; on test images, of the trial that was chosen by those, trained
     again with other seeds; and as the paper does, the largest accuracy on test images over all epochs of all draws.
-    Beside them the one setting that an exploration found, and plain DP-SGD at the same sound epsilons.
+    Beside them two settings that explorations found, and plain DP-SGD at the same sound epsilons.
     """
 
     def draw(evidence: Evidence) -> Figure:
@@ -45,20 +44,11 @@ def front(dataset: str, number: str) -> Draw:
         levels = [
             *_searched(axes, evidence, number),
             *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
-            *_band(
-                axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), f"256 units{_OURS}", "C3"
-            ),
-            *_band(
-                axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_wide"), f"512 units{_OURS}", "C5"
-            ),
+            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, "C3"),
+            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_wide"), 512, "C5"),
             *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
         ]
-        if levels:
-            axes.set_ylim(max(levels) - 25, max(levels) + 1)
-        else:
-            mark_not_run(axes)
-        axes.legend(loc="lower right")
-        axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel="accuracy (%)", xlim=(0, None))
+        _finish(axes, levels, dataset, "accuracy (%)")
         return drawn
 
     return draw
@@ -73,12 +63,7 @@ def clipped(evidence: Evidence) -> Figure:
             space = space_of(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))
             trials = evidence.trials(space)
             levels += _step(axes, pareto(map(curve, trials)), label, colour, f"{len(trials)} trials")
-        if levels:
-            axes.set_ylim(max(levels) - 25, max(levels) + 1)
-        else:
-            mark_not_run(axes)
-        axes.legend(loc="lower right")
-        axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel="accuracy (%) on held-out images", xlim=(0, None))
+        _finish(axes, levels, dataset, "accuracy (%) on held-out images")
     return drawn
 
 
@@ -111,6 +96,10 @@ def _as_paper(axes: Axes, planned: Runs) -> list[float]:
     return _step(axes, pareto(curves), label, _AS_PAPER, runs_text(planned))
 
 
+def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
+    return _band(axes, planned, f"{units} units, a setting of ours: test images, mean and range", colour)
+
+
 def _plain(axes: Axes, planned: Runs) -> list[float]:
     return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", "C4")
 
@@ -130,3 +119,13 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     found = band(planned.recorded, "epsilon_sound", "test_accuracy")
     found.draw(axes, colour, 0.2, label=f"{label}, {runs_text(planned)}")
     return found.high
+
+
+def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str) -> None:
+    """Axes, title and legend of a panel in which these accuracies are drawn."""
+    if levels:
+        axes.set_ylim(max(levels) - 25, max(levels) + 1)
+    else:
+        mark_not_run(axes)
+    axes.legend(loc="lower right")
+    axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel=quantity, xlim=(0, None))

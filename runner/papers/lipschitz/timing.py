@@ -30,6 +30,7 @@ METHODS = {
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
 _COMMAND = "`python -m benchmarks.clipless` measures it."
+_HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is as many as make 50,000 examples."
 
 
 def measured(path: Path | None = None) -> list[dict[str, str]]:
@@ -53,7 +54,7 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
     if not rows:
         return Table(("network", "batch", "method", "s an epoch", "peak MiB"), (), (f"Not run: {_COMMAND}",))
     first = measured()[0]
-    note = f"Medians [quartiles] of {first['device']}, one thread, {first['date']}. {_COMMAND}"
+    note = f"Medians [quartiles] of {first['device']}, one thread, {first['date']}. {_COMMAND} {_HOW}"
     return Table.of(rows, (note, "Made-up images of CIFAR-10's shape; JAX has no implementation of these layers here."))
 
 
