@@ -71,10 +71,11 @@ def table_1(evidence: Evidence) -> Figure | None:
         legend_below(cost_axes, 0.13, fontsize=7, ncols=2)
         _acceptance(share_axes, evidence, dataset)
         legend_below(share_axes, 0.13, fontsize=7, ncols=2)
-    above[0].set_ylabel("test accuracy (%); screened: on the images that screened")
+    above[0].set_ylabel("test accuracy (%)")
     below[0].set_ylabel("share of an epoch's tries that is kept")
     name_not_drawn(drawn, few)
-    drawn.suptitle("Table 1: accuracy at the claimed ε and at the ε that holds (above); share of tries kept (below)")
+    above_says = "accuracy at the claimed ε and at the ε that holds, screened runs on the images that screened them"
+    drawn.suptitle(f"Table 1: {above_says} (above); share of tries kept (below)")
     return drawn
 
 
