@@ -144,14 +144,17 @@ def main() -> None:
 
 
 def _show_ended() -> None:
-    """A table of the runs of a multirun, those recorded before included; of very many the last ones."""
+    """A table of the runs of a multirun, those recorded before included; of very many the last ones. Then a plot."""
     if len(_ENDED) > 1:
         from runner.report.own import runs_text
+        from runner.report.own_plot import drawn
         from runner.runs.records import read_record
 
         print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
         if len(_ENDED) > _SHOWN:
             print(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
+        if plot := drawn(_ENDED):
+            print(f"Drawn: {plot}")
 
 
 def explained(error: Exception) -> tuple[str, int]:

@@ -36,7 +36,8 @@ def aggregate(
 
     All items (None): also the report on all claims, and the table of the README where it is the repository's own
     results. Some items: only their folders, as the report would show the others as they were. Unchanged records
-    give byte-identical files. An item without a record gets no figure, and an old one is removed.
+    give byte-identical files. An item without a record, or with too
+    few, gets no figure, and an old one is removed.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
@@ -129,12 +130,12 @@ def _label(item: Item, evidence: Evidence) -> str:
 
 def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     assert item.draw is not None
-    if item.sweeps and not evidence.any_recorded(item.sweeps):
-        for name in plots.FILES:
-            (folder / name).unlink(missing_ok=True)
-        return []
     with plots.style():
-        drawn = item.draw(evidence)
+        drawn = None if item.sweeps and not evidence.any_recorded(item.sweeps) else item.draw(evidence)
+        if drawn is None:
+            for name in plots.FILES:
+                (folder / name).unlink(missing_ok=True)
+            return []
         drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
         return plots.save(drawn, folder, _label(item, evidence))
 

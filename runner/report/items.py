@@ -18,7 +18,7 @@ from runner.report.verdicts import Judged
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Draw: TypeAlias = Callable[[Evidence], "Figure"]
+Draw: TypeAlias = Callable[[Evidence], "Figure | None"]  # None: too few runs for a figure to show anything
 Tabulate: TypeAlias = Callable[[Evidence, Sequence[Judged]], Table]
 
 
@@ -30,7 +30,8 @@ class Item:
     sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty where it is computed without runs.
     also: sweeps whose runs its figure shows beside those, where they are recorded, and that other items list.
     fields: config fields to show beside what the sweeps vary ("activation.scale").
-    draw: its figure, called only where at least one of its runs is recorded, or where it is computed.
+    draw: its figure, called only where at least one of its runs is recorded, or where it is computed; None where those
+        are too few to show anything.
     table: its table, called with the item's judged claims.
     data: what a computed figure shows, as a table for programs (figure.csv).
     """

@@ -75,6 +75,16 @@ def runs_text(records: Sequence[Record]) -> str:
     return "\n".join([aligned(table), *table.notes])
 
 
+def labels(records: Sequence[Record]) -> dict[str, str]:
+    """What settings differ in, by setting id: fields and values, seeds left out."""
+    configs = [_leaves(record["config"]) for record in records]
+    names = [name for name in _differing(configs) if name != "seed"] or ["dataset.name"]
+    return {
+        record["setting_id"]: ", ".join(f"{name} {_value(config.get(name))}" for name in names)
+        for record, config in zip(records, configs, strict=True)
+    }
+
+
 def own_records(results: Path) -> list[Record]:
     """The records in a results folder, at every scale, that this repository does not hold: oldest first.
 

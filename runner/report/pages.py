@@ -176,8 +176,11 @@ def _items(folder: Path, paper: Paper) -> Table:
             f"{recorded} of {planned}" if recorded else "not run" if item.sweeps or _unmeasured(place) else "computed"
         )
         names = [name for name in ("figure.svg", "table.md", "settings.csv", "runs.csv") if (place / name).exists()]
-        links = " ".join(f"[{Path(name).stem}]({paper.name}/{item.name}/{name})" for name in names)
-        rows.append([item.title, runs, links])
+        links = [f"[{Path(name).stem}]({paper.name}/{item.name}/{name})" for name in names]
+        if item.draw and recorded and "figure.svg" not in names:
+            without = sum(row["n_recorded"] == "0" for row in settings)
+            links.insert(0, f"no figure: {without} of {len(settings)} settings have no run;")
+        rows.append([item.title, runs, " ".join(links)])
     return Table(("item", "runs", "files"), rows)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from runner.report.evidence import PAPER_SCALE, Evidence
@@ -31,7 +32,6 @@ _STYLE: dict[Any, Any] = {
 }
 FILES = ("figure.svg", "figure.png")
 _TICKS_APART = 0.06  # of an axis
-_NARROW = 0.45  # of the width of a panel: one that shows no run
 _LONGEST = 4500  # pixels of a side: the svg has the rest
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 _NOT_RUN = ", not run"
@@ -124,11 +124,19 @@ def mark_not_run(axes: Axes, *, without_ticks: bool = False, text: str = "not ru
 
 
 def too_few(settings: Sequence[Runs]) -> str:
-    """What a panel says instead of showing its settings, where fewer than half of them have a run; else nothing."""
+    """Why a panel is not drawn, where fewer than half of its settings have a run; else nothing."""
     run = sum(bool(planned.recorded) for planned in settings)
     if 2 * run >= len(settings):
         return ""
     return f"{run} of {len(settings)} settings run" if run else "not run"
+
+
+def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
+    """Below all panels: which ones are not drawn, by their titles, and what `too_few` says of each."""
+    named = [f"{title} ({why})" for title, why in few.items() if why]
+    if named:
+        width = int(13 * drawn.get_size_inches()[0])  # characters of this size in a line
+        drawn.supxlabel(fill(f"Not drawn: {'; '.join(named)}.", width), fontsize=8, color="grey")
 
 
 def spaced(line: Sized, place: int) -> dict[str, Any]:
@@ -192,43 +200,47 @@ def accuracy_against_epsilon(
     columns: int | None = None,
     centre: Literal["mean", "median"] = "mean",
     spread_by_error: bool = False,
-) -> Figure:
+) -> Figure | None:
     """Centre and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
 
     Of the runs that reached the epoch; a cross marks where a run diverged. Dashed, or hollow: claimed, at the paper's
     scale only: runs of another are on other data. What is claimed at an epsilon of its own is above only: nobody
-    claimed it at the sound one. A panel of which fewer than half of the settings have a run says so, and shows none.
-    `columns`: so many panels side by side, the next ones below them. `spread_by_error`: see `by_error`.
+    claimed it at the sound one. A panel of which fewer than half of the settings have a run is not drawn but named
+    below the others; None where that is all of them. `columns`: so many panels side by side at most, the next ones
+    below them. `spread_by_error`: see `by_error`.
     """
-    across = columns or len(panels)
-    shown = [not too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels]
-    widths = [1.0 if any(shown[column::across]) or not any(shown) else _NARROW for column in range(across)]
-    rows = -(-len(panels) // across)
-    drawn = figure(3.6 * max(2.0, sum(widths)), 6.2 * rows)
-    axes = drawn.subplots(2 * rows, across, squeeze=False, width_ratios=widths)
-    for place, panel in enumerate(panels):
+    few = {panel.title: too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels}
+    shown = [panel for panel in panels if not few[panel.title]]
+    if not shown:
+        return None
+    across = min(columns or len(panels), len(shown))
+    rows = -(-len(shown) // across)
+    drawn = figure(3.6 * max(2, across), 6.2 * rows)
+    axes = drawn.subplots(2 * rows, across, squeeze=False)
+    for place, panel in enumerate(shown):
         block, column = divmod(place, across)
         above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
         for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
             _accuracy_panel(one, evidence, panel, name, centre)
             if column == 0:
                 one.set_ylabel("test accuracy (%)")
-        above.set_title(panel.title if widths[column] == 1 else panel.title.replace(", ", ",\n"))
+        above.set_title(panel.title)
         low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
         right = 1.03 * max(one.get_xlim()[1] for one in pair)
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
-        if shown[place]:
-            for one in pair if spread_by_error else ():
+            if spread_by_error:
                 by_error(one)
-            legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 else 2, of=above)
+        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 else 2, of=above)
+    for unused in axes.flat[len(shown) - across * rows :] if len(shown) % across else ():
+        unused.remove()
+    name_not_drawn(drawn, few)
     return drawn
 
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
     levels: list[float] = []
     comparable = evidence.scale == PAPER_SCALE
-    few = too_few([curve.planned(evidence) for curve in panel.curves])
     for place, curve in enumerate(panel.curves):
         planned = curve.planned(evidence)
         recorded = planned.recorded
@@ -240,7 +252,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
             marker = _claimed_marker(curve)
             axes.plot(*zip(*curve.claimed_at, strict=True), marker, color=colour, markerfacecolor="none", zorder=3)
             levels += [accuracy for _, accuracy in curve.claimed_at]
-        if few or not recorded:
+        if not recorded:
             name_not_run(axes, curve.label, colour)
             continue
         found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
@@ -261,11 +273,6 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
-    else:
-        axes.set(xticks=[], yticks=[])
-    if few:
-        mark_not_run(axes, text=few.replace(" settings", "\nsettings"))
-        return
     axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
 
 
@@ -294,7 +301,12 @@ def band(runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fm
 
     x is the largest over those runs; runs of one setting agree in it.
     """
-    xs, ys = [run.history(x) for run in runs], [run.history(y) for run in runs]
+    return band_of([(run.history(x), run.history(y)) for run in runs], middle)
+
+
+def band_of(series: Sequence[tuple[list[float], list[float]]], middle: Callable[[list[float]], float] = fmean) -> Band:
+    """Mean (or median), minimum and maximum of y by epoch over runs, each given as its x and y by epoch."""
+    xs, ys = [x for x, _ in series], [y for _, y in series]
     columns: list[tuple[float, float, float, float]] = []
     for epoch in range(max(map(len, ys))):
         there = [values[epoch] for values in ys if len(values) > epoch]

@@ -184,9 +184,9 @@ def test_training_accuracy_by_class(tmp_path, record):
     record("sgd", "cifar10_sgd", diagnostics=confusion({2: 60, 20: 90, 30: 95}), epsilon=math.inf, sound=math.inf)
     axes = dynamics.figure_8(evidence_of(tmp_path, "fig-8")).axes
     diagonals = [float(np.diag(a.images[0].get_array())[9]) for a in axes]
-    assert diagonals == [50.0, 33.0, 60.0, 45.0, 36.0, 90.0]
+    assert diagonals == [50.0, 45.0, 33.0, 36.0, 60.0, 90.0], "a row a training"
     assert float(axes[0].images[0].get_array()[1, 2]) == 25.0  # cars taken for birds: rows are the true classes
-    assert [a.get_title().split("\n")[0] for a in axes[:3]] == [
+    assert [a.get_title().split("\n")[0] for a in axes[::2]] == [
         "O-T-CNN (ours)",
         "CE-T-CNN",
         "without privacy (SGD, CE)",
@@ -203,7 +203,7 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
     assert judged.verdict == "undecided"
     drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
     shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]
-    assert shown == [60.0, 45.0, 80.0, 65.0, 50.0, 85.0, 60.0, 45.0, 80.0]
+    assert shown == [60.0, 65.0, 60.0, 45.0, 50.0, 45.0, 80.0, 85.0, 80.0]
     assert len(drawn.axes) == 9
 
 

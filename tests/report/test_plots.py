@@ -15,10 +15,15 @@ def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jo
     evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
     curves = [Curve("tempered_sigmoid/fig_3", f"tempered_sigmoid/mnist_{name}", name) for name in ("tanh", "relu")]
     curves.append(Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/cifar10_tanh", "more"))
-    for some, text, drawn in ((curves[:2], [], 1), (curves, ["1 of 3\nsettings run"], 0)):
-        axes = accuracy_against_epsilon(evidence, [Panel("MNIST", some)]).axes[0]
-        assert [each.get_text() for each in axes.texts] == text
-        assert len([line for line in axes.lines if len(line.get_xdata())]) == drawn
+    two, three = Panel("two", curves[:2]), Panel("three", curves)
+    drawn = accuracy_against_epsilon(evidence, [two, three])
+    assert drawn is not None
+    above, below = drawn.axes
+    assert [above.get_title(), below.get_title()] == ["two", ""]
+    for axes in (above, below):
+        assert len([line for line in axes.lines if len(line.get_xdata())]) == 1
+    assert drawn.get_supxlabel() == "Not drawn: three (1 of 3 settings run)."
+    assert accuracy_against_epsilon(evidence, [three]) is None, "no figure of empty panels"
     assert too_few([Runs(), Runs()]) == "not run"
 
 

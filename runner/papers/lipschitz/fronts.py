@@ -67,7 +67,7 @@ def clipped(evidence: Evidence) -> Figure:
     return drawn
 
 
-def by_architecture(evidence: Evidence) -> Figure:
+def by_architecture(evidence: Evidence) -> Figure | None:
     """Figure 10: CIFAR-10, a line an architecture."""
     lines = (("mixer", "MLP-mixer", "C0"), ("vgg", "VGG", "C1"), ("resnet", "ResNet", "C2"))
     curves = [

@@ -15,7 +15,6 @@ from runner.report.files import Table, read_csv
 from runner.report.measured import Measured
 from runner.report.measures import Measure
 from runner.report.plots import figure as empty_figure
-from runner.report.plots import mark_not_run
 from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
@@ -58,24 +57,22 @@ def table(_: Evidence, __: Sequence[Judged]) -> Table:
     return Table.of(rows, (note, "Made-up images of CIFAR-10's shape; JAX has no implementation of these layers here."))
 
 
-def figure(_: Evidence) -> Figure:
-    """Two panels a network: seconds of an epoch, and peak memory, by the batch size."""
+def figure(_: Evidence) -> Figure | None:
+    """Two panels a network: seconds of an epoch, and peak memory, by the batch size; none where nothing was timed."""
     rows = measured()
-    networks = list(dict.fromkeys(row["network"] for row in rows)) or ["CIFAR-10"]
+    if not rows:
+        return None
+    networks = list(dict.fromkeys(row["network"] for row in rows))
     drawn = empty_figure(max(6.4, 3.6 * len(networks)), 6)
     for column, network in enumerate(networks):
         for line, (name, label) in enumerate((("s_per_epoch", "s an epoch"), ("peak_mib", "peak MiB of a step"))):
             axes = drawn.add_subplot(2, len(networks), line * len(networks) + column + 1)
             axes.set(title=network, xlabel="batch size", ylabel=label)
-            if not rows:
-                mark_not_run(axes, without_ticks=True)
-                continue
             for method, words in METHODS.items():
                 of = [row for row in rows if row["network"] == network and row["method"] == method]
                 axes.plot([int(row["batch"]) for row in of], [float(row[name]) for row in of], "o-", label=words)
             axes.set(xscale="log", yscale="log")
-    if rows:
-        drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return drawn
 
 

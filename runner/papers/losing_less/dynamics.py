@@ -22,6 +22,7 @@ from runner.report.plots import (
     Band,
     figure,
     mark_not_run,
+    name_not_drawn,
     name_not_run,
     one_legend,
     runs_text,
@@ -255,7 +256,7 @@ def figure_14(evidence: Evidence) -> Figure:
     return drawn
 
 
-_COLUMNS = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN", "sgd": "without privacy (SGD, CE)"}
+_TRAININGS = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN", "sgd": "without privacy (SGD, CE)"}
 
 
 def figure_8(evidence: Evidence) -> Figure:
@@ -266,12 +267,12 @@ def figure_8(evidence: Evidence) -> Figure:
 
 def figure_13(evidence: Evidence) -> Figure:
     """Confusion matrices of all data sets of which a run is recorded, at two epochs and the last."""
-    rows = []
+    columns = []
     for dataset in reversed(DATASETS):
-        if any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _COLUMNS):
+        if any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _TRAININGS):
             config = _config(evidence, "fig_13", dataset)
-            rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
-    return _matrices(evidence, rows, dict.fromkeys(_COLUMNS, "fig_13"))
+            columns += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
+    return _matrices(evidence, columns, dict.fromkeys(_TRAININGS, "fig_13"))
 
 
 def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
@@ -279,28 +280,38 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
-def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
-    """A row a data set and epoch, a column a training; percent of the true class."""
-    drawn = figure(12, 4.1 * len(rows))
-    for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), 3, squeeze=False), rows, strict=True):
-        for axes, (loss, title) in zip(axes_of_row, _COLUMNS.items(), strict=True):
-            run = _run(evidence, sweeps[loss], f"{dataset}_{loss}")
-            _matrix(axes, None if run is None else recorded.confusion(run, epoch), recorded.CLASSES[dataset])
-            axes.set_title(f"{title}\n{DATASETS[dataset]}, epoch {epoch}")
-        axes_of_row[0].set_ylabel("true class")
+def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
+    """A row a training, a column a data set and epoch; percent of the true class. What has no run has no panel, a
+    training without any no row: both are named below.
+    """
+    runs = {(loss, d): _run(evidence, sweeps[loss], f"{d}_{loss}") for loss in _TRAININGS for d, _ in columns}
+    few = {f"{DATASETS[d]}, {_TRAININGS[loss]}": "" if run else "not run" for (loss, d), run in runs.items()}
+    shown = [loss for loss in _TRAININGS if any(runs[loss, d] for d, _ in columns)]
+    drawn = figure(0.8 + 2.6 * len(columns), 0.6 + 2.8 * len(shown))
+    for axes_of_row, loss in zip(drawn.subplots(len(shown), len(columns), squeeze=False), shown, strict=True):
+        for place, (axes, (dataset, epoch)) in enumerate(zip(axes_of_row, columns, strict=True)):
+            run = runs[loss, dataset]
+            matrix = None if run is None else recorded.confusion(run, epoch)
+            if matrix is None:
+                axes.set_axis_off()
+                continue
+            _matrix(axes, matrix, recorded.CLASSES[dataset])
+            axes.set_title(f"{_TRAININGS[loss]}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
+            if place and columns[place - 1][0] == dataset:  # the classes stand left of its first epoch
+                axes.set_yticklabels([])
+            else:
+                axes.set_ylabel("true class")
+    name_not_drawn(drawn, few)
     return drawn
 
 
-def _matrix(axes: Axes, matrix: recorded.Array | None, classes: Sequence[str]) -> None:
+def _matrix(axes: Axes, matrix: recorded.Array, classes: Sequence[str]) -> None:
     axes.grid(False)
-    if matrix is None:
-        mark_not_run(axes, without_ticks=True)
-        return
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
     for (row, column), percent in np.ndenumerate(matrix):
         colour = "white" if percent > 55 else "black"
         if row == column or percent >= _SHOWN:
-            axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=9, color=colour)
-    axes.set_xticks(range(len(classes)), classes, rotation=90)
-    axes.set_yticks(range(len(classes)), classes)
+            axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=6, color=colour)
+    axes.set_xticks(range(len(classes)), classes, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(classes)), classes, fontsize=7)
     axes.set_xlabel("predicted class")

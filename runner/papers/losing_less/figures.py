@@ -16,11 +16,11 @@ from runner.report.plots import (
     Panel,
     accuracy_against_epsilon,
     figure,
-    mark_not_run,
+    name_not_drawn,
     runs_text,
     too_few,
 )
-from runner.report.runs import last_accuracy
+from runner.report.runs import Runs, last_accuracy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ PFE = Networks("fig-4", "pfe_", "ScatterNet", "T-PFE-CNN")
 def two_losses(networks: Networks) -> Draw:
     """A figure of accuracy against epsilon, both losses, a panel a data set, with what is claimed."""
 
-    def draw(evidence: Evidence) -> Figure:
+    def draw(evidence: Evidence) -> Figure | None:
         panels = []
         for dataset, title in DATASETS.items():
             curves = []
@@ -81,7 +81,7 @@ def two_losses(networks: Networks) -> Draw:
 figure_3, figure_4 = two_losses(END_TO_END), two_losses(PFE)
 
 
-def figure_9(evidence: Evidence) -> Figure:
+def figure_9(evidence: Evidence) -> Figure | None:
     """The ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
     for title, sweep, networks in (("end to end", "fig_9", END_TO_END), ("ScatterNet features", "fig_9_pfe", PFE)):
@@ -94,7 +94,7 @@ def figure_9(evidence: Evidence) -> Figure:
     return accuracy_against_epsilon(evidence, panels, columns=len(DATASETS), centre="median")
 
 
-def figure_15(evidence: Evidence) -> Figure:
+def figure_15(evidence: Evidence) -> Figure | None:
     """Accuracy against epsilon of squared, absolute and Huber losses, a column a data set."""
     import matplotlib
 
@@ -121,31 +121,46 @@ SENSITIVITY = {
 }
 
 
-def figure_10(evidence: Evidence) -> Figure:
-    """Last-epoch accuracy over each parameter of the loss, a row a data set; dotted, the value of table 6."""
-    drawn = figure(10.5, 8)
-    grid = drawn.subplots(len(DATASETS), len(SENSITIVITY))
-    for axes_of_row, (dataset, title) in zip(grid, DATASETS.items(), strict=True):
-        for axes, (sweep, label) in zip(axes_of_row, SENSITIVITY.items(), strict=True):
-            _against_value(axes, evidence, f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours", FIELDS[sweep])
-            axes.set_xlabel(label)
-        axes_of_row[0].set_ylabel(f"{title}\ntest accuracy (%)")
+def figure_10(evidence: Evidence) -> Figure | None:
+    """Last-epoch accuracy over each parameter of the loss, a row a data set; dotted, the value of table 6.
+
+    Panels of which fewer than half of the values have a run are left out, and so are rows and columns of them alone.
+    """
+    few = {(d, s): too_few(list(_by_value(evidence, d, s).values())) for d in DATASETS for s in SENSITIVITY}
+    datasets = [d for d in DATASETS if not all(few[d, s] for s in SENSITIVITY)]
+    sweeps = [s for s in SENSITIVITY if not all(few[d, s] for d in DATASETS)]
+    if not datasets:
+        return None
+    drawn = figure(3.5 * max(2, len(sweeps)), 0.4 + 2.6 * len(datasets))
+    grid = drawn.subplots(len(datasets), len(sweeps), squeeze=False)
+    for axes_of_row, dataset in zip(grid, datasets, strict=True):
+        for axes, sweep in zip(axes_of_row, sweeps, strict=True):
+            if few[dataset, sweep]:
+                axes.set_axis_off()
+                continue
+            _against_value(axes, evidence, dataset, sweep)
+            axes.set_xlabel(SENSITIVITY[sweep])
+        axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\ntest accuracy (%)")
         _share_span(axes_of_row)
+    name_not_drawn(drawn, {f"{DATASETS[d]}, {SENSITIVITY[s]}": why for (d, s), why in few.items()})
     return drawn
 
 
-def _against_value(axes: Axes, evidence: Evidence, sweep: str, experiment: str, field: str) -> None:
-    planned, runs = evidence.planned(sweep, experiment), evidence.recorded(sweep, experiment)
+def _by_value(evidence: Evidence, dataset: str, sweep: str) -> dict[float, Runs]:
+    """The planned runs of a data set by the value of the parameter that a sweep varies."""
+    return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").by_value(FIELDS[sweep])
+
+
+def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> None:
+    experiment = f"{PAPER}/{dataset}_ours"
+    planned = evidence.planned(f"{PAPER}/{sweep}", experiment)
     axes.set_title(runs_text(planned), fontsize=8)
-    if few := too_few(list(planned.by_value(field).values())):
-        mark_not_run(axes, without_ticks=True, text=few)
-        return
-    by_value = runs.by_value(field)
+    by_value = planned.recorded.by_value(FIELDS[sweep])
     axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)
-    sweeps = [f"{PAPER}/{name}" for name in SENSITIVITY]
-    others = [run for other in sweeps if other != sweep for run in evidence.planned(other, experiment)[:1]]
+    sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
+    others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
     if others:  # which leave this parameter as table 6 has it
-        axes.axvline(float(others[0].field(field)), color="grey", linestyle=":", linewidth=1)
+        axes.axvline(float(others[0].field(FIELDS[sweep])), color="grey", linestyle=":", linewidth=1)
 
 
 def _share_span(row: Sequence[Axes]) -> None:

@@ -14,7 +14,7 @@ ITEMS = (
         "Table 1: accuracy at ε = 3, five methods",
         sweeps=(settings.SWEEP,),
         fields=_SCREENING,
-        draw=figures.acceptance,
+        draw=figures.table_1,
         table=tables.table_1,
     ),
     Item(

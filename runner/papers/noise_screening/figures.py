@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.papers.noise_screening import cost
 from runner.papers.noise_screening.measures import most_guaranteed, screened, within
 from runner.papers.noise_screening.settings import SWEEP, claimed_at
 from runner.report.evidence import Evidence
@@ -21,8 +22,8 @@ from runner.report.plots import (
     figure,
     legend_below,
     mark_not_run,
+    name_not_drawn,
     name_not_run,
-    panel_each,
     runs_text,
     spaced,
     too_few,
@@ -54,36 +55,54 @@ SOUND = {"mnist_sound_plain": "plain DP-SGD", "mnist_sound_screened": "screened"
 _AS_COUNTED = "ε of kept updates, as the paper counts"
 
 
-def acceptance(evidence: Evidence) -> Figure:
-    """The share of an epoch's tries that is kept, against epsilon as the paper counts: what the rule does to the noise.
+def table_1(evidence: Evidence) -> Figure | None:
+    """Above, what the accuracies cost; below, the share of an epoch's tries that is kept, against epsilon as the paper
+    counts: what the rule does to the noise. A column a data set of which a screened run is recorded.
+    """
+    few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in DATASETS.items()}
+    shown = {key: title for key, title in DATASETS.items() if not few[title]}
+    if not shown:
+        return None
+    drawn = figure(6 * max(1.5, len(shown)), 9)
+    above, below = drawn.subplots(2, len(shown), squeeze=False)
+    for cost_axes, share_axes, (dataset, title) in zip(above, below, shown.items(), strict=True):
+        cost.panel(cost_axes, evidence, dataset)
+        cost_axes.set_title(title)
+        legend_below(cost_axes, 0.13, fontsize=7, ncols=2)
+        _acceptance(share_axes, evidence, dataset)
+        legend_below(share_axes, 0.13, fontsize=7, ncols=2)
+    above[0].set_ylabel("test accuracy (%)")
+    below[0].set_ylabel("share of an epoch's tries that is kept")
+    name_not_drawn(drawn, few)
+    above_says = "accuracy at the claimed ε and at the ε that holds, screened runs on the images that screened them"
+    drawn.suptitle(f"Table 1: {above_says} (above); share of tries kept (below)")
+    return drawn
+
+
+def _screened(evidence: Evidence, dataset: str) -> Runs:
+    return Runs(run for pattern in SCREENED for run in evidence.recorded(SWEEP, pattern.format(dataset)))
+
+
+def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
+    """The share of an epoch's tries that is kept, mean and range of the seeds.
 
     Of rejection_threshold + 1 tries in a row one is always kept: the dotted line, below which no epoch can fall but for
     its first and last tries. The last epoch of a run that is not a whole one is left out: it ends with a kept update,
     and a share of few tries would say no more than that.
     """
-    drawn, panels = panel_each(5, 12, sharey=True)
-    for axes, dataset in panels:
-        floors = set()
-        for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
-            planned = evidence.planned(SWEEP, pattern.format(dataset))
-            if not planned.recorded:
-                continue
-            whole = Runs(_whole_epochs(run) for run in planned.recorded)
-            text = f"{label}, {runs_text(planned)}"
-            found = curve(whole, "epsilon", "acceptance_rate", points=400)
-            found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
-            floors.add(1 / (1 + planned[0].job.config.screening.rejection_threshold))
-        for floor in floors:
-            axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
-        axes.set_xlabel(_AS_COUNTED)
-        if floors:
-            legend_below(axes, 0.15, fontsize=6)
-        else:
-            mark_not_run(axes)
-    drawn.suptitle("Screened runs of table 1: share of tries kept, mean and range of the seeds")
-    drawn.axes[0].set_ylim(0, 1.03)  # most runs start at 1, which the frame would hide
-    drawn.axes[0].set_ylabel("share of an epoch's tries that is kept")
-    return drawn
+    floors = set()
+    for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
+        planned = evidence.planned(SWEEP, pattern.format(dataset))
+        if not planned.recorded:
+            continue
+        whole = Runs(_whole_epochs(run) for run in planned.recorded)
+        text = f"{label}, {runs_text(planned)}"
+        found = curve(whole, "epsilon", "acceptance_rate", points=400)
+        found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
+        floors.add(1 / (1 + planned[0].job.config.screening.rejection_threshold))
+    for floor in floors:
+        axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
+    axes.set(xlabel=_AS_COUNTED, ylim=(0, 1.03))  # most runs start at 1, which the frame would hide
 
 
 def _whole_epochs(run: PlannedRun) -> PlannedRun:
@@ -184,16 +203,16 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
 
 
 def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
-    """A figure of accuracy (left) and what all tries cost (right) by a field of the config, one dot a run."""
+    """A figure of accuracy (left) and what all tries cost (right) by a field of the config, one dot a run; none where
+    fewer than half of its values have a run.
+    """
 
-    def draw(evidence: Evidence) -> Figure:
-        drawn = figure(8, 3.4)
-        accuracy, cost = drawn.subplots(1, 2)
+    def draw(evidence: Evidence) -> Figure | None:
         planned = Runs(evidence.sweeps[f"noise_screening/{sweep}"])
-        if few := too_few(list(planned.by_value(field).values())):
-            for axes in (accuracy, cost):
-                mark_not_run(axes, without_ticks=True, text=few)
-            return drawn
+        if too_few(list(planned.by_value(field).values())):
+            return None
+        drawn = figure(8, 3.4)
+        accuracy, costs = drawn.subplots(1, 2)
         runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
         at = [float(run.field(field)) for run in runs]
         accuracy.plot(at, runs.finals("test_accuracy"), "o-", color="k", markersize=4)
@@ -206,11 +225,11 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
             (runs.finals("epsilon_sound"), "s-C1", "tries made, had their number been fixed"),
             ([guaranteed(run) for run in runs], "^-C3", "most tries allowed: sound"),
         )
-        for costs, style, text in charged:
-            cost.plot(at, costs, style, markersize=4, label=text)
-        cost.set(ylabel="ε", xscale=scale, xlabel=label)
-        cost.set_ylim(bottom=0)
-        cost.legend()
+        for spent, style, text in charged:
+            costs.plot(at, spent, style, markersize=4, label=text)
+        costs.set(ylabel="ε", xscale=scale, xlabel=label)
+        costs.set_ylim(bottom=0)
+        costs.legend()
         return drawn
 
     return draw

@@ -65,7 +65,8 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         "beforehand. Guaranteed: the cost of the most tries that the run was allowed to make. All of them are for the "
         "training images: those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
-        "The figure beside this table: the share of an epoch's tries that is kept, interpolated between epochs.",
+        "The figure beside this table: accuracy at the ε of kept updates (hollow) and at the ε guaranteed (filled); "
+        "below, the share of an epoch's tries that is kept, interpolated between epochs.",
         *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := explanation(j))),
     ]
     return Table(header, rows, notes)

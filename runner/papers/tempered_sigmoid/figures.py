@@ -41,7 +41,7 @@ TRIPLE = {  # what figure 2 varies: its name, and the quantity that is claimed o
 _DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 
-def figure_3(evidence: Evidence) -> Figure:
+def figure_3(evidence: Evidence) -> Figure | None:
     """Accuracy against epsilon, ReLU and tanh, a column a data set."""
     claims = {claim.experiment: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []

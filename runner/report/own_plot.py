@@ -1,0 +1,91 @@
+"""The plot that a multirun leaves: accuracy by epoch, a line a setting, with the range of its seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.report.own import Record, labels
+from runner.runs.records import read_record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FOLDER = "own"
+_NAMED = 12  # settings in a legend, at most
+
+
+def drawn(paths: Sequence[Path]) -> Path | None:
+    """Draw the runs of these records into the folder `own` beside theirs, under a name made of their ids: the same
+    runs leave the same file.
+
+    Returns None, and draws nothing, where there is one run only, without matplotlib, or where no run is of the paper's
+    scale: what is shrunk to minutes shows that it works, which takes no plot.
+    """
+    records = [read_record(path) for path in dict.fromkeys(paths)]
+    if len(records) < 2 or all(r["config"]["scale"]["name"] != "paper" for r in records) or not find_spec("matplotlib"):
+        return None
+    from runner.report.plots import style  # the drawing takes a second, and few commands draw
+
+    name = hashlib.sha256(" ".join(sorted(record["run_id"] for record in records)).encode()).hexdigest()[:12]
+    path = paths[0].parent.parent / FOLDER / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with style():
+        figure_of(records).savefig(path, dpi=150)
+    return path
+
+
+def figure_of(records: Sequence[Record]) -> Figure:
+    """A panel of what is private, against the sound epsilon of what was released so far, and one of what is not,
+    against the epoch; whichever there are. The best settings are named, where there are very many.
+    """
+    from runner.report.plots import figure
+
+    named = labels(records)
+    private = [r for r in records if _private(r)]
+    panels = [
+        (of, x, text)
+        for of, x, text in (
+            (private, "epsilon_sound", "sound ε of what was released"),
+            ([r for r in records if not _private(r)], "epoch", "epoch, without privacy"),
+        )
+        if of
+    ]
+    made = figure(7 * len(panels), 5.5)
+    for axes, (of, x, text) in zip(made.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _lines(axes, of, x, named)
+        axes.set(xlabel=text, ylabel="accuracy (%)")
+    made.suptitle(f"{len(records)} runs of {len(named)} settings: mean and range of the seeds", fontsize=10)
+    return made
+
+
+def _private(record: Record) -> bool:
+    return math.isfinite(float(record["final"]["epsilon_sound"]))
+
+
+def _lines(axes: Axes, records: Sequence[Record], x: str, named: dict[str, str]) -> None:
+    from runner.report.plots import band_of, legend_below, spaced
+
+    settings: dict[str, list[Record]] = {}
+    for record in records:
+        settings.setdefault(record["setting_id"], []).append(record)
+    bands = {
+        setting: band_of([([float(v) for v in r["history"][x]], _accuracies(r)) for r in of])
+        for setting, of in settings.items()
+    }
+    best = sorted(bands, key=lambda setting: bands[setting].middle[-1], reverse=True)[:_NAMED]
+    for place, (setting, found) in enumerate(bands.items()):
+        text = f"{named[setting]}, n = {len(settings[setting])}" if setting in best else None
+        found.draw(axes, f"C{place % 10}", **spaced(found.middle, place), label=text)
+    if len(bands) > len(best):
+        axes.set_title(f"named: the best {len(best)} of {len(bands)}", fontsize=8)
+    legend_below(axes, 0.13, fontsize=7)
+
+
+def _accuracies(record: Record) -> list[float]:
+    return [float(value) for value in record["history"]["test_accuracy"]]

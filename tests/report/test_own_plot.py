@@ -1,0 +1,75 @@
+"""The plot that a multirun leaves: what is in it, and when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from runner.report import own_plot
+from runner.report.own_plot import drawn, figure_of
+from runner.runs.records import read_record
+
+
+@pytest.fixture
+def paths(fabricate, jobs) -> list[Path]:
+    """Two seeds of tanh, one of ReLU."""
+    spent = {"epsilon": [1.0, 2.9], "sound": [0.5, 2.3]}
+    tanh = [fabricate(job, [90.0, 97.0 + seed], **spent) for seed, job in enumerate(jobs("fig_3", "mnist_tanh")[:2])]
+    return [*tanh, fabricate(jobs("fig_3", "mnist_relu")[0], [80.0, 95.0], **spent)]
+
+
+def test_a_line_is_a_setting_against_its_sound_epsilon_with_the_range_of_its_seeds(paths) -> None:
+    (axes,) = figure_of([read_record(path) for path in paths]).axes
+    shown = {line.get_label(): [list(values) for values in line.get_data()] for line in axes.lines}
+    assert shown == {
+        "activation Tanh, n = 2": [[0.5, 2.3], [90.0, 97.5]],
+        "activation ReLU, n = 1": [[0.5, 2.3], [80.0, 95.0]],
+    }
+    tanh = axes.collections[0].get_datalim(axes.transData).extents
+    assert (tanh[1], tanh[3]) == (90.0, 98.0)
+    assert "sound ε" in axes.get_xlabel()
+
+
+def test_without_privacy_it_is_against_the_epoch(paths) -> None:
+    records = [read_record(path) for path in paths]
+    records[2]["final"] |= {"epsilon_sound": "inf"}
+    records[2]["history"] |= {"epsilon_sound": ["inf", "inf"]}
+    private, other = figure_of(records).axes
+    assert "sound ε" in private.get_xlabel()
+    assert "epoch" in other.get_xlabel()
+    (line,) = other.lines
+    assert [list(values) for values in line.get_data()] == [[1, 2], [80.0, 95.0]]
+
+
+def test_it_lies_in_a_folder_of_its_own_beside_the_records_under_one_name(paths, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+    made = drawn(paths)
+    assert made is not None
+    assert made.parent == tmp_path / "own"
+    assert drawn(paths[::-1]) == made
+    assert drawn(paths[1:]) != made
+
+
+def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
+    paths, fabricate, jobs, monkeypatch
+) -> None:
+    small = [fabricate(job, [90.0]) for job in jobs("fig_3", "mnist_tanh", "smoke")[:2]]
+    assert drawn(paths[:1]) is drawn(paths[:1] * 2) is drawn(small) is None
+    monkeypatch.setattr(own_plot, "find_spec", lambda _: None)
+    assert drawn(paths) is None
+
+
+def test_of_very_many_settings_the_best_are_named(paths) -> None:
+    records = []
+    for place in range(15):
+        record = read_record(paths[2])
+        record["setting_id"], record["run_id"] = f"{place:012x}", f"{place:012x}"
+        record["config"]["optimizer"]["lr"] = float(place)
+        record["history"]["test_accuracy"][-1] = 80.0 + place
+        records.append(record)
+    (axes,) = figure_of(records).axes
+    assert len(axes.lines) == 15
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == [f"optimizer.lr {place}, n = 1" for place in range(3, 15)]
