@@ -44,7 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
     parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
-    arguments = parser.parse_args()
+    arguments = parser.options()
     cpu = arguments.device == "cpu"
     if not cpu and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")

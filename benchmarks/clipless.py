@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=240, help="start no new round after so long")
     parser.add_argument("--output", type=Path, default=TABLE)
     parser.add_argument("--quick", action="store_true", help="one network, small batches, no memory, no table")
-    options = parser.parse_args(arguments)
+    options = parser.options(arguments)
     if options.device != "cpu" and not torch.cuda.is_available():
         parser.error(f"--device {options.device}: PyTorch finds no CUDA device here.")
     if options.quick:

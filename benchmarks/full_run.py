@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="default: the experiment's")
     parser.add_argument("--ways", nargs="+", help=f"of {', '.join(ENGINES)}, {GRAPH}, {LOCKSTEP}R (R runs at once)")
-    options = parser.parse_args(arguments)
+    options = parser.options(arguments)
     try:
         cuda = prepared(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
         default = ["one_pass", GRAPH, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)

@@ -42,7 +42,7 @@ def main() -> int:
     """Exit code 2 where no kernel can be had, or DP_REPRO_KERNELS says that nothing is to be tried."""
     parser = Command(prog="python -m benchmarks.kernels", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    threads = parser.parse_args().threads
+    threads = parser.options().threads
     if threads < 1:
         parser.error(f"--threads {threads}: at least one.")
     reason = why_off()

@@ -47,7 +47,7 @@ def ratio(steps: Mapping[str, Step], rounds: int = _ROUNDS) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line a comparison."""
-    Command(prog="python -m benchmarks.layers", description=__doc__).parse_args(arguments)
+    Command(prog="python -m benchmarks.layers", description=__doc__).options(arguments)
     one_thread_each(1)
     machine.set_up(1)
     for shape in (*_SHAPES, (4000, 256)):

@@ -28,7 +28,7 @@ def fitting_cache() -> int:
 
 
 _LARGEST = {"cpu": fitting_cache(), "cuda": 1 << 30}  # bytes of the largest output of a slice
-_FORMED = {"cpu": 64 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
+_FORMED = {"cpu": 192 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
 _WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
 
 

@@ -124,7 +124,7 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels_wanted()
 
 
-COMMANDS = ("runner experiment=losing_less/mnist_ours", "runner.reproduce losing_less", "benchmarks.layers", "benchmarks")
+COMMANDS = (
     "runner experiment=losing_less/mnist_ours",
     "runner.reproduce losing_less",
     "benchmarks.layers",

@@ -15,7 +15,7 @@ import torch
 
 from runner.clipping import clips
 from runner.data.cache import safe_folder
-from runner.gradients.one_pass import kernel
+from runner.gradients.one_pass import gram, kernel
 from runner.speed import group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library, pointers
@@ -89,6 +89,7 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 
 TRIALS = {
     "clips": clips.agrees,
+    "gram_norms": gram.agrees,
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
     "max_pool": max_pool.agrees,
@@ -124,6 +125,11 @@ FAULTS = {
     ("clips", "run[c] += std::fabs("): "run[c] += (",
     ("clips", "if (!(norm <= kLargest)) {"): "if (norm != norm) {",
     ("clips", "for (; i < length; i++) total += terms(i);"): ";",
+    ("gram_norms", "ky * s.dy * s.padded_width() + kx * s.dx);"): "ky * s.padded_width() + kx * s.dx);",
+    ("gram_norms", "of_windows[r] += load"): "of_windows[r] = load",
+    ("gram_norms", "for (; v < s.out_height; v++)"): "for (; v < 0; v++)",
+    ("gram_norms", "of_window * of_outputs[r * count + w];"): "0;",
+    ("gram_norms", "roots * roots"): "roots",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
     ("group_sort", "a == b ? half_each : whole"): "whole",
     ("group_sort", "(a < b ? none : p) + (a > b ? none : q)"): "p + q",
@@ -143,6 +149,7 @@ FAULTS = {
     ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
     ("weight_gradients", "total += squares[lane]"): "total += lane ? squares[lane] : 0",
     ("weight_gradients", "ky * s.dy"): "ky",
+    ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
     ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
     ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
 }

@@ -7,14 +7,17 @@ With the windows a_t (K C numbers each) and the output gradients g_t,
 The windows' Gram matrix is not computed from windows: <a_t, a_u> = sum_k <p_{st+dk}, p_{su+dk}>, K shifted blocks of
 the Gram matrix of the raw padded input p. That is K times fewer multiplications.
 
-Cost: P^2 C + T^2 O multiplications and K T^2 additions an example (P padded positions), and then an ordinary weight
-gradient, T K C O, of the output gradients times their factors.
+Cost: P^2 C + T^2 O multiplications and K T^2 additions an example (P positions of the input, padded where
+gram_norms.cpp does not do the additions), and then an ordinary weight gradient, T K C O, of the output gradients times
+their factors.
 
 The sum over (t, u) has terms of both signs. Where they cancel to less than a thousandth of their possible size, the
 rounding error could hide a large gradient and with it break the sensitivity; such a slice is to be instantiated.
 """
 
 from __future__ import annotations
+
+import ctypes
 
 import torch
 from torch import Tensor
@@ -23,6 +26,7 @@ from runner.gradients.one_pass.instantiate import padded
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
+from runner.speed.kernels import fits, integers, library, pointers, waves
 
 _CANCELLED = 1e-3
 
@@ -30,9 +34,8 @@ _CANCELLED = 1e-3
 def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms | None:
     """Terms of a convolution without groups: a [batch, h, w, in], g [batch, h', w', out]; None if terms cancel."""
     rows = g.flatten(1, 2)
-    of_windows, of_outputs = _window_products(a, shape), torch.bmm(rows, rows.transpose(1, 2))
-    squares = torch.linalg.vecdot(of_windows.flatten(1), of_outputs.flatten(1))
-    largest = (_diagonal(of_windows) * _diagonal(of_outputs)).clamp(min=0).sqrt().sum(1).square()
+    compiled = library("gram_norms", agrees) if fits(a) else None
+    squares, largest = _norms(a, rows, shape) if compiled is None else _compiled_norms(compiled, a, rows, shape)
     if (squares < _CANCELLED * largest).any():
         return None
     return Terms(
@@ -40,6 +43,21 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch
         weight_sum=lambda factors: weight_gradient(a, g * factors.view(-1, 1, 1, 1), shape),
         biases=rows.sum(1) if has_bias else None,
     )
+
+
+def agrees(compiled: ctypes.CDLL) -> bool:
+    """Whether a library finds the norms that PyTorch does: narrow and wide rows, with strides, padding, dilation."""
+    for shape in (
+        Geometry(3, 5, (7, 6), (4, 3), (3, 2), (2, 2), (1, 0)),
+        Geometry(5, 4, (7, 21), (5, 19), (3, 3), (1, 1), (1, 1), (2, 2)),
+    ):
+        a, g = waves(3, *shape.input, shape.channels_in), waves(3, *shape.output, shape.channels_out)
+        for found, expected in zip(
+            _compiled_norms(compiled, a, g.flatten(1, 2), shape), _norms(a, g.flatten(1, 2), shape), strict=True
+        ):
+            if not torch.allclose(found, expected, rtol=1e-4):
+                return False
+    return True
 
 
 def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
@@ -53,6 +71,29 @@ def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
     return of_weight
 
 
+def _products(rows: Tensor) -> Tensor:
+    """Of rows [batch, T, numbers]: <row_t, row_u>, [batch, T, T]."""
+    return torch.bmm(rows, rows.transpose(1, 2))
+
+
+def _norms(a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
+    """Squared norms [batch], and what they would be if no terms cancelled [batch]; rows: g as [batch, T, out]."""
+    of_windows, of_outputs = _window_products(a, shape), _products(rows)
+    squares = torch.linalg.vecdot(of_windows.flatten(1), of_outputs.flatten(1))
+    return squares, (_diagonal(of_windows) * _diagonal(of_outputs)).clamp(min=0).sqrt().sum(1).square()
+
+
+def _compiled_norms(compiled: ctypes.CDLL, a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
+    """The same, its additions in C++."""
+    pixels, of_outputs = _products(a.flatten(1, 2)).contiguous(), _products(rows).contiguous()
+    squares, largest = a.new_empty(len(a)), a.new_empty(len(a))
+    numbers = [*shape.input, *shape.output, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
+    layout = (ctypes.c_int64 * len(numbers))(*numbers)
+    batch, threads = integers(len(a), torch.get_num_threads())
+    compiled.gram_norms(*pointers(pixels, of_outputs, squares, largest), batch, layout, threads)
+    return squares, largest
+
+
 def _diagonal(matrices: Tensor) -> Tensor:
     return matrices.diagonal(dim1=1, dim2=2)
 
@@ -62,7 +103,7 @@ def _window_products(a: Tensor, shape: Geometry) -> Tensor:
     p = padded(a, shape).flatten(1, 2)
     (height, width), (out_height, out_width) = shape.padded, shape.output
     (sy, sx), (dy, dx) = shape.stride, shape.dilation
-    raw = torch.bmm(p, p.transpose(1, 2)).view(-1, height, width, height, width)
+    raw = _products(p).view(-1, height, width, height, width)
     total = None
     for ky in range(shape.kernel[0]):
         for kx in range(shape.kernel[1]):

@@ -31,16 +31,16 @@ def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: 
         torch.bmm(windows(a, shape).transpose(1, 2), rows, out=formed.view(len(a), -1, shape.channels_out))
     else:
         _by_kernel_rows(a, rows, shape, formed)
-    return formed_terms(formed, rows, shape, has_bias)
+    return formed_terms(formed, squared_norms(formed), rows.sum(1) if has_bias else None, shape)
 
 
-def formed_terms(formed: Tensor, rows: Tensor, shape: Geometry, has_bias: bool, squares: Tensor | None = None) -> Terms:
-    """Terms of gradients formed [batch, kh * kw * in * out] in that order, and output gradients [batch, T, out]."""
+def formed_terms(formed: Tensor, squares: Tensor, biases: Tensor | None, shape: Geometry) -> Terms:
+    """Terms of gradients formed [batch, kh * kw * in * out] in that order, and their squared norms [batch]."""
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
     return Terms(
-        squares=squared_norms(formed) if squares is None else squares,
+        squares=squares,
         weight_sum=lambda factors: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
-        biases=rows.sum(1) if has_bias else None,
+        biases=biases,
     )
 
 

@@ -29,12 +29,14 @@ def agrees(compiled: ctypes.CDLL) -> bool:
     ):
         a, g = waves(3, *shape.input, shape.channels_in), waves(3, *shape.output, shape.channels_out)
         found, expected = torch.empty(3, shape.weights), torch.empty(3, shape.weights)
-        squares = a.new_empty(3)
-        _form(compiled, a, g, shape, found, squares, threads=2)
+        squares, biases = a.new_empty(3), torch.empty(3, shape.channels_out)
+        _form(compiled, a, g, shape, found, squares, biases, threads=2)
         torch.bmm(windows(a, shape).transpose(1, 2), g.flatten(1, 2), out=expected.view(3, -1, shape.channels_out))
         if not torch.allclose(found, expected, rtol=1e-4, atol=1e-3 * expected.abs().max().item()):
             return False
         if not torch.allclose(squares, expected.square().sum(1), rtol=1e-4):
+            return False
+        if not torch.allclose(biases, g.sum((1, 2)), rtol=1e-4, atol=1e-4):
             return False
     return True
 
@@ -50,16 +52,25 @@ def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scrat
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
     formed, squares = scratch.empty(a, len(a), shape.weights), a.new_empty(len(a))
-    _form(compiled, a, g, shape, formed, squares, torch.get_num_threads())
-    return formed_terms(formed, g.flatten(1, 2), shape, has_bias, squares)
+    biases = a.new_empty(len(a), shape.channels_out) if has_bias else None
+    _form(compiled, a, g, shape, formed, squares, biases, torch.get_num_threads())
+    return formed_terms(formed, squares, biases, shape)
 
 
 def _form(
-    compiled: ctypes.CDLL, a: Tensor, g: Tensor, shape: Geometry, formed: Tensor, squares: Tensor, threads: int
+    compiled: ctypes.CDLL,
+    a: Tensor,
+    g: Tensor,
+    shape: Geometry,
+    formed: Tensor,
+    squares: Tensor,
+    biases: Tensor | None,
+    threads: int,
 ) -> None:
-    """Write gradients [batch, kh * kw * in * out] and the squares of their norms [batch]."""
+    """Write gradients [batch, kh * kw * in * out], their squared norms [batch], biases' gradients [batch, out]."""
     numbers = [*shape.input, shape.channels_in, *shape.output, shape.channels_out]
     numbers += [*shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
     layout = (ctypes.c_int64 * len(numbers))(*numbers)
     batch, shares = integers(len(a), threads)
-    compiled.per_example_weight_gradients(*pointers(a, g, formed, squares), batch, layout, shares)
+    of_biases = ctypes.c_void_p() if biases is None else pointers(biases)[0]
+    compiled.per_example_weight_gradients(*pointers(a, g, formed, squares), of_biases, batch, layout, shares)

@@ -27,7 +27,7 @@ METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms 
 }
 
 _NEAR = 2.0  # times the fewest operations: a method with more has lost untried
-_FORMED = 1 << 22  # numbers of the gradients formed in a trial
+_FORMED = 1 << 24  # numbers of the gradients formed in a trial
 _EXAMPLES = 64
 
 

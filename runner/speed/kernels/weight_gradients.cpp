@@ -4,7 +4,8 @@
 //
 // One example at a time, so that its images stay in the cache. A tile of R consecutive (kx, c) by J vectors of
 // output channels is kept in registers over all positions: R broadcasts and J loads for R*J multiply-adds, no
-// unfolded copy of the input. The squared norm is taken while a finished tile is still in registers.
+// unfolded copy of the input. The squared norm is taken while a finished tile is still in registers, the
+// bias's gradient when an example's output gradients are first read.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,6 +31,8 @@ template <int R, int J>
 static float accumulate(const Tile &t, float *out, int64_t out_row) {
     Vector sum[R][J] = {};
     const float *g = t.g;
+    for (int r = 0; r < R; r++)  // the memory that the tile will be written to is not waited for then
+        for (int j = 0; j < J; j++) __builtin_prefetch(out + r * out_row + j * kLanes, 1);
     for (int64_t y = 0; y < t.out_height; y++) {
         const float *a = t.a + y * t.a_row;
         for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
@@ -62,6 +65,17 @@ static float accumulate_rows(int rows, const Tile &t, float *out, int64_t out_ro
     return accumulate<R, J>(t, out, out_row);
 }
 
+// biases[o] = sum over positions of g[position, o], row by row of the image: a shorter sum rounds less.
+static void sum_positions(const float *g, float *biases, const Shape &s, std::vector<float> &row) {
+    std::fill(biases, biases + s.out, 0.0f);
+    for (int64_t y = 0; y < s.out_height; y++) {
+        std::fill(row.begin(), row.end(), 0.0f);
+        for (int64_t x = 0; x < s.out_width; x++, g += s.out)
+            by_vectors(s.out, [&](int64_t o, int64_t n) { store(&row[o], load(&row[o], n) + load(g + o, n), n); });
+        for (int64_t o = 0; o < s.out; o++) biases[o] += row[o];
+    }
+}
+
 // One example: `a` padded, `g` and `out` with `lanes` (a multiple of kLanes) output channels, the surplus ones zero.
 static float example(const float *a, const float *g, float *out, const Shape &s, int64_t lanes) {
     const int64_t padded_width = s.width + 2 * s.pw;
@@ -88,17 +102,19 @@ static float example(const float *a, const float *g, float *out, const Shape &s,
     return total;
 }
 
-static void examples(const float *a, const float *g, float *out, float *squares, int64_t first, int64_t last,
-                     const Shape &s) {
+static void examples(const float *a, const float *g, float *out, float *squares, float *biases, int64_t first,
+                     int64_t last, const Shape &s) {
     const int64_t lanes = (s.out + kLanes - 1) / kLanes * kLanes, positions = s.out_height * s.out_width;
     const int64_t padded_width = s.width + 2 * s.pw, padded_height = s.height + 2 * s.ph;
     const int64_t image = s.height * s.width * s.in, weights = s.kh * s.kw * s.in;
     const bool pads = s.ph || s.pw, widens = lanes != s.out;
     std::vector<float> padded(pads ? padded_height * padded_width * s.in : 0);
+    std::vector<float> row(s.out);
     std::vector<float> wide(widens ? positions * lanes : 0), wide_out(widens ? weights * lanes : 0);
     for (int64_t i = first; i < last; i++) {
         const float *image_a = a + i * image, *image_g = g + i * positions * s.out;
         float *image_out = out + i * weights * s.out;
+        if (biases) sum_positions(image_g, biases + i * s.out, s, row);
         if (pads) {
             for (int64_t y = 0; y < s.height; y++)
                 std::memcpy(&padded[((y + s.ph) * padded_width + s.pw) * s.in], image_a + y * s.width * s.in,
@@ -117,10 +133,11 @@ static void examples(const float *a, const float *g, float *out, float *squares,
     }
 }
 
-extern "C" void per_example_weight_gradients(const float *a, const float *g, float *out, float *squares,
+// biases: [batch, out], or null where there are none.
+extern "C" void per_example_weight_gradients(const float *a, const float *g, float *out, float *squares, float *biases,
                                              int64_t batch, const int64_t *shape, int64_t threads) {
     Shape s;
     static_assert(sizeof(Shape) == 14 * sizeof(int64_t), "the shape is handed over as 14 numbers");
     std::memcpy(&s, shape, sizeof(Shape));
-    by_rows(batch, threads, [=](int64_t first, int64_t last) { examples(a, g, out, squares, first, last, s); });
+    by_rows(batch, threads, [=](int64_t first, int64_t last) { examples(a, g, out, squares, biases, first, last, s); });
 }
