@@ -69,9 +69,15 @@ def clipped(evidence: Evidence) -> Figure:
 
 def by_architecture(evidence: Evidence) -> Figure | None:
     """Figure 10: CIFAR-10, a line an architecture."""
-    lines = (("mixer", "MLP-mixer", "C0"), ("vgg", "VGG", "C1"), ("resnet", "ResNet", "C2"))
+    lines = (
+        ("fig_5c", "mixer", "MLP-mixer", "C0"),
+        ("fig_5c", "vgg", "VGG", "C1"),
+        ("fig_5c", "resnet", "ResNet", "C2"),
+        ("fig_5c_at_3", "mlp", "two linear layers", "C3"),
+    )
     curves = [
-        Curve(f"{PAPER}/fig_5c", f"{PAPER}/cifar10_{name}", label, colour=colour) for name, label, colour in lines
+        Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label, colour=colour)
+        for sweep, name, label, colour in lines
     ]
     return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
 
