@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from runner.accounting.accountants import Rdp
 from runner.clipping import Lipschitz, NoiseGroup, gradient_sum
-from runner.config import ConfigError, Sampling
+from runner.config import Sampling
 from runner.data.datasets import Split
 from runner.gradients import ENGINES, Objective
 from runner.mechanism.dp_sgd import Mechanism
@@ -25,8 +25,7 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.independence import check_independence
 from runner.training.loop import train
-from runner.training.prepare import prepare, stacked_step
-from runner.training.stacked import NotStackableError
+from runner.training.prepare import prepare
 from runner.training.trials import try_mechanism
 
 FIRST = 0.5
@@ -266,12 +265,3 @@ def test_a_run_goes_on_through_empty_batches(smoke, engine):
 def test_a_bound_that_32_bits_hold_in_part_is_refused(bound):
     with pytest.raises(ValueError, match=r"Expected loss\.gradient_bound from 1e-30"):
         made(None, bound)
-
-
-def test_a_count_is_not_taken_in_a_fixed_sequence_of_calls(smoke):
-    with pytest.raises(ConfigError, match="a step releases more than gradients"):
-        prepare(smoke(*SMALL, "runtime.step=graph"))
-    run = prepare(smoke(*SMALL))
-    inputs = torch.randn(4, 1, 28, 28).renorm(2, 0, 1.0)
-    with pytest.raises(NotStackableError, match="more than gradients"):
-        stacked_step([run], [run.new_objective()], Split(inputs, torch.arange(4)))

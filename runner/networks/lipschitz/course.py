@@ -44,7 +44,7 @@ class Course(nn.Module):
 
     @contextmanager
     def counting(self, counter: Tensor) -> Iterator[None]:
-        """Have a pass count: the derivative by `counter` is the sum over examples of `counted`."""
+        """Have a pass count: the derivative by `counter`, a number or one for each example, is of what is `counted`."""
         self.counter = counter
         try:
             yield
@@ -101,11 +101,11 @@ class Quantile(Course):
 
 
 def counted(norms: Tensor, bound: Tensor) -> Tensor:
-    """Of norms [batch, 1], the sum over examples of +1/2 for one of at most the bound, else (not a number) -1/2.
+    """Of norms [batch, 1], for each example +1/2 where it is at most the bound, else (or not a number) -1/2: [batch].
 
     Centred, so that an example more or less moves it by 1/2 and not by 1 (Andrew et al., 2021, theorem 1).
     """
-    return ((norms <= bound).to(norms.dtype) - COUNT_SENSITIVITY).sum()
+    return ((norms <= bound).to(norms.dtype) - COUNT_SENSITIVITY).squeeze(-1)
 
 
 def counting_course(loss: nn.Module) -> Course | None:

@@ -45,7 +45,9 @@ class LipschitzLoss(nn.Module):
         if self.course is not None:
             share = self.course.share.to(logits.dtype)
             present = self.lipschitz(logits.shape[1]) * share
-            return self.losses(_clipped_backward(logits, present, share, self.course.counter), targets)
+            counter = self.course.counter
+            counters = None if counter is None else counter.expand(len(logits))
+            return self.losses(_clipped_backward(logits, present, share, counters), targets)
         bound = self.gradient_bound
         if bound is None and math.isfinite(self.constant(logits.shape[1])):
             bound = self.constant(logits.shape[1]) * _ROUNDING
@@ -229,23 +231,23 @@ def _checked_margin(margin: float) -> float:
 
 
 def _clipped_backward(
-    logits: Tensor, bound: float | Tensor, unit: float | Tensor = 1.0, counter: Tensor | None = None
+    logits: Tensor, bound: float | Tensor, unit: float | Tensor = 1.0, counters: Tensor | None = None
 ) -> Tensor:
     numbers = (torch.as_tensor(number, dtype=logits.dtype, device=logits.device) for number in (bound, unit))
-    clipped: Tensor = _ClippedBackward.apply(logits, *numbers, counter)
+    clipped: Tensor = _ClippedBackward.apply(logits, *numbers, counters)
     return clipped
 
 
 class _ClippedBackward(torch.autograd.Function):
     """The identity, whose backward pass scales each example's row to at most the bound, and divides it by the unit.
 
-    The derivative by the counter, if there is one, is the sum over examples of `counted`.
+    The derivative by the counters [batch], if there are any, is what is `counted` of each example.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, bound: Tensor, unit: Tensor, counter: Tensor | None) -> Tensor:
+    def forward(logits: Tensor, bound: Tensor, unit: Tensor, counters: Tensor | None) -> Tensor:
         return logits.view_as(logits)
 
     @staticmethod
@@ -257,5 +259,5 @@ class _ClippedBackward(torch.autograd.Function):
         bound, unit = ctx.saved_tensors
         norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
         clipped = rows * (bound / norms).clamp(max=1.0) / unit
-        count = counted(norms, bound) if ctx.needs_input_grad[3] else None
-        return torch.where(torch.isfinite(norms), clipped, 0.0), None, None, count
+        counts = counted(norms, bound) if ctx.needs_input_grad[3] else None
+        return torch.where(torch.isfinite(norms), clipped, 0.0), None, None, counts

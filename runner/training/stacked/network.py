@@ -8,7 +8,8 @@ the runs, each seeing its own numbers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from runner.gradients import Objective
+from runner.networks.lipschitz.course import counting_course
 from runner.speed.pooling import pool_first
 from runner.training.stacked.layers import Layer, NotStackableError, layer, unsupported
 
@@ -85,8 +87,15 @@ class StackedObjectives(nn.Module):
         """Tell every objective which epoch begins, counted from 0."""
         for each in self.objectives:
             each.start_epoch(epoch)
-        for mapped in self._mapped:
-            mapped.refresh()
+
+    @contextmanager
+    def counting(self, counters: Tensor) -> Iterator[None]:
+        """Have a pass count: the derivative by `counters` [R P] is what the runs' losses count of each example."""
+        of_runs = [mapped.course for mapped in self._mapped if mapped.course is not None]
+        course = of_runs[0] if of_runs else counting_course(self.objectives[0].loss)
+        assert course is not None
+        with course.counting(counters):
+            yield
 
     def _stack(self, modules: list[nn.Module], name: str) -> nn.Module:
         first = modules[0]
@@ -121,7 +130,11 @@ class StackedObjectives(nn.Module):
 
 
 class _Mapped(nn.Module):
-    """A module without weights, each run's version on that run's examples."""
+    """A module without weights, each run's version on that run's examples.
+
+    The buffers of the runs' modules become views of the stacked ones, so that what a module writes into its own is what
+    the next pass reads.
+    """
 
     def __init__(self, modules: Sequence[nn.Module], places: Mapping[Place, list[float]], like: Tensor) -> None:
         super().__init__()
@@ -130,17 +143,15 @@ class _Mapped(nn.Module):
         self._places = list(places)
         self._numbers = [torch.tensor(v, dtype=like.dtype, device=like.device) for v in places.values()]
         self._stacked_buffers = {
-            name: torch.stack([dict(module.named_buffers())[name] for module in modules])
-            for name, _ in modules[0].named_buffers()
+            name: torch.stack([module.get_buffer(name) for module in modules]) for name, _ in modules[0].named_buffers()
         }
+        for name, stacked in self._stacked_buffers.items():
+            path, _, own = name.rpartition(".")
+            for row, module in zip(stacked, modules, strict=True):
+                module.get_submodule(path)._buffers[own] = row
+        self.course = counting_course(self._template)
         self.reads_pre_activations = getattr(modules[0], "reads_pre_activations", False)  # see Objective
         self._call = vmap(self._call_one)
-
-    def refresh(self) -> None:
-        """Take over what the buffers of the runs' modules hold now."""
-        for name, stacked in self._stacked_buffers.items():
-            for row, module in zip(stacked, self._modules_of_runs, strict=True):
-                row.copy_(module.get_buffer(name))
 
     def forward(self, *inputs: Tensor | list[Tensor]) -> Tensor:
         runs = len(self._modules_of_runs)
@@ -150,9 +161,19 @@ class _Mapped(nn.Module):
             else each.unflatten(0, (runs, -1))
             for each in inputs
         )
-        return self._call(self._numbers, self._stacked_buffers, by_run).flatten(0, 1)
+        if self.course is None or self.course.counter is None:
+            return self._call(self._numbers, self._stacked_buffers, by_run).flatten(0, 1)
+        counters = self.course.counter
+        try:
+            return self._call(self._numbers, self._stacked_buffers, by_run, counters.view(runs, -1)).flatten(0, 1)
+        finally:
+            self.course.counter = counters
 
-    def _call_one(self, numbers: list[Tensor], buffers: dict[str, Tensor], inputs: tuple[Any, ...]) -> Tensor:
+    def _call_one(
+        self, numbers: list[Tensor], buffers: dict[str, Tensor], inputs: tuple[Any, ...], counters: Tensor | None = None
+    ) -> Tensor:
+        if self.course is not None:
+            self.course.counter = counters
         for (path, name), value in zip(self._places, numbers, strict=True):
             setattr(self._template.get_submodule(path), name, value)
         output: Tensor = functional_call(self._template, buffers, inputs)

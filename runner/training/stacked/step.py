@@ -17,6 +17,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.training.stacked.batches import EpochBatches
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
@@ -65,17 +66,20 @@ class StackedStep:
         values = self.stacked.values
         self._clipping, self._numbers = _clipping_of(clippings, values)
         self._update = update(optimizers, values)
-        self._sums, self._noise, self._std = (torch.zeros_like(values) for _ in range(3))
-        self._units = torch.ones(len(objectives), 1, dtype=values.dtype, device=values.device)
+        self._released, self._shares = dict(self.stacked.parts), _shares_after_counts(objectives)
+        self._weights = values.shape[1]
+        if self._shares:
+            self._released[COUNT] = slice(self._weights, self._weights + 1), torch.Size()
+        size = len(objectives), self._weights + bool(self._shares)
+        self._sums, self._noise, self._std = (values.new_zeros(size) for _ in range(3))
+        self._units = values.new_ones(len(objectives), 1)
         for mechanism, std in zip(mechanisms, self._std, strict=True):
-            if {name for group in mechanism.noise_groups for name in group.parameters} > self.stacked.parts.keys():
-                raise NotStackableError("a step releases more than gradients")
-            mechanism.check_partition(self.stacked.parts)
+            mechanism.check_partition(self._released)
             for group in mechanism.noise_groups if mechanism.private else ():
                 for name in group.parameters:
-                    std[self.stacked.parts[name][0]] = mechanism.noise_std(group)
+                    std[self._released[name][0]] = mechanism.noise_std(group)
         self._noise_views = [
-            {name: noise[columns].view(shape) for name, (columns, shape) in self.stacked.parts.items()}
+            {name: noise[columns].view(shape) for name, (columns, shape) in self._released.items()}
             for noise in self._noise
         ]
         self.losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
@@ -154,8 +158,7 @@ class StackedStep:
     def start_epoch(self, epoch: int) -> None:
         """Tell the objectives which epoch begins, counted from 0, and set its learning rates."""
         self.stacked.start_epoch(epoch)
-        for unit, objective in zip(self._units, self.stacked.objectives, strict=True):
-            unit.fill_(objective.unit)
+        self._take_units()
         for schedule in self._schedules:
             schedule.start_epoch()
         self._update.take_rates(self._optimizers)
@@ -167,12 +170,21 @@ class StackedStep:
             inputs, targets = self._gathered(indices, mask)
             found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
             for name, total in found.gradients.items():
-                self._sums[:, self.stacked.parts[name][0]] += total.flatten(1)
+                self._sums[:, self._released[name][0]] += total.reshape(len(total), -1)
             losses = found.losses.view(mask.shape).double()
             self.losses += losses.masked_fill(~mask, 0).sum(1)
-        self._update(self.stacked.values, self._units * (self._sums + self._std * self._noise) / self._denominator)
+        means = (self._sums + self._std * self._noise) / self._denominator
+        if self._shares:
+            self._take_units()  # of this step: a count moves on what the next one has
+            for objective, mean in zip(self.stacked.objectives, means, strict=True):
+                objective.received({COUNT: mean[self._weights]})
+        self._update(self.stacked.values, self._units * means[:, : self._weights])
         self.stacked.project()
         self.stacked.forget()
+
+    def _take_units(self) -> None:
+        for unit, objective in zip(self._units, self.stacked.objectives, strict=True):
+            unit.copy_(torch.as_tensor(objective.unit))
 
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [R P, ...], zero outside the mask, and targets [R P]."""
@@ -215,11 +227,22 @@ class StackedStep:
 
     def _state(self) -> list[Tensor]:
         """Copies of all that a step changes."""
-        return [tensor.clone() for tensor in (self.stacked.values, self.losses, *self._update.state)]
+        return [tensor.clone() for tensor in self._changed()]
 
     def _restore(self, state: Sequence[Tensor]) -> None:
-        for tensor, kept in zip((self.stacked.values, self.losses, *self._update.state), state, strict=True):
+        for tensor, kept in zip(self._changed(), state, strict=True):
             tensor.copy_(kept)
+
+    def _changed(self) -> list[Tensor]:
+        return [self.stacked.values, self.losses, *self._update.state, *self._shares]
+
+
+def _shares_after_counts(objectives: Sequence[Objective]) -> list[Tensor]:
+    """Of runs whose losses ask for a count: the bounds, as shares of the first ones, which the counts move."""
+    courses = [counting_course(each.loss) for each in objectives]
+    if any((course is None) != (courses[0] is None) for course in courses):
+        raise NotStackableError("some release a count, others do not")
+    return [course.share for course in courses if course is not None]
 
 
 def _clipping_of(strategies: Sequence[Clipping], like: Tensor) -> tuple[OfNorms, Numbers]:

@@ -29,6 +29,7 @@ from runner.gradients.terms import (
     weighted_sum,
     weighted_sums,
 )  # fmt: skip
+from runner.networks.lipschitz.course import COUNT
 from runner.training.stacked.layers import Layer, NotStackableError
 from runner.training.stacked.network import StackedObjectives
 
@@ -62,11 +63,20 @@ class StackedEngine:
         return GradientSum(found, losses.detach(), torch.linalg.vector_norm(norms, dim=2))
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """The sum of gradients as they are: a gradient that is not finite makes the sum so. There are no `others`."""
-        if others:
+        """The sum of gradients as they are: a gradient that is not finite makes the sum so.
+
+        Of `others` only the counter of a loss is known: examples outside the mask do not count.
+        """
+        if others.keys() - {COUNT}:
             raise NotStackableError("a step releases more than gradients")
-        losses, gradients = _one_pass(self.stacked, inputs, targets)
         found: dict[str, Tensor] = {}
+        if others:
+            counters = torch.zeros_like(self.mask.flatten(), dtype=inputs.dtype, requires_grad=True)
+            with self.stacked.counting(counters):
+                losses, gradients = _one_pass(self.stacked, inputs, targets, {COUNT: counters})
+            found[COUNT] = gradients.pop(COUNT).view(self.mask.shape).masked_fill(~self.mask, 0).sum(1)
+        else:
+            losses, gradients = _one_pass(self.stacked, inputs, targets)
         with torch.no_grad():
             outside = ~self.mask.flatten()
             for name, g in gradients.items():
@@ -94,8 +104,10 @@ def _terms(layer: Layer, g: Tensor) -> Terms:
     return Terms(norms_by_rows(g).square() * norms_by_rows(rows).square(), weight_sum, biases)
 
 
-def _one_pass(stacked: StackedObjectives, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Losses [R P], and the gradient of every layer's output [R P, T, O] that they depend on."""
+def _one_pass(
+    stacked: StackedObjectives, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Losses [R P], and the gradient of every layer's output [R P, T, O] that they depend on, and of the others."""
     with torch.enable_grad():
         losses = stacked(inputs, targets)
         outputs = {name: layer.output for name, layer in stacked.layers.items() if layer.output is not None}
@@ -103,5 +115,6 @@ def _one_pass(stacked: StackedObjectives, inputs: Tensor, targets: Tensor) -> tu
             raise NotStackableError("a layer is not called on one row an example")
         if not losses.requires_grad:
             raise NotStackableError("the losses do not depend on any layer")
-        gradients = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
-    return losses, {name: g for name, g in zip(outputs, gradients, strict=True) if g is not None}
+        of = {**outputs, **others}
+        gradients = torch.autograd.grad(losses, list(of.values()), torch.ones_like(losses), allow_unused=True)
+    return losses, {name: g for name, g in zip(of, gradients, strict=True) if g is not None}

@@ -91,22 +91,45 @@ def test_together_is_as_alone(smoke, case: str) -> None:
     assert len({tuple(trained.history["test_loss"]) for trained in together}) == len(runs), "they do differ"
 
 
-def test_bounds_on_the_loss_that_fall_in_each_run_by_itself(smoke) -> None:
-    """Lipschitz networks: the unit of what is released is each run's own."""
+COURSES = {
+    "falling": (
+        ("loss=sharp_cross_entropy_falling", "loss.course.epochs=2"),
+        [("loss.course.last=0.1",), ("loss.course.last=0.5", "seed=1")],
+    ),
+    "after a private count": (
+        ("loss=sharp_cross_entropy_quantile", "loss.course.rate=0.5", "loss.gradient_bound=1.2"),
+        [("loss.course.quantile=0.2",), ("loss.course.quantile=0.05", "loss.course.budget=0.2", "seed=1")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COURSES)
+def test_bounds_on_the_loss_that_move_in_each_run_by_itself(smoke, case: str) -> None:
+    """Lipschitz networks: the unit of what is released is each run's own, and so is the count, padding left out."""
     common = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
-    private = ("clipping=lipschitz", "constraint=spectral", "loss=sharp_cross_entropy_falling", "loss.course.epochs=2")
-    runs = []
-    for variant in (["loss.course.last=0.1"], ["loss.course.last=0.5", "seed=1"]):
-        config = smoke(
-            *common, *private, *variant, "epochs=2", "batch_size=20", "noise_multiplier=0.7", "runtime.physical_batch=7"
-        )
+    private = ("clipping=lipschitz", "constraint=spectral", "runtime.physical_batch=7")
+    loss, variants = COURSES[case]
+    runs, shares = [], []
+    for variant in variants:
+        config = smoke(*common, *private, *loss, *variant, "epochs=2", "batch_size=20", "noise_multiplier=0.7")
         config.dataset.train_examples, config.dataset.shape = 100, [1, 8, 8]
         runs.append(prepare(config))
     images, targets = data_of(100, 8)[0].images.renorm(2, 0, 1.0), data_of(100, 8)[0].targets
-    alone, together, difference = alone_and_together(runs, (Split(images, targets), Split(images, targets)))
+    made = Run.new_objective
+
+    def kept(run: Run) -> Objective:
+        shares.append(made(run))
+        return shares[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "new_objective", kept)
+        alone, together, difference = alone_and_together(runs, (Split(images, targets), Split(images, targets)))
     assert difference < 1e-10
-    assert {trained.lockstep for trained in together} == {2}
-    assert alone[0].history["test_loss"] != alone[1].history["test_loss"]
+    moved = [objective.loss.course.share.item() for objective in shares]
+    assert moved[len(runs) :] == pytest.approx(moved[: len(runs)], rel=1e-9)
+    assert max(moved) < 0.999, "no bound has moved"
+    assert {trained.lockstep for trained in together} == {len(runs)}
+    assert len({tuple(trained.history["test_loss"]) for trained in alone}) == len(runs)
 
 
 def test_the_network_of_the_papers_together(smoke) -> None:

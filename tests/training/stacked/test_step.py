@@ -93,15 +93,28 @@ def test_trains_as_the_eager_loop_does(smoke, case: str, dtype: torch.dtype, tol
         assert graph_history[name] == eager_history[name]
 
 
-@pytest.mark.parametrize("noise", ["local", "global"])
-@pytest.mark.parametrize("architecture", ["mixer", "mnist"])
-def test_trains_lipschitz_networks_as_the_eager_loop_does(smoke, architecture: str, noise: str) -> None:
-    """Plain sums, noise by bounds, the projection after each step, and a learning rate and a bound that fall."""
+COURSES = {
+    "falling": ("loss=sharp_cross_entropy_falling", "loss.course.epochs=3"),
+    "quantile": ("loss=sharp_cross_entropy_quantile", "loss.course.rate=0.5", "loss.gradient_bound=1.2"),
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "noise", "course"),
+    [
+        ("mixer", "local", "falling"),
+        ("mixer", "global", "quantile"),
+        ("mnist", "local", "quantile"),
+        ("mnist", "global", "falling"),
+    ],
+)
+def test_trains_lipschitz_networks_as_the_eager_loop_does(smoke, architecture: str, noise: str, course: str) -> None:
+    """Plain sums, noise by bounds, the projection after each step, a learning rate that falls, a bound that moves."""
     mixer = ("architecture.patch=4", "architecture.hidden=6", "architecture.tokens=4", "architecture.channels=4")
     small = ("architecture.filters=[2,4]", "architecture.units=6")
     config = smoke(
         f"architecture=lipschitz_{architecture}", *(mixer if architecture == "mixer" else small),
-        "activation=group_sort", "loss=sharp_cross_entropy_falling", "loss.course.epochs=3", "constraint=spectral",
+        "activation=group_sort", *COURSES[course], "constraint=spectral",
         "clipping=lipschitz", f"clipping.noise={noise}", "features=bounded", "schedule=linear",
         "epochs=3", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.5", "optimizer.momentum=0.9",
     )  # fmt: skip
