@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from runner.networks.geometry import Geometry
 from runner.speed.machine import caches
 
-_FEWEST, _MOST = 3 << 20, 8 << 20  # bytes
+_FEWEST, _MOST = 3 << 20, 16 << 20  # bytes
 
 
 def fitting_cache() -> int:
