@@ -9,7 +9,14 @@ from torch import nn
 from benchmarks.methods import problem
 from runner.clipping import NoClipping, gradient_sum
 from runner.gradients import ENGINES, GradientSum
+from runner.speed import slices
 from runner.speed.slices import examples_in_cache
+
+
+@pytest.fixture(autouse=True)
+def eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of 8 MiB, whatever this machine's caches."""
+    monkeypatch.setitem(slices._LARGEST, "cpu", 8 << 20)
 
 
 @pytest.mark.parametrize(("network", "numbers"), [("M", 16 * 14 * 14), ("C", 32 * 32 * 32)])
@@ -40,3 +47,12 @@ def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ENGINES["vmap"](of.objective)
     gradient_sum(NoClipping(), engine, of.inputs, of.targets, physical_batch=8)
     assert sizes == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("caches", "expected"),
+    [({}, 16), ({1: 32 << 10, 3: 480 << 20}, 16), ({1: 32 << 10, 2: 512 << 10, 3: 32 << 20}, 8), ({2: 1 << 20}, 3)],
+)
+def test_a_slice_fits_the_last_cache(caches: dict[int, int], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "caches", lambda: caches)
+    assert slices.fitting_cache() == expected << 20
