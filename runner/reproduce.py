@@ -29,7 +29,7 @@ from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers
-from runner.runs.estimate import Estimate, Estimator, alike, folders_of
+from runner.runs.estimate import Estimate, Estimator, alike, check_once, folders_of
 from runner.runs.jobs import Job
 from runner.runs.launch import Work, launcher_of, run_jobs
 from runner.runs.launch.choice import known as known_launchers
@@ -194,7 +194,7 @@ def _pending(jobs: dict[str, list[Job]], estimator: Estimator) -> tuple[list[Job
     """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
     for job in list(unique.values())[:1]:
-        _prepared(job)
+        check_once(job.config, job.run_id, partial(_prepared, job))
     left = [job for job in unique.values() if not _is_recorded(job)]
     line = Line()
     settings: dict[str, str] = {}

@@ -17,7 +17,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import FIELDS, REPOSITORY
-from runner.fields import Differs
+from runner.fields import Differs, Part
 from runner.runs import kept
 from runner.runs.identity import identify, plain, recorded_config
 from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
@@ -100,6 +100,19 @@ def alike(config: DictConfig) -> str:
     same = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
     numbers = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.numbers}
     return json.dumps(same | _classes(numbers), sort_keys=True)
+
+
+def check_once(config: DictConfig, run_id: str, prepared: Callable[[], Run]) -> None:
+    """Prepare a run, which finds what is wrong with it, unless that was done before and nothing was.
+
+    Raises:
+        ConfigError: as `prepare` does.
+    """
+    machine = {name: value for name, value in plain(config).items() if FIELDS[name].part is Part.machine}
+    key = repr(("checked", *_machine(), run_id, json.dumps(machine, sort_keys=True)))
+    if kept.recalled(key) is None:
+        prepared()
+        kept.keep(key, b"")
 
 
 def _once(key: tuple[str | int, ...], work_out: Callable[[], float]) -> float:

@@ -61,7 +61,9 @@ def _path(key: str) -> Path:
 
 def _make_room(ours: Path) -> None:
     """Remove what other checkouts, or this one as it was, left: all but the folders used last."""
-    others = sorted((place for place in ours.parent.iterdir() if place != ours), key=lambda place: place.stat().st_mtime)
+    others = sorted(
+        (place for place in ours.parent.iterdir() if place != ours), key=lambda place: place.stat().st_mtime
+    )
     for place in others[: -(_CHECKOUTS - 1)]:
         shutil.rmtree(place, ignore_errors=True)
 

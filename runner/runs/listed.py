@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import lru_cache
 
 from runner.config import register
 from runner.runs import kept
@@ -15,12 +16,17 @@ def listed_jobs(sweep: str, extra: Sequence[str]) -> list[Job]:
 
     What is kept has been written by the user alone, or it is not read: see `runner.runs.kept`.
     """
-    key = repr(("jobs", sweep, tuple(extra)))
+    return list(_listed(sweep, tuple(extra)))
+
+
+@lru_cache
+def _listed(sweep: str, extra: tuple[str, ...]) -> list[Job]:
+    key = repr(("jobs", sweep, extra))
     content = kept.recalled(key)
     if content is not None:
         register()
         jobs: list[Job] = pickle.loads(content)
         return jobs
-    jobs = sweep_jobs(sweep, tuple(extra))
+    jobs = sweep_jobs(sweep, extra)
     kept.keep(key, pickle.dumps(jobs, pickle.HIGHEST_PROTOCOL))
     return jobs

@@ -1,15 +1,16 @@
 """How fast this machine is, by a fixed small piece of training, so that times of one machine tell of another.
 
 The piece is plain PyTorch and never changes: a convolutional network's forward and backward pass on made-up images. Its
-least processor time is kept in the user's cache, for as long as the processor, PyTorch and the number of threads are the
-same: whatever else the machine does can only make it longer, so that the least of all times that it was taken is nearest
-to the machine's own. How long it takes on the clock just now, over that, is how crowded the machine is.
+least processor time is kept in the user's cache, for as long as machine, processor, PyTorch and the number of threads
+are the same: whatever else the machine does can only make it longer, so that the least of all is nearest to the
+machine's own. How long it takes on the clock just now, over that, is how crowded the machine is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,10 @@ def _taken() -> tuple[float, float, int]:
 
 
 def _path() -> Path:
-    """Of this processor, PyTorch and number of threads."""
-    parts = fingerprint(), torch.__version__, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())
-    return cache_folder() / "yardstick" / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}.json"
+    """Of this machine, its processor, PyTorch and number of threads."""
+    capability, threads = torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())
+    parts = platform.node(), fingerprint(), torch.__version__, capability, threads
+    return cache_folder() / "yardstick" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.json"
 
 
 def _keep(seconds: float) -> None:
