@@ -19,7 +19,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from benchmarks.command import Parser
+from benchmarks.command import Command
 from runner.config import REPOSITORY, register
 from runner.runs.estimate import Estimator
 from runner.runs.execute import execute
@@ -31,7 +31,7 @@ _CLOSE = 1.5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    parser = Parser(prog="python -m benchmarks.estimates", description=__doc__)
+    parser = Command(prog="python -m benchmarks.estimates", description=__doc__)
     parser.add_argument("--runs", nargs="*", default=[], help="experiments to carry out: tempered_sigmoid/mnist_tanh")
     parser.add_argument("--epochs", type=int, default=2, help="of each run (default: 2)")
     options = parser.parse_args(arguments)
