@@ -29,7 +29,7 @@ from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers
-from runner.runs.estimate import Estimate, Estimator, alike, check_once, folders_of
+from runner.runs.estimate import Estimate, Estimator, check_once, folders_of, kinds
 from runner.runs.jobs import Job
 from runner.runs.launch import Work, launcher_of, run_jobs
 from runner.runs.launch.choice import known as known_launchers
@@ -138,8 +138,8 @@ def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, Estimate], worker
 
 
 def _hours(sums: Sequence[float]) -> str:
-    likely, low, high = sums
-    return f"{likely:.2f} ({low:.2f} to {high:.2f})"
+    likely, low, high = (f"{hours:.2f}" if hours < 100 else f"{hours:.0f}" for hours in sums)
+    return f"{likely} ({low} to {high})"
 
 
 def _parser() -> Parser:
@@ -197,15 +197,15 @@ def _pending(jobs: dict[str, list[Job]], estimator: Estimator) -> tuple[list[Job
         check_once(job.config, job.run_id, partial(_prepared, job))
     left = [job for job in unique.values() if not _is_recorded(job)]
     line = Line()
-    settings: dict[str, str] = {}
+    kind_of = kinds(left)
     by_kind: dict[str, Estimate] = {}
     for job in left:
-        kind = settings.get(job.setting_id) or settings.setdefault(job.setting_id, alike(job.config))
+        kind = kind_of[job.setting_id]
         if kind not in by_kind:
             by_kind[kind] = estimator.of(job.config, job.setting_id, partial(_prepared, job))
             line.show(f"{len(left)} runs left; estimated {len(by_kind)} of their kinds ...")
     line.keep(f"{len(left)} runs left")
-    return left, {job.run_id: by_kind[settings[job.setting_id]] for job in left}
+    return left, {job.run_id: by_kind[kind_of[job.setting_id]] for job in left}
 
 
 def _is_recorded(job: Job) -> bool:

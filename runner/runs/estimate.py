@@ -6,8 +6,9 @@ with other work is the yardstick's to say (`runner.speed.yardstick`).
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,15 @@ from runner.config import FIELDS, REPOSITORY
 from runner.fields import Differs, Part
 from runner.runs import kept
 from runner.runs.identity import identify, plain, recorded_config
+from runner.runs.jobs import Job
 from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
 from runner.runs.provenance import device_name
 from runner.runs.records import results_folder
 from runner.runs.timed import timed_seconds, usual_epochs
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
+
+_OF_A_JOB = ("job_type", "serves")  # of tracking
 
 
 @dataclass(frozen=True)
@@ -102,17 +106,39 @@ def alike(config: DictConfig) -> str:
     return json.dumps(same | _classes(numbers), sort_keys=True)
 
 
+def kinds(jobs: Sequence[Job]) -> dict[str, str]:
+    """What is `alike` of each of the settings of a request's jobs, by setting id."""
+    settings = {job.setting_id: job for job in jobs}
+    if not settings:
+        return {}
+    machine = _machine_fields(jobs[0].config)  # of one request, and so of all jobs
+    key = repr(("kinds", machine, hashlib.sha256(repr(sorted(settings)).encode()).hexdigest()))
+    content = kept.recalled(key)
+    if content is None:
+        found = {setting: alike(job.config) for setting, job in settings.items()}
+        content = json.dumps({one: hashlib.sha256(text.encode()).hexdigest() for one, text in found.items()}).encode()
+        kept.keep(key, content)
+    known: dict[str, str] = json.loads(content)
+    return known
+
+
 def check_once(config: DictConfig, run_id: str, prepared: Callable[[], Run]) -> None:
     """Prepare a run, which finds what is wrong with it, unless that was done before and nothing was.
 
     Raises:
         ConfigError: as `prepare` does.
     """
-    machine = {name: value for name, value in plain(config).items() if FIELDS[name].part is Part.machine}
-    key = repr(("checked", *_machine(), run_id, json.dumps(machine, sort_keys=True)))
+    key = repr(("checked", *_machine(), run_id, _machine_fields(config)))
     if kept.recalled(key) is None:
         prepared()
         kept.keep(key, b"")
+
+
+def _machine_fields(config: DictConfig) -> str:
+    """What of a config no id says, but for the claims and the experiment that a run is tracked under."""
+    fields = {name: value for name, value in plain(config).items() if FIELDS[name].part is Part.machine}
+    fields["tracking"] = {name: value for name, value in fields["tracking"].items() if name not in _OF_A_JOB}
+    return json.dumps(fields, sort_keys=True)
 
 
 def _once(key: tuple[str | int, ...], work_out: Callable[[], float]) -> float:

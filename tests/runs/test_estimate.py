@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,16 @@ def test_waiting_for_the_processor_is_not_counted(smoke, monkeypatch: pytest.Mon
     monkeypatch.setattr(timed, "_measured", {})
     monkeypatch.setattr(timed, "gradient_sum", lambda *_: time.sleep(0.3))
     assert timed.timed_seconds(config, prepare(config)) < START_SECONDS + 0.3
+
+
+def test_kinds_are_those_of_what_is_alike_also_when_recalled(
+    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    some = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
+    first = estimate.kinds(some)
+    for one, other in combinations(some, 2):
+        same = first[one.setting_id] == first[other.setting_id]
+        assert same == (alike(one.config) == alike(other.config))
+    monkeypatch.setattr(estimate, "alike", lambda _: pytest.fail("worked out again"))
+    assert estimate.kinds(some) == first
