@@ -15,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,15 +29,16 @@ from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers
-from runner.runs.estimate import alike, crowding, estimated_seconds
-from runner.runs.jobs import Job, sweep_jobs
+from runner.runs.estimate import Estimate, Estimator, check_once, folders_of, kinds
+from runner.runs.jobs import Job
 from runner.runs.launch import Work, launcher_of, run_jobs
 from runner.runs.launch.choice import known as known_launchers
 from runner.runs.launch.choice import split
 from runner.runs.launch.status import status_text
+from runner.runs.listed import listed_jobs
 from runner.runs.local import Tally
 from runner.runs.options import check_options
-from runner.runs.records import failure_path, recorded, results_folder
+from runner.runs.records import failure_path, record_path, recorded, results_folder
 from runner.speed.kernels import why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated
@@ -67,11 +69,12 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         threads = options.threads or 1
         torch.set_num_threads(threads)  # for the estimates
         extra = (f"scale={options.scale}", *overrides)
-        jobs = {item.name: [job for sweep in item.sweeps for job in sweep_jobs(sweep, extra)] for item in items}
+        jobs = {item.name: [job for sweep in item.sweeps for job in listed_jobs(sweep, extra)] for item in items}
         if options.status:
             print(status_text(jobs))
             return 0
-        pending, estimates = _pending(jobs)
+        estimator = Estimator(folders_of(job.config for planned in jobs.values() for job in planned[:1]))
+        pending, ranges = _pending(jobs, estimator)
         if not options.plan:
             _check(pending)
             _check_data(pending)
@@ -83,11 +86,12 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
 
     if options.plan:
         every = [job for planned in jobs.values() for job in planned]
-        print(plan_text(jobs, estimates, options.jobs or usual_workers(every), crowding()))
+        print(plan_text(jobs, ranges, options.jobs or usual_workers(every), estimator.yardstick.crowding))
         return 0
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
+    estimates = {run_id: estimate.seconds for run_id, estimate in ranges.items()}
     work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait)
     try:
         tally = run_jobs(launcher, work, Line())
@@ -110,23 +114,32 @@ def parse_duration(text: str) -> float:
     return 3600.0 * hours + 60 * minutes + seconds
 
 
-def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, float], workers: int, crowded: float) -> str:
+def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, Estimate], workers: int, crowded: float) -> str:
     """A table of items: runs recorded, runs left, hours left. A run that two items share is counted in both.
 
     Hours are for a machine that does nothing else, and for one that stays as `crowded` as it is.
     """
     every = [job for planned in jobs.values() for job in planned]
-    lines = [f"{'item':<14}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>20}{'as busy as now':>18}"]
+    lines = [f"{'item':<14}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>27}{'as busy as now':>27}"]
     for name, planned in {**jobs, "in all": every}.items():
         ids = {job.run_id for job in planned}
-        hours = sum(estimates.get(each, 0.0) for each in ids) / 3600 / workers
-        left = len(ids & estimates.keys())
-        lines.append(f"{name:<14}{len(ids):>6}{len(ids) - left:>6}{left:>6}{hours:>20.2f}{hours * crowded:>18.2f}")
+        left = [estimates[each] for each in ids if each in estimates]
+        sums = [sum(parts) / 3600 / workers for parts in zip(*((e.seconds, e.low, e.high) for e in left), strict=True)]
+        alone, busy = (_hours([factor * hours for hours in sums or (0.0, 0.0, 0.0)]) for factor in (1.0, crowded))
+        lines.append(f"{name:<14}{len(ids):>6}{len(ids) - len(left):>6}{len(left):>6}{alone:>27}{busy:>27}")
+    timed = sum(estimate.by == "timed" for estimate in estimates.values())
     lines.append(
-        f"With JOBS={workers}, each estimate good to a factor of about two, of runs that measure the Hessian the most "
-        "that they can take; runs that items share are trained once and in all counted once."
+        f"With JOBS={workers}; in brackets the least and the most that it may be, as the records of like runs scatter. "
+        f"{len(estimates) - timed} runs are estimated by records; {timed} are like none and were timed here, of those "
+        "that measure the Hessian the most that they can take. Runs that items share are trained once, and in all "
+        "counted once."
     )
     return "\n".join(lines)
+
+
+def _hours(sums: Sequence[float]) -> str:
+    likely, low, high = (f"{hours:.2f}" if hours < 100 else f"{hours:.0f}" for hours in sums)
+    return f"{likely} ({low} to {high})"
 
 
 def _parser() -> Parser:
@@ -172,26 +185,32 @@ def check_overrides(overrides: Sequence[str]) -> None:
     check_options(overrides)
 
 
-def _pending(jobs: dict[str, list[Job]]) -> tuple[list[Job], dict[str, float]]:
-    """Runs without a record, each once; and the seconds each will take, by run id.
+def _pending(jobs: dict[str, list[Job]], estimator: Estimator) -> tuple[list[Job], dict[str, Estimate]]:
+    """Runs without a record, each once; and how long each will take, by run id.
 
-    Of runs that differ in numbers only, one is prepared and timed; one even where all are recorded, as what a request
-    adds to its runs, and may have wrong, is the same in each. Before work starts, `_check` prepares every setting.
+    Of runs that differ in numbers only, one is estimated. One is prepared, even where all are recorded, as what a
+    request adds to its runs, and may have wrong, is the same in each. Before work starts, `_check` prepares every
+    setting.
     """
     unique = {job.run_id: job for planned in jobs.values() for job in planned}
-    left = {job.run_id: alike(job.config) for job in unique.values() if not recorded(job.config)}
-    kinds = {kind: unique[run_id] for run_id, kind in left.items()}
-    if not left:
-        kinds = {job.setting_id: job for job in list(unique.values())[:1]}
+    for job in list(unique.values())[:1]:
+        check_once(job.config, job.run_id, partial(_prepared, job))
+    left = [job for job in unique.values() if not _is_recorded(job)]
     line = Line()
-    seconds: dict[str, float] = {}
-    for kind, job in kinds.items():
-        run = _prepared(job)
-        if left:
-            seconds[kind] = estimated_seconds(job.config, run)
-            line.show(f"{len(left)} runs left; timed {len(seconds)} of their {len(kinds)} kinds ...")
+    kind_of = kinds(left)
+    by_kind: dict[str, Estimate] = {}
+    for job in left:
+        kind = kind_of[job.setting_id]
+        if kind not in by_kind:
+            by_kind[kind] = estimator.of(job.config, job.setting_id, partial(_prepared, job))
+            line.show(f"{len(left)} runs left; estimated {len(by_kind)} of their kinds ...")
     line.keep(f"{len(left)} runs left")
-    return [unique[run_id] for run_id in left], {run_id: seconds[kind] for run_id, kind in left.items()}
+    return left, {job.run_id: by_kind[kind_of[job.setting_id]] for job in left}
+
+
+def _is_recorded(job: Job) -> bool:
+    """`recorded`, without a look at runs that have no file."""
+    return record_path(results_folder(job.config), job.run_id).exists() and recorded(job.config)
 
 
 def _check(pending: Sequence[Job]) -> None:

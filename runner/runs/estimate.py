@@ -1,56 +1,96 @@
-"""How long a run will take on this machine, from a few timed steps on made-up data.
+"""How long runs will take on this machine: by the records of runs like them, and by a clock where there are none.
 
-On a CPU they are timed in processor time: what else the machine is busy with just now says little of the hours that a
-plan is for. `crowding` says by how much it slows runs down at the moment.
+An estimate is of a run that has its core, or its GPU, to itself. How much longer all takes while the machine is busy
+with other work is the yardstick's to say (`runner.speed.yardstick`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
-from runner.clipping import gradient_sum
-from runner.config import FIELDS, StepMode
-from runner.data.datasets import Split
-from runner.fields import Cost, Differs
-from runner.gradients import Objective
-from runner.mechanism.seeds import generator
-from runner.runs.identity import identify, plain
-from runner.speed.faster import faster
-from runner.speed.inference import batches, evaluating
-from runner.speed.machine import keep_freed_memory
-from runner.training.diagnostics import FIXED
-from runner.training.hessian import GRADIENTS
-from runner.training.prepare import Run, engine, prepare, stacked_step
-from runner.training.stacked import NotStackableError, whole
+from runner.config import FIELDS, REPOSITORY
+from runner.fields import Differs, Part
+from runner.runs import kept
+from runner.runs.identity import identify, plain, recorded_config
+from runner.runs.jobs import Job
+from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
+from runner.runs.provenance import device_name
+from runner.runs.records import results_folder
+from runner.runs.timed import timed_seconds, usual_epochs
+from runner.speed.yardstick import Yardstick, measured
+from runner.training.prepare import Run
 
-_START_SECONDS = 3.0  # reading data, tracking, writing the record
-_TIMED = 256  # examples
-_MOMENT = 0.3  # seconds of work that show how crowded the machine is
+_OF_A_JOB = ("job_type", "serves")  # of tracking
 
 
-def estimated_seconds(config: DictConfig, run: Run) -> float:
-    """Seconds that one run of a resolved config, prepared as `run`, takes: alone on the device, with the threads that
-    PyTorch uses now.
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds that a run takes: the likeliest, and the least and the most that it may be. `by`: how they are known."""
 
-    Good to a factor of about two: steps are timed for a fraction of a second, once for all runs that differ in nothing
-    that costs time (see `alike`). The Hessian's share is the most that it can take.
+    low: float
+    seconds: float
+    high: float
+    by: str
+
+
+class Estimator:
+    """Estimates runs with the threads that PyTorch uses now.
+
+    Args:
+        folders: of results whose records tell.
     """
-    key = json.dumps(_costly(plain(config)) | {"examples": _examples(config.batch_size, config)}, sort_keys=True)
-    if key not in _measured:
-        _measured[key] = _seconds_per_example(prepare(config))  # whose weights may change
-    training, evaluation = _measured[key]
-    steps = run.mechanism.steps_per_epoch
-    epochs = run.rule.usual_steps(run.epochs * steps, run.paid_for) / steps
-    evaluations = 1 + steps * run.rule.evaluations_per_step
-    examples = run.mechanism.examples + (GRADIENTS * FIXED if "hessian" in config.diagnostics else 0)
-    per_epoch = examples * training + evaluations * run.dataset.test_examples * evaluation
-    return _START_SECONDS + epochs * per_epoch
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = dict.fromkeys(folders)
+
+    @cached_property
+    def yardstick(self) -> Yardstick:
+        """This machine's, measured when it is first asked for."""
+        return measured()
+
+    @cached_property
+    def paces(self) -> Paces:
+        """What the records tell of this machine."""
+        return Paces(read(self._folders), self.yardstick.seconds)
+
+    def of(self, config: DictConfig, setting_id: str, prepared: Callable[[], Run]) -> Estimate:
+        """The estimate of a resolved config.
+
+        Args:
+            prepared: prepares the run, which is done where records do not tell enough.
+        """
+        pace = self.paces.of(setting_id, recorded_config(config)) if _one_core(config) else None
+        if pace is None:
+            low, high = UNTOLD
+            seconds = _once(("timed", *_machine(), alike(config)), lambda: timed_seconds(config, prepared()))
+            return Estimate(low * seconds, seconds, high * seconds, "timed")
+        low, high = self.paces.scatter
+        seconds = self._epochs(config, setting_id, prepared) * pace.seconds
+        return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
+
+    def _epochs(self, config: DictConfig, setting_id: str, prepared: Callable[[], Run]) -> float:
+        """How many a run takes: as its config says, or, where a budget ends it, as recorded runs did, else usually."""
+        if config.max_epsilon is None:
+            return float(config.epochs)
+        recorded = self.paces.epochs(setting_id)
+        if recorded is not None:
+            return recorded
+        return _once(("epochs", setting_id), lambda: usual_epochs(prepared()))
+
+
+def folders_of(configs: Iterable[DictConfig]) -> list[Path]:
+    """The folders of results whose records tell of such runs: this repository's, and their own."""
+    own = {results_folder(config) for config in configs}
+    return [REPOSITORY / "results", *sorted(own - {REPOSITORY / "results"})]
 
 
 def alike(config: DictConfig) -> str:
@@ -61,23 +101,59 @@ def alike(config: DictConfig) -> str:
     if config.max_epsilon is not None:
         return identify(config)[1]
     values = plain(config)
-    kept = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
+    same = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
     numbers = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.numbers}
-    return json.dumps(kept | _classes(numbers), sort_keys=True)
+    return json.dumps(same | _classes(numbers), sort_keys=True)
 
 
-def crowding() -> float:
-    """How much longer things take now than alone: elapsed time over processor time of a moment's work, 1 at least."""
-    started, worked = time.perf_counter(), time.process_time()
-    while time.process_time() - worked < _MOMENT:
-        pass
-    return max(1.0, (time.perf_counter() - started) / _MOMENT)
+def kinds(jobs: Sequence[Job]) -> dict[str, str]:
+    """What is `alike` of each of the settings of a request's jobs, by setting id."""
+    settings = {job.setting_id: job for job in jobs}
+    if not settings:
+        return {}
+    machine = _machine_fields(jobs[0].config)  # of one request, and so of all jobs
+    key = repr(("kinds", machine, hashlib.sha256(repr(sorted(settings)).encode()).hexdigest()))
+    content = kept.recalled(key)
+    if content is None:
+        found = {setting: alike(job.config) for setting, job in settings.items()}
+        content = json.dumps({one: hashlib.sha256(text.encode()).hexdigest() for one, text in found.items()}).encode()
+        kept.keep(key, content)
+    known: dict[str, str] = json.loads(content)
+    return known
 
 
-def _costly(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a config the time of one example depends on."""
-    whole = {name: value for name, value in config.items() if FIELDS[name].cost is Cost.all}
-    return whole | _classes({name: value for name, value in config.items() if FIELDS[name].cost is Cost.class_only})
+def check_once(config: DictConfig, run_id: str, prepared: Callable[[], Run]) -> None:
+    """Prepare a run, which finds what is wrong with it, unless that was done before and nothing was.
+
+    Raises:
+        ConfigError: as `prepare` does.
+    """
+    key = repr(("checked", *_machine(), run_id, _machine_fields(config)))
+    if kept.recalled(key) is None:
+        prepared()
+        kept.keep(key, b"")
+
+
+def _machine_fields(config: DictConfig) -> str:
+    """What of a config no id says, but for the claims and the experiment that a run is tracked under."""
+    fields = {name: value for name, value in plain(config).items() if FIELDS[name].part is Part.machine}
+    fields["tracking"] = {name: value for name, value in fields["tracking"].items() if name not in _OF_A_JOB}
+    return json.dumps(fields, sort_keys=True)
+
+
+def _once(key: tuple[str | int, ...], work_out: Callable[[], float]) -> float:
+    """A number that is worked out where it is not kept from an earlier time."""
+    content = kept.recalled(repr(key))
+    if content is not None:
+        return float(content)
+    number = work_out()
+    kept.keep(repr(key), repr(number).encode())
+    return number
+
+
+def _machine() -> tuple[str, int]:
+    """What computes here, and with how many threads."""
+    return device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")), torch.get_num_threads()
 
 
 def _classes(groups: dict[str, Any]) -> dict[str, Any]:
@@ -85,61 +161,9 @@ def _classes(groups: dict[str, Any]) -> dict[str, Any]:
     return {name: value and value["_target_"] for name, value in groups.items()}
 
 
-_measured: dict[str, tuple[float, float]] = {}  # by everything in a config that costs time
-
-
-def _examples(at_once: int, config: DictConfig) -> int:
-    """How many examples to time: on a CPU, where time grows with their number, no more than tell."""
-    cpu = config.runtime.device == "cpu" or not torch.cuda.is_available()
-    most: int = config.batch_size
-    return min(most, at_once, _TIMED if cpu else most)
-
-
-def _seconds_per_example(run: Run) -> tuple[float, float]:
-    """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
-    keep_freed_memory()  # as a run does
-    objective = run.new_objective()
-    count = _examples(max(run.physical_batch, 32), run.config)
-    shape = run.features.shape(run.dataset.shape)
-    inputs = torch.rand(count, *shape, device=run.device)
-    targets = torch.zeros(count, dtype=torch.long, device=run.device)
-    step = _step(run, objective, Split(inputs, targets))
-
-    fast = faster(objective)
-
-    def forward() -> None:
-        with evaluating(fast):
-            for some_inputs, some_targets in batches(inputs, targets):
-                fast(some_inputs, some_targets)
-
-    clock = time.process_time if run.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-    per_example = []
-    for work in (step, forward):
-        times = []
-        for _ in range(3):
-            started = clock()
-            work()
-            if run.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(clock() - started)
-        per_example.append(min(times[1:]) / count)
-    return per_example[0], per_example[1]
-
-
-def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
-    """A step on all of `data`, taken as the run would take it."""
-    if run.step is StepMode.graph:
-        try:
-            step = stacked_step([run], [objective], data)
-        except NotStackableError:
-            pass
-        else:
-            batches, noise = whole(len(data), 1, run.device), [generator(run.config.seed, "noise", run.device)]
-            step.make_room(batches.length)
-            return lambda: step.take(batches, 0, noise)
-    gradient_engine = engine(run.config, objective)
-
-    def eager() -> None:
-        gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch)
-
-    return eager
+def _one_core(config: DictConfig) -> bool:
+    """Whether a run is computed as those are whose records tell: on one core, step by step, alone."""
+    cpu = config.runtime.device == "cpu" or (config.runtime.device == "auto" and not torch.cuda.is_available())
+    usual = config.runtime.engine.value == "one_pass" and config.runtime.step.value in ("auto", "eager")
+    alone = (config.runtime.lockstep or 1) == 1 and (config.runtime.threads or torch.get_num_threads()) == 1
+    return cpu and usual and alone and config.runtime.guard_every is None

@@ -108,7 +108,9 @@ class _Execution:
         elif broken := set_aside(path := record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
-    def record(self, trained: Trained, seconds: float, resumed_after: Sequence[int]) -> tuple[dict[str, Any], Path]:
+    def record(
+        self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]
+    ) -> tuple[dict[str, Any], Path]:
         """The record of the run, and its file; its outcome is known once it is written, after its weights where they
         are kept."""
         record: dict[str, Any] = {
@@ -119,7 +121,7 @@ class _Execution:
             "history": trained.history,
             "final": final_metrics(self.run, trained),
             "diagnostics": trained.diagnostics,
-            "provenance": provenance(self.run, trained, seconds, resumed_after),
+            "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
         if self.config.save_model and trained.objective is not None:
             models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
@@ -141,7 +143,7 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
     machine.set_up(first.config.runtime.threads)
     choices.forget_used()
     check_independence(first.run)  # the others of a lockstep differ in numbers only
-    started = time.perf_counter()
+    started, working = time.perf_counter(), time.process_time()
     data = load(first.run)
     checkpoint = Checkpoint(first.config, first.run)
     state = checkpoint.load() if len(executions) == 1 else None
@@ -183,7 +185,8 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
             )
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
-                end(*each.record(one, seconds(), checkpoint.resumed_after))
+                worked = time.process_time() - working
+                end(*each.record(one, seconds(), worked, checkpoint.resumed_after))
     except KeyboardInterrupt as stopped:
         goes_on = f"goes on after epoch {checkpoint.epochs}" if checkpoint.epochs else "starts this run over"
         stopped.add_note(f"The same command {goes_on}.")

@@ -13,6 +13,7 @@ import torch
 
 from runner.config import REPOSITORY
 from runner.speed import choices
+from runner.speed.yardstick import recalled
 from runner.training.loop import Trained
 from runner.training.prepare import Run
 from runner.training.trials import stated_by_own_classes
@@ -20,8 +21,18 @@ from runner.training.trials import stated_by_own_classes
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
 
-def provenance(run: Run, trained: Trained, wall_seconds: float, resumed_after: Sequence[int] = ()) -> dict[str, Any]:
+def provenance(
+    run: Run,
+    trained: Trained,
+    wall_seconds: float,
+    processor_seconds: float | None = None,
+    resumed_after: Sequence[int] = (),
+) -> dict[str, Any]:
     """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
+
+    `processor_seconds` are the process's own, of all its threads, however many others shared the machine; they are left
+    out where they are not known, as of a run that was stopped and went on. `yardstick_seconds` says how fast the
+    machine is, where that was measured (`runner.speed.yardstick`).
 
     Where ε rests on what classes of the user's own state, that is said. Where the update rule decides what to keep, it
     names the share of the training time that this took. A run that was stopped and went on names the epochs after
@@ -32,6 +43,8 @@ def provenance(run: Run, trained: Trained, wall_seconds: float, resumed_after: S
         **({"epsilon_rests_on": stated} if stated else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
+        **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),
+        **({} if (yardstick := recalled()) is None else {"yardstick_seconds": yardstick}),
         **({"kernels": ways} if (ways := choices.used()) else {}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),

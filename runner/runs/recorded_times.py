@@ -24,16 +24,16 @@ def likenesses(setting_id: str, config: Mapping[str, Any]) -> tuple[str, str, st
     """Four keys of a run, by the config that its record keeps: what runs have in common that take like time, the
     closest first.
     """
-    screening = {"screening": _class(config.get("screening"))}
+    screening = {"screening": class_of(config.get("screening"))}
     ends = screening | {"by_budget": config.get("max_epsilon") is not None}
     close = {
-        name: config.get(name) or None if of.cost is Cost.all else _class(config.get(name))
+        name: config.get(name) or None if of.cost is Cost.all else class_of(config.get(name))
         for name, of in FIELDS.items()
         if of.names_class and of.cost is not Cost.nothing
     }
     close |= ends | {"batch_size": config["batch_size"], "hessian": "hessian" in config["diagnostics"]}
     network = {name: config.get(name) for name in _ROUGHLY}
-    return setting_id, _digest(close), _digest(network | ends), _digest(network | screening)
+    return setting_id, digest(close), digest(network | ends), digest(network | screening)
 
 
 def seconds_by_likeness(records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -57,11 +57,12 @@ def estimated(likeness: Iterable[str], epochs: int, seconds: Mapping[str, float]
     return next((epochs * seconds[key] for key in likeness if key in seconds), None)
 
 
-def _class(group: Mapping[str, Any] | None) -> str | None:
+def class_of(group: Mapping[str, Any] | None) -> str | None:
+    """The bare name of a group's class; None where the group is left out."""
     return bare_name(group["_target_"]) if group and "_target_" in group else None
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Mapping[str, Any]) -> str:
     """Twelve hex digits of what is alike, classes by their bare names, numbers as floats."""
     return hashlib.sha256(json.dumps(_comparable(content), sort_keys=True).encode()).hexdigest()[:12]
 

@@ -102,6 +102,8 @@ def test_a_run_that_was_stopped_twice_ends_with_every_bit(
     assert same_bits(weights_of(stopped), weights_of(whole))
     assert record_of(stopped)["provenance"]["resumed_after"] == [1, 3]
     assert "resumed_after" not in record_of(whole)["provenance"]
+    assert record_of(whole)["provenance"]["processor_seconds"] > 0
+    assert "processor_seconds" not in record_of(stopped)["provenance"], "that of the first attempt is not known"
     assert record_of(stopped)["provenance"].get("kernels") == record_of(whole)["provenance"].get("kernels")
     assert not checkpoint_path(stopped).exists()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from itertools import count
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 from runner.reproduce import plan_text
-from runner.runs import estimate
-from runner.runs.estimate import alike, crowding, estimated_seconds
+from runner.runs import estimate, timed
+from runner.runs.estimate import Estimate, Estimator, alike
+from runner.runs.paces import START_SECONDS, Pace
 from runner.training.prepare import prepare
 
 BASE = ("architecture=tempered_sigmoid_mnist",)
@@ -36,26 +38,75 @@ def test_where_a_budget_ends_runs_its_numbers_count(composed, override: str) -> 
 
 def test_a_run_of_two_items_counts_once_in_all(jobs) -> None:
     tanh, relu = jobs("fig_3", "mnist_tanh")[:2], jobs("fig_3", "mnist_relu")[:1]
-    hour = {job.run_id: 3600.0 for job in (tanh[1], *relu)}  # the first is recorded
+    hour = {job.run_id: Estimate(1800.0, 3600.0, 7200.0, "timed") for job in (tanh[1], *relu)}  # the first is recorded
     said = plan_text({"fig-3": [*tanh, *relu], "table-3": tanh}, hour, workers=2, crowded=3.0).splitlines()
-    assert [line.split()[-5:] for line in said[1:4]] == [
-        ["3", "1", "2", "1.00", "3.00"],
-        ["2", "1", "1", "0.50", "1.50"],
-        ["3", "1", "2", "1.00", "3.00"],
+    assert [line.split()[-11:] for line in said[1:4]] == [
+        ["3", "1", "2", "1.00", "(0.50", "to", "2.00)", "3.00", "(1.50", "to", "6.00)"],
+        ["2", "1", "1", "0.50", "(0.25", "to", "1.00)", "1.50", "(0.75", "to", "3.00)"],
+        ["3", "1", "2", "1.00", "(0.50", "to", "2.00)", "3.00", "(1.50", "to", "6.00)"],
     ]
 
 
-def test_crowding_is_time_over_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds on the clock for each second of work, until a moment's work is done."""
-    seconds = count(step=0.1)
-    monkeypatch.setattr(estimate.time, "process_time", lambda: next(seconds))
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: 2 * next(seconds))
-    assert crowding() == pytest.approx(2 * 0.5 / 0.3)  # 0.1 of each clock goes by between two looks
+def test_records_of_like_runs_tell_and_nothing_is_timed(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten epochs at the pace of the records, and what a start takes; a run that ends by its budget, at its own."""
+    estimator = Estimator([])
+    estimator.paces = Told(Pace(7.0, "like settings"), epochs=4.0)
+    monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed"))
+    config = smoke("runtime.device=cpu")
+    config.epochs = 10
+    found = estimator.of(config, "a", lambda: pytest.fail("prepared"))
+    assert found == Estimate(2 + 0.5 * 70, 2 + 70, 2 + 2 * 70, "like settings")
+    config.max_epsilon = 3.0
+    assert estimator.of(config, "a", lambda: pytest.fail("prepared")).seconds == 2 + 4 * 7
+
+
+@pytest.mark.parametrize("override", ["runtime.lockstep=4", "runtime.threads=2", "runtime.engine=vmap", None])
+def test_what_no_record_resembles_is_timed_once(
+    smoke, override: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: 5.0)
+    config = smoke("runtime.device=cpu", *([override] if override else []))
+    estimator = Estimator([])
+    estimator.paces = Told(Pace(7.0, "like settings") if override else None, epochs=None)
+    assert estimator.of(config, "a", lambda: None).seconds == 5.0
+    monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed again"))
+    again = estimator.of(config, "a", lambda: pytest.fail("prepared again"))
+    assert (again.seconds, again.by) == (5.0, "timed")
+    assert again.low < again.seconds < again.high
+
+
+class Told:
+    """Paces of records that say one thing."""
+
+    scatter = (0.5, 2.0)
+
+    def __init__(self, pace: Pace | None, epochs: float | None) -> None:
+        self.pace, self.epochs_told = pace, epochs
+
+    def of(self, *_: object) -> Pace | None:
+        return self.pace
+
+    def epochs(self, _: str) -> float | None:
+        return self.epochs_told
 
 
 def test_waiting_for_the_processor_is_not_counted(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that sleeps for a second, as if others had the processor, takes no longer."""
     config = smoke("epochs=1")
-    monkeypatch.setattr(estimate, "_measured", {})
-    monkeypatch.setattr(estimate, "gradient_sum", lambda *_: time.sleep(0.3))
-    assert estimated_seconds(config, prepare(config)) < 3.0 + 0.3
+    monkeypatch.setattr(timed, "_measured", {})
+    monkeypatch.setattr(timed, "gradient_sum", lambda *_: time.sleep(0.3))
+    assert timed.timed_seconds(config, prepare(config)) < START_SECONDS + 0.3
+
+
+def test_kinds_are_those_of_what_is_alike_also_when_recalled(
+    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    some = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
+    first = estimate.kinds(some)
+    for one, other in combinations(some, 2):
+        same = first[one.setting_id] == first[other.setting_id]
+        assert same == (alike(one.config) == alike(other.config))
+    monkeypatch.setattr(estimate, "alike", lambda _: pytest.fail("worked out again"))
+    assert estimate.kinds(some) == first

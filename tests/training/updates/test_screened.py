@@ -17,9 +17,9 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.runs.estimate import estimated_seconds
 from runner.runs.execute import execute, final_metrics
 from runner.runs.records import read_record, record_path, results_folder
+from runner.runs.timed import timed_seconds
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 from runner.training.updates.plain import PlainUpdates
@@ -434,5 +434,5 @@ def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
 
 def test_screening_is_part_of_the_estimate(smoke) -> None:
     configs = [smoke(f"screening={name}", "epochs=3") for name in ("none", "annealing")]
-    plain, screened = (estimated_seconds(config, prepare(config)) for config in configs)
+    plain, screened = (timed_seconds(config, prepare(config)) for config in configs)
     assert screened > plain

@@ -1,0 +1,128 @@
+"""How long a run will take on this machine, from a few timed steps on made-up data.
+
+On a CPU they are timed in processor time: what else the machine is busy with just now says little of the hours that a
+plan is for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from runner.clipping import gradient_sum
+from runner.config import FIELDS, StepMode
+from runner.data.datasets import Split
+from runner.fields import Cost
+from runner.gradients import Objective
+from runner.mechanism.seeds import generator
+from runner.runs.identity import plain
+from runner.runs.paces import START_SECONDS
+from runner.speed.faster import faster
+from runner.speed.inference import batches, evaluating
+from runner.speed.machine import keep_freed_memory
+from runner.training.diagnostics import FIXED
+from runner.training.hessian import GRADIENTS
+from runner.training.prepare import Run, engine, prepare, stacked_step
+from runner.training.stacked import NotStackableError, whole
+
+_TIMED = 256  # examples
+
+
+def timed_seconds(config: DictConfig, run: Run) -> float:
+    """Seconds that one run of a resolved config, prepared as `run`, takes: alone on the device, with the threads that
+    PyTorch uses now.
+
+    Good to a factor of about 1.5: steps are timed for a fraction of a second, once for all runs that differ in nothing
+    that costs time. The Hessian's share is the most that it can take.
+    """
+    key = json.dumps(_costly(plain(config)) | {"examples": _examples(config.batch_size, config)}, sort_keys=True)
+    if key not in _measured:
+        _measured[key] = _seconds_per_example(prepare(config))  # whose weights may change
+    training, evaluation = _measured[key]
+    epochs = usual_epochs(run)
+    evaluations = 1 + run.mechanism.steps_per_epoch * run.rule.evaluations_per_step
+    examples = run.mechanism.examples + (GRADIENTS * FIXED if "hessian" in config.diagnostics else 0)
+    per_epoch = examples * training + evaluations * run.dataset.test_examples * evaluation
+    return START_SECONDS + epochs * per_epoch
+
+
+def usual_epochs(run: Run) -> float:
+    """How many epochs a run is to be expected to take, not all of them whole."""
+    steps = run.mechanism.steps_per_epoch
+    return run.rule.usual_steps(run.epochs * steps, run.paid_for) / steps
+
+
+def _costly(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a config the time of one example depends on."""
+    whole = {name: value for name, value in config.items() if FIELDS[name].cost is Cost.all}
+    return whole | _classes({name: value for name, value in config.items() if FIELDS[name].cost is Cost.class_only})
+
+
+def _classes(groups: dict[str, Any]) -> dict[str, Any]:
+    """The classes of groups, without their arguments; null where one is left out."""
+    return {name: value and value["_target_"] for name, value in groups.items()}
+
+
+_measured: dict[str, tuple[float, float]] = {}  # by everything in a config that costs time
+
+
+def _examples(at_once: int, config: DictConfig) -> int:
+    """How many examples to time: on a CPU, where time grows with their number, no more than tell."""
+    cpu = config.runtime.device == "cpu" or not torch.cuda.is_available()
+    most: int = config.batch_size
+    return min(most, at_once, _TIMED if cpu else most)
+
+
+def _seconds_per_example(run: Run) -> tuple[float, float]:
+    """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
+    keep_freed_memory()  # as a run does
+    objective = run.new_objective()
+    count = _examples(max(run.physical_batch, 32), run.config)
+    shape = run.features.shape(run.dataset.shape)
+    inputs = torch.rand(count, *shape, device=run.device)
+    targets = torch.zeros(count, dtype=torch.long, device=run.device)
+    step = _step(run, objective, Split(inputs, targets))
+
+    fast = faster(objective)
+
+    def forward() -> None:
+        with evaluating(fast):
+            for some_inputs, some_targets in batches(inputs, targets):
+                fast(some_inputs, some_targets)
+
+    clock = time.process_time if run.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    per_example = []
+    for work in (step, forward):
+        times = []
+        for _ in range(3):
+            started = clock()
+            work()
+            if run.device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append(clock() - started)
+        per_example.append(min(times[1:]) / count)
+    return per_example[0], per_example[1]
+
+
+def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
+    """A step on all of `data`, taken as the run would take it."""
+    if run.step is StepMode.graph:
+        try:
+            step = stacked_step([run], [objective], data)
+        except NotStackableError:
+            pass
+        else:
+            batches, noise = whole(len(data), 1, run.device), [generator(run.config.seed, "noise", run.device)]
+            step.make_room(batches.length)
+            return lambda: step.take(batches, 0, noise)
+    gradient_engine = engine(run.config, objective)
+
+    def eager() -> None:
+        gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch)
+
+    return eager

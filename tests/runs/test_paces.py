@@ -1,0 +1,115 @@
+"""Paces by records: which are believed, which runs are alike, and how machines compare."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.runs.paces import _YARDSTICKS, START_SECONDS, UNTOLD, Paces, read
+
+RECORD = json.loads((REPOSITORY / "results" / "runs" / "180425e2e241.json").read_text())
+EPOCHS = len(RECORD["history"]["epoch"])
+YARDSTICK = 0.01
+
+
+def record(pace: float, setting: str = "a", provenance: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
+    """A record of a run whose epochs took so many seconds on the clock, on a machine like this one."""
+    made = copy.deepcopy(RECORD)
+    made["setting_id"], made["config"] = setting, made["config"] | config
+    alone = {"threads": 1, "lockstep": 1, "step": "eager", "device": "this", "yardstick_seconds": YARDSTICK}
+    made["provenance"] = alone | {"wall_seconds": START_SECONDS + EPOCHS * pace} | (provenance or {})
+    return made
+
+
+def pace_of(missing: dict[str, Any], *records: dict[str, Any]) -> float | None:
+    pace = Paces(records, YARDSTICK).of(missing["setting_id"], missing["config"])
+    return pace and pytest.approx(pace.seconds)
+
+
+def test_the_least_times_are_believed_where_two_agree() -> None:
+    """Those of crowded machines do not count: 2, 2.2 and 2.4 are within a factor of 1.5 of the least."""
+    busy = [record(pace) for pace in (30.0, 2.4, 9.0, 2.0, 2.2)]
+    assert pace_of(record(0), *busy) == 2.2
+    assert pace_of(record(0), record(2.0)) is None
+    assert pace_of(record(0), record(2.0), record(3.0)) is None
+
+
+def test_processor_time_is_believed_by_itself_and_before_any_clock() -> None:
+    sure = record(50.0, provenance={"processor_seconds": START_SECONDS + EPOCHS * 3.0})
+    assert pace_of(record(0), sure) == 3.0
+    assert pace_of(record(0), sure, record(2.0), record(2.0)) == 3.0
+
+
+def test_the_closest_likeness_that_is_believed_counts() -> None:
+    same, like = [record(2.0)] * 2, [record(4.0, "b", noise_multiplier=9.0)] * 2
+    network = [record(6.0, "c", loss={"_target_": "elsewhere.OtherLoss"})] * 2
+    assert pace_of(record(0), *same, *like, *network) == 2.0
+    assert pace_of(record(0, "x"), *like, *network) == 4.0
+    assert pace_of(record(0, "x"), *network) == 6.0
+    assert Paces(network, YARDSTICK).of("x", RECORD["config"]).by == "the same network"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batch_size": 64},
+        {"diagnostics": ["hessian"]},
+        {"screening": {"_target_": "a.Annealing", "images": "test"}},
+        {"clipping": {"_target_": "a.Other"}},
+        {"activation": {"_target_": "a.Other"}},
+        {"architecture": {"_target_": "a.Other"}},
+    ],
+)
+def test_what_costs_another_time_is_not_alike(other: dict[str, Any]) -> None:
+    assert pace_of(record(0, "x", **other), record(2.0), record(2.0)) is None
+
+
+def test_data_sets_of_one_shape_are_alike() -> None:
+    other = record(0, "x", dataset=RECORD["config"]["dataset"] | {"name": "FashionMNIST"})
+    assert pace_of(other, record(2.0), record(2.0)) == 2.0
+
+
+def test_the_yardsticks_of_both_machines_carry_a_time_over() -> None:
+    slow = record(4.0, provenance={"yardstick_seconds": 2 * YARDSTICK})
+    assert pace_of(record(0), slow, slow) == 2.0
+    name, theirs = next(iter(_YARDSTICKS.items()))
+    old = record(4.0, provenance={"yardstick_seconds": None, "device": name})
+    assert pace_of(record(0), old, old) == pytest.approx(4.0 * YARDSTICK / theirs)
+
+
+@pytest.mark.parametrize("other", [{"threads": 4}, {"lockstep": 8}, {"step": "graph"}, {"resumed_after": [3]}])
+def test_what_is_not_of_one_core_from_start_to_end_tells_nothing(other: dict[str, Any]) -> None:
+    assert pace_of(record(0), *[record(2.0, provenance=other)] * 2) is None
+
+
+def test_scatter_is_each_settings_own_pace_over_what_the_others_say() -> None:
+    """Five of twenty settings take 1.4 times as long as the others: more than the tenth that is left out on each side,
+    which one of twenty is not."""
+
+    def settings(slow: int, count: int) -> Paces:
+        paces = [2.8] * slow + [2.0] * (count - slow)
+        return Paces([record(pace, str(n)) for n, pace in enumerate(paces) for _ in range(2)], YARDSTICK)
+
+    assert settings(5, 20).scatter == pytest.approx((1.0, 1.4))
+    assert settings(1, 20).scatter == pytest.approx((1.0, 1.0))
+    assert settings(1, 5).scatter == UNTOLD, "too few"
+
+
+def test_a_setting_that_a_budget_ends_takes_the_epochs_that_it_took() -> None:
+    paces = Paces([record(2.0), record(2.0)], YARDSTICK)
+    assert paces.epochs("a") == EPOCHS
+    assert paces.epochs("b") is None
+
+
+def test_damaged_files_tell_nothing(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / f"{RECORD['run_id']}.json").write_text(json.dumps(RECORD))
+    for name, text in {"a": "{", "b": "[]", "c": '{"run_id": "d"}', "e": "1"}.items():
+        (runs / f"{name}.json").write_text(text)
+    assert [one["run_id"] for one in read([tmp_path, tmp_path / "none"])] == [RECORD["run_id"]]
