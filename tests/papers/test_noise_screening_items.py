@@ -11,7 +11,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import comparisons, cost, figures, measures, settings, tables, theorem_1, toy
+from runner.papers.noise_screening import comparisons, figures, measures, settings, tables, theorem_1, toy
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence
 from runner.report.files import bound_text, plus_minus
@@ -337,7 +337,7 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
 def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
     runs: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "worst", WORST.get)  # to find it takes seconds: see below
+    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)  # to find it takes seconds: see below
     with style():
         drawn = figures.table_1(runs)
         cost, mnist = drawn.axes
@@ -358,7 +358,7 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
 
 
 def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "worst", WORST.get)
+    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)
     found = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
     for run in found.recorded(settings.SWEEP, "noise_screening/mnist_screened"):
         run.record["history"]["tries"][-1] -= 149  # one try, kept
