@@ -39,7 +39,7 @@ from runner.runs.listed import listed_jobs
 from runner.runs.local import Tally
 from runner.runs.options import check_options
 from runner.runs.records import failure_path, record_path, recorded, results_folder
-from runner.speed.kernels import why_off
+from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated
 from runner.training.prepare import Run, prepare
@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _reproduce(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     try:
+        kernels_wanted()  # refuses an environment that asks for nothing known
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)

@@ -4,7 +4,6 @@ fabricated for the real jobs of the real sweeps.
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import shutil
@@ -15,29 +14,31 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from runner.clipping.clips import agrees
-from runner.config import REPOSITORY, register
 from runner.report.evidence import folder_of
+from runner.runs import command as command_module
 from runner.runs import jobs as jobs_module
 from runner.runs.identity import recorded_config, resolved
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import record_path, write_record
 from runner.speed.kernels import library
-
-CONF = REPOSITORY / "conf"
+from tests import composing
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
 
 Compose = Callable[..., DictConfig]
 Fabricate = Callable[..., Path]
 Refusal = Callable[[Callable[[list[str]], int], list[str]], str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "cache"):
+        composing.keep_in(config.cache.mkdir("composed"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,37 +64,16 @@ def _parsed(override: str) -> Override:
     return OverridesParser.create().parse_override(override)
 
 
-@cache
-def _of_groups(choices: tuple[str, ...]) -> DictConfig:
-    """What Hydra composes of these options of groups, which takes it up to 0.3 s. To be copied, never changed."""
-    if not GlobalHydra.instance().is_initialized():
-        register()
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("config", list(choices))
-    return compose("config", list(choices))
-
-
-def _composed(choices: Sequence[str]) -> DictConfig:
-    """A copy of what Hydra composes of these options of groups, here once whatever the scale, which is swapped."""
-    scales = [text for text in choices if text.startswith("scale=")]
-    config = copy.deepcopy(_of_groups(tuple(text for text in choices if text not in scales)))
-    if scales:
-        config.scale = copy.deepcopy(_of_groups(tuple(scales)).scale)
-    return config
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _sweeps_composed_once() -> Iterator[None]:
-    """Sweeps that are listed at both scales are composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
+def _composed_once() -> Iterator[None]:
+    """What sweeps and commands are made of is composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
 
     def composed(_: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
-        options = all((CONF / text.partition("=")[0]).is_dir() or text.startswith("sweeps=") for text in overrides)
-        if return_hydra_config or not options:
-            return compose("config", overrides, return_hydra_config=return_hydra_config)
-        return _composed(overrides)
+        return composing.composed(overrides, return_hydra_config)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs_module, "compose", composed)
+        for module in (jobs_module, command_module):
+            patch.setattr(module, "compose", composed)
         yield
 
 
@@ -101,14 +81,14 @@ def _sweeps_composed_once() -> Iterator[None]:
 def composed(tmp_path: Path) -> Compose:
     """Compose and resolve a config; its results and tracking go to the test's own folder.
 
-    As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, here once for all tests
-    that choose the same, then the values, by Hydra's own function.
+    As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, once for all tests that
+    choose the same, then the values, by Hydra's own function.
     """
 
     def make(*overrides: str) -> DictConfig:
         parsed = [_parsed(override) for override in overrides]
-        of_groups = [(CONF / override.key_or_group).is_dir() for override in parsed]
-        config = _composed([text for text, group in zip(overrides, of_groups, strict=True) if group])
+        of_groups = [(composing.CONF / override.key_or_group).is_dir() for override in parsed]
+        config = composing.composed([text for text, group in zip(overrides, of_groups, strict=True) if group])
         config.runtime.results_root, config.tracking.directory = f"{tmp_path}/results", f"{tmp_path}/tracking"
         values = [override for override, group in zip(parsed, of_groups, strict=True) if not group]
         ConfigLoaderImpl._apply_overrides_to_config(values, config)

@@ -150,6 +150,16 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
     assert not list(tmp_path.rglob("*.json"))
 
 
+def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeypatch) -> None:
+    """Other commands: tests/speed/test_choices.py."""
+    monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
+    arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", "experiment=losing_less/mnist_ours"]
+    code, shown, errors = _run_in_fork(arguments, tmp_path)
+    assert (code, shown) == (2, "")
+    (said,) = errors.splitlines()
+    assert said.startswith("runner: DP_REPRO_KERNELS is 0 ")
+
+
 def _run_in_fork(arguments: list[str], folder) -> tuple[int, str, str]:
     """The command line in a forked process (Hydra keeps hold of the streams of the one it ran in).
 

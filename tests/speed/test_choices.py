@@ -15,7 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import runner.speed.choices as choices
+from benchmarks import __main__ as benchmark
+from benchmarks import layers
 from benchmarks.kernels import main, table
+from runner import reproduce
 from runner.clipping.clips import clip_upstream
 from runner.config import ConfigError
 from runner.gradients.one_pass.method import method_for
@@ -40,7 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("DP_REPRO_KERNELS", raising=False)
     monkeypatch.setattr(choices, "_folder", lambda: tmp_path / "trials")
     monkeypatch.setattr(choices, "_known", {})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     choices.forget_used()
     library.cache_clear()  # it knows what other tests wanted
     yield tmp_path / "trials"
@@ -124,25 +126,38 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels_wanted()
 
 
-COMMANDS = (
-    "runner experiment=losing_less/mnist_ours",
-    "runner.reproduce losing_less",
-    "benchmarks.layers",
-    "benchmarks",
-)
+COMMANDS = {
+    "runner.reproduce losing_less": reproduce.main,
+    "benchmarks.layers": layers.main,
+    "benchmarks": benchmark.main,
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_refuse_it_in_one_sentence_before_they_begin(command: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"DP_REPRO_KERNELS": "yes", "DP_DATA_ROOT": str(tmp_path)},
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    (sentence,) = done.stderr.splitlines()
+def test_commands_refuse_it_in_one_sentence_before_they_begin(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`runner` itself does in tests/test_config.py, where it has a process of its own."""
+    monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
+    monkeypatch.setattr(sys, "argv", command.split())
+    for first in ("runner.reproduce.load", "benchmarks.layers.one_thread_each", "runner.speed.machine.set_up"):
+        monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
+    try:
+        code = COMMANDS[command]()
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    (sentence,) = said.err.splitlines()
     assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
+
+
+@pytest.mark.slow
+def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
+    program = "import benchmarks.__main__, benchmarks.layers, runner.__main__, runner.reproduce, runner.training.loop"
+    environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("forced", [COMPILED, PYTORCH])
