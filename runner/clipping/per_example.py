@@ -65,10 +65,19 @@ class Flat(_PerExample):
 class Automatic(_PerExample):
     """AUTO-S (Bu et al., 2023): C * g_i / (||g_i||_2 + stability).
 
-    The contribution's norm is C ||g|| / (||g|| + stability) < C = `norm`; a zero gradient contributes zero.
+    The contribution's norm is C ||g|| / (||g|| + stability) < C = `norm`; a zero gradient contributes zero. Norms below
+    1e-15 lose digits in float32, and below 1e-19 may be found zero, which beside `stability` has to be nothing.
+
+    Raises:
+        ValueError: if `stability` is below 1e-12.
     """
 
     stability: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stability < 1e-12:
+            raise ValueError(f"Expected clipping.stability >= 1e-12, got {self.stability}.")
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         return numbers["norm"] / (norms + numbers["stability"])

@@ -109,23 +109,25 @@ def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
         "Runs that several claims lack count once, also over the papers, so the last row is no sum. Hours are those of "
         "one core of the machines that the records are of, which ran others beside them: the median of recorded runs "
         "of the same setting, else of like ones (cost of an example, batch size), else of the same network on the "
-        "same data, all its epochs where no record says when a budget ends it; good to a factor of two or three. Runs "
-        "that no record resembles are in no hour. "
-        "`make plan-PAPER` times all that is left on a machine of yours."
+        "same data, all its epochs where no record says when a budget ends it. Some of those machines were so busy "
+        "that a single record may be ten times too long. Runs that no record resembles are in no hour, and they are the "
+        "dearest: mostly on CIFAR-10. `make plan-PAPER` estimates all that is left on a machine of yours."
     )
     header = ("paper", "claims not run", "runs that they lack", "hours of one core", "runs like no record")
     return Table(header, rows, (note,))
 
 
 def _cells(cost: Cost) -> list[str]:
-    return [str(cost.runs), cost.hours_text, str(cost.unlike)]
+    of = f" (of {cost.runs - cost.unlike} runs)" if cost.unlike and cost.runs > cost.unlike else ""
+    return [str(cost.runs), f"{cost.hours_text}{of}", str(cost.unlike)]
 
 
 def sentence(claims: int, cost: Cost) -> str:
     """The same of one paper, in a sentence."""
     if not claims:
         return "Every claim has run."
-    hours = f"about {cost.hours_text} hours of one core, by the records of like runs"
+    of = f" for {cost.runs - cost.unlike} of them" if cost.unlike else ""
+    hours = f"about {cost.hours_text} hours of one core{of}, by the records of like runs"
     unlike = f"no record resembles {cost.unlike} of these runs"
     parts = [hours, f"{unlike}, which are in no hour"] if cost.unlike else [hours]
     if cost.runs == cost.unlike:

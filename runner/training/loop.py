@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
@@ -209,6 +210,10 @@ class Progress:
             trained.status = "diverged"
         return trained.status == "finished" and epoch < run.epochs
 
+    def part_from_others(self) -> None:
+        """Keep the weights as they are: the step goes on changing the objective, whose place in it stays."""
+        self.trained.objective = copy.deepcopy(self._objective)
+
     def state_dict(self) -> State:
         """What was measured until the end of an epoch, and which steps were kept: all that the ledger follows from."""
         trained = self.trained
@@ -296,7 +301,9 @@ def _train(
 def _train_together(
     runs: Sequence[Run], step: StackedStep, data: tuple[Split, ...], on_epochs: Sequence[OnEpoch]
 ) -> list[Trained]:
-    """Every run's batches and noise are those that it would draw alone. A run that is over keeps its place, unseen."""
+    """Every run's batches and noise are those that it would draw alone. A run that is over keeps its place, unseen:
+    what becomes of its weights there has cost privacy that nobody charged, and is let go.
+    """
     objectives, device = step.stacked.objectives, runs[0].device
     sampling, noise = ([generator(run.config.seed, stream, device) for run in runs] for stream in ("sampling", "noise"))
     progress = [
@@ -323,4 +330,5 @@ def _train_together(
         for run in sorted(going):
             if not progress[run].end_epoch(epoch, losses[run], batches.seen[run], seconds):
                 going.remove(run)
+                progress[run].part_from_others()
     return [each.trained for each in progress]

@@ -444,6 +444,10 @@ def test_gram_refuses_terms_that_cancel() -> None:
     assert gram(a, g, shape, True, Scratch()) is not None
     g[1] = 1e6 * (g[1] - g[1].mean((0, 1)))
     assert gram(a, g, shape, True, Scratch()) is None
+    for of_a, of_g in ((1e-23, 1e18), (1.0, 1e-14)):
+        tiny = of_a * torch.randn(2, 8, 8, 4), of_g * torch.randn(2, 8, 8, 3)
+        assert gram(*tiny, shape, True, Scratch()) is None
+    assert gram(a, torch.zeros(2, 8, 8, 3), shape, True, Scratch()) is not None, "nothing vanishes that is nothing"
     objective = Objective(nn.Sequential(nn.Conv2d(4, 3, 1), nn.Flatten()), nn.Identity())
     assert OnePassEngine(objective)._fallback is None
 

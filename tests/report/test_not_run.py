@@ -73,10 +73,16 @@ def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
 
 def test_what_the_pages_say() -> None:
     table = costs_table({"a": 2, "b": 1}, {"a": Cost(19, 3.17, 0), "b": Cost(4, 0, 4), "": Cost(21, 3.17, 4)})
-    assert table.rows == [["a", "2", "19", "3.2", "0"], ["b", "1", "4", "–", "4"], ["**all**", "3", "21", "3.2", "4"]]
+    assert table.rows == [
+        ["a", "2", "19", "3.2", "0"],
+        ["b", "1", "4", "–", "4"],
+        ["**all**", "3", "21", "3.2 (of 17 runs)", "4"],
+    ]
     assert "2 claims, which lack 19 runs, each counted once; about 3.2 hours of one core" in sentence(
         2, Cost(19, 3.17, 0)
     )
-    assert "no record resembles 4 of these runs" in sentence(2, Cost(19, 41.7, 4))
+    partly = sentence(2, Cost(19, 41.7, 4))
+    assert "about 42 hours of one core for 15 of them" in partly
+    assert "no record resembles 4 of these runs" in partly
     assert "no record resembles any of them" in sentence(1, Cost(4, 0, 4))
     assert sentence(0, Cost(0, 0, 0)) == "Every claim has run."

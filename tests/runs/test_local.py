@@ -191,7 +191,7 @@ def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeyp
     wrong = replace(right, config=copy.deepcopy(right.config), run_id="0" * 12, setting_id="1" * 12)
     wrong.config.clipping.norm = -1.0
     assert estimate.alike(wrong.config) == estimate.alike(right.config)
-    monkeypatch.setattr(reproduce, "sweep_jobs", lambda *_: [right, wrong])
+    monkeypatch.setattr(reproduce, "listed_jobs", lambda *_: [right, wrong])
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
     assert reproduce.main(["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
     assert "norm" in capsys.readouterr().err.splitlines()[-1]

@@ -12,7 +12,8 @@ gram_norms.cpp does not do the additions), and then an ordinary weight gradient,
 their factors.
 
 The sum over (t, u) has terms of both signs. Where they cancel to less than a thousandth of their possible size, the
-rounding error could hide a large gradient and with it break the sensitivity; such a slice is to be instantiated.
+rounding error could hide a large gradient and with it break the sensitivity; such a slice is to be instantiated. So is
+one with numbers so small that their products vanish.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from runner.networks.geometry import Geometry
 from runner.speed.kernels import fits, integers, library, pointers, waves
 
 _CANCELLED = 1e-3
+_LEAST = 1e-12  # of the largest number of an example: squares of smaller ones leave the range of float32
 
 
 def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms | None:
@@ -36,7 +38,7 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch
     rows = g.flatten(1, 2)
     compiled = library("gram_norms", agrees) if fits(a) else None
     squares, largest = _norms(a, rows, shape) if compiled is None else _compiled_norms(compiled, a, rows, shape)
-    if (squares < _CANCELLED * largest).any():
+    if (squares < _CANCELLED * largest).any() or _vanish(a) or _vanish(g):
         return None
     return Terms(
         squares=squares,
@@ -69,6 +71,13 @@ def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
     backward = torch.ops.aten.convolution_backward
     of_weight: Tensor = backward(gradients, images, weight, None, *convolution, [False, True, False])[1]
     return of_weight
+
+
+def _vanish(numbers: Tensor) -> bool:
+    """Whether an example's numbers [batch, ...] are so small that their squares vanish, and not all zero."""
+    least, most = torch.aminmax(numbers.flatten(1), dim=1)
+    largest = torch.maximum(-least, most)
+    return bool(((largest > 0) & (largest < _LEAST)).any())
 
 
 def _products(rows: Tensor) -> Tensor:

@@ -148,6 +148,12 @@ def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
     assert [trained.status for trained in together] == [trained.status for trained in alone]
     assert [len(trained.history["epoch"]) for trained in together] == [len(t.history["epoch"]) for t in alone]
     assert together[0].history["test_loss"] == pytest.approx(alone[0].history["test_loss"], rel=1e-9)
+    for run in (0, 2):
+        ours, theirs = together[run].objective, alone[run].objective
+        assert ours is not None
+        assert theirs is not None
+        for name, weights in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], weights, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
