@@ -110,8 +110,8 @@ def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
         "one core of the machines that the records are of, which ran others beside them: the median of recorded runs "
         "of the same setting, else of like ones (cost of an example, batch size), else of the same network on the "
         "same data, all its epochs where no record says when a budget ends it. Some of those machines were so busy "
-        "that a single record may be ten times too long. Runs that no record resembles are in no hour, and they are the "
-        "dearest: mostly on CIFAR-10. `make plan-PAPER` estimates all that is left on a machine of yours."
+        "that a single record may be ten times too long. Runs that no record resembles are in no hour, and they are "
+        "the dearest: mostly on CIFAR-10. `make plan-PAPER` estimates all that is left on a machine of yours."
     )
     header = ("paper", "claims not run", "runs that they lack", "hours of one core", "runs like no record")
     return Table(header, rows, (note,))
