@@ -24,8 +24,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.config import FIELDS, ConfigError
+from runner.config.fields import Part
 from runner.data import DataError
-from runner.fields import Part
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers

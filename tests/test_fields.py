@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from runner.config import FIELDS, Config, Runtime, Scale, Tracking
-from runner.fields import COUNT, Cost, Differs, Part, Properties, of_class, properties_of, ranged, ranges_of, stated
+from runner.config.fields import (
+    COUNT,
+    Cost,
+    Differs,
+    Part,
+    Properties,
+    of_class,
+    properties_of,
+    ranged,
+    ranges_of,
+    stated,
+)
 
 
 def test_every_field_states_its_properties() -> None:

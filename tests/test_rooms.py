@@ -17,9 +17,9 @@ ROOMS = (
     "accounting",
 )  # fmt: skip
 COMMANDS, BASE = "commands", "base"
-IN_BASE = ("config", "fields", "terminal", "messages")
+IN_BASE = ("config", "terminal")
 ORDER = (COMMANDS, *ROOMS, BASE)
-MOST_FILES = 11  # in runner/ itself
+MOST_FILES = 8  # in runner/ itself
 
 # Arrows that still point upwards, as "importing module -> imported module", each with its reason. May only shrink.
 UPWARDS: dict[str, str] = {}
@@ -58,9 +58,9 @@ def _ours(module: str) -> bool:
 def room_of(module: str) -> str:
     """The room of runner.data.cache is data, that of runner.reproduce the commands."""
     first = (module.split(".")[1:] or [BASE])[0]
-    if (PACKAGE / first).is_dir():
-        return first
-    return BASE if first in (BASE, *IN_BASE) else COMMANDS
+    if first in (BASE, *IN_BASE):
+        return BASE
+    return first if (PACKAGE / first).is_dir() else COMMANDS
 
 
 def paper_of(module: str) -> str | None:
@@ -85,7 +85,7 @@ def violations(path: str, source: str) -> dict[str, str]:
 
 def test_every_folder_of_the_package_is_a_room() -> None:
     folders = {Path(path).parts[1] for path in MODULES if len(Path(path).parts) > 2}
-    assert folders <= set(ROOMS)
+    assert folders <= {*ROOMS, *IN_BASE}
 
 
 def test_few_files_stand_outside_the_rooms() -> None:
@@ -109,7 +109,10 @@ def test_the_exceptions_are_still_needed() -> None:
         ("runner/accounting/pld.py", "from runner.mechanism import dp_sgd"),
         ("runner/accounting/pld.py", "from ..mechanism.dp_sgd import Mechanism"),
         ("runner/data/cache.py", "def late():\n    import runner.runs.records"),
-        ("runner/config.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from runner import networks"),
+        (
+            "runner/config/__init__.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from runner import networks",
+        ),
         ("runner/terminal.py", "from runner import aggregate"),
         ("runner/report/pages.py", "import runner.papers.tempered_sigmoid as paper"),
         ("runner/aggregate.py", "from runner.papers import losing_less"),

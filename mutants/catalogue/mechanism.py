@@ -90,8 +90,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/step.py",
-        "(self._sums + self._std * self._noise) / self._denominator)",
-        "(self._sums + self._std * self._noise * self._mask.any(1, keepdim=True)) / self._denominator)",
+        "(self._sums + self._std * self._noise) / self._denominator",
+        "(self._sums + self._std * self._noise * self._mask.any(1, keepdim=True)) / self._denominator",
         "steps as a graph release an empty batch without noise",
         _STEP,
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import FIELDS, REPOSITORY
-from runner.fields import Part
+from runner.config.fields import Part
 from runner.report.files import Table, aligned
 from runner.runs.records import read_record
 from runner.terminal import bound_text, number

@@ -72,5 +72,5 @@ def check_same_classes(content: dict[str, Any], other: dict[str, Any], what: str
         if named != target and not (named.startswith(_PACKAGE) and target.startswith(_PACKAGE)):
             raise ConfigError(
                 f"{place}={target}, but {what}, which has the same id, names {named or 'no class'} there: give one of "
-                f"the two another name, or, if the class has moved, use python -m runner.migrate."
+                f"the two another name, or, if the class has moved, use python -m runner.runs.migrate."
             )

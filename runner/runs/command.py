@@ -11,7 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from runner.config import FIELDS, REPOSITORY, register
-from runner.fields import Part
+from runner.config.fields import Part
 from runner.runs.classes import bare_name
 from runner.runs.identity import identify_recorded, recorded_config, resolved
 

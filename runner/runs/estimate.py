@@ -18,7 +18,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import FIELDS, REPOSITORY
-from runner.fields import Differs, Part
+from runner.config.fields import Differs, Part
 from runner.runs import kept
 from runner.runs.identity import identify, plain, recorded_config
 from runner.runs.jobs import Job

@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import FIELDS, check_ranges
+from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
-from runner.fields import Part
 from runner.runs.classes import bare_name, check_names
 
 
@@ -54,8 +54,8 @@ def hashed_config(config: DictConfig) -> dict[str, Any]:
     """The part of the config that defines the run.
 
     A class is its bare name and its arguments: it stays what it is where its file moves. Null and empty values are left
-    out, and so is a field at the value that older runs had without knowing it (see `runner.fields`): a field that is
-    added later makes no old record stale.
+    out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a field
+    that is added later makes no old record stale.
     """
     return _hashed(plain(config))
 

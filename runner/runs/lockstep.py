@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import FIELDS
-from runner.fields import Differs
+from runner.config.fields import Differs
 from runner.runs.identity import plain
 from runner.runs.jobs import Job
 

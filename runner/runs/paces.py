@@ -19,7 +19,7 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from runner.config import FIELDS
-from runner.fields import Cost
+from runner.config.fields import Cost
 from runner.runs.recorded_times import class_of, digest
 
 START_SECONDS = 2.0  # reading data, tracking, writing the record

@@ -1,8 +1,8 @@
 """How long a run takes on one core, by the records of runs like it. Nothing is timed: the answer is one on any machine.
 
 A run is first compared with those of its own setting, then with those that cost the same time an example (see
-`runner.fields.Cost`) in batches of one size, then with those of the same network on the same features: at first with
-those that a budget may end early as well, or neither, then with any, as if all its epochs were trained.
+`runner.config.fields.Cost`) in batches of one size, then with those of the same network on the same features: at first
+with those that a budget may end early as well, or neither, then with any, as if all its epochs were trained.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from runner.config import FIELDS
-from runner.fields import Cost
+from runner.config.fields import Cost
 from runner.runs.classes import bare_name
 
 _ROUGHLY = ("dataset", "features", "architecture")

@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 
 from runner.clipping import gradient_sum
 from runner.config import FIELDS, StepMode
+from runner.config.fields import Cost
 from runner.data.datasets import Split
-from runner.fields import Cost
 from runner.gradients import Objective
 from runner.mechanism.seeds import generator
 from runner.runs.identity import plain

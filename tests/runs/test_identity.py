@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.config import FIELDS, ConfigError
-from runner.fields import Part
+from runner.config.fields import Part
 from runner.runs.classes import bare_name, targets_of_options
 from runner.runs.execute import execute
 from runner.runs.identity import hashed_config, identify, identify_recorded, recorded_config

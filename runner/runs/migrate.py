@@ -1,4 +1,4 @@
-"""`python -m runner.migrate results`: file records under the ids that their configs have now, and move classes in them.
+"""`python -m runner.runs.migrate results`: file records under the ids that their configs have now, and move classes.
 
 Records that older code wrote are under the ids of that code, and name classes where they were then. Every number stays
 as it is. Run it when no older code is writing into the folder any more. Whatever interrupts it, the same command goes
@@ -116,7 +116,7 @@ def _check_moved(moved: dict[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m runner.migrate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m runner.runs.migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(
         "--target",

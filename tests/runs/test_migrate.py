@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from runner import migrate as module
 from runner.config import REPOSITORY
-from runner.migrate import main, migrate
+from runner.runs import migrate as module
 from runner.runs.identity import identify_recorded
+from runner.runs.migrate import main, migrate
 from runner.runs.records import digest_of, read_record, text_of
 
 COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))

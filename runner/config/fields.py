@@ -134,7 +134,7 @@ def properties_of(schema: type) -> dict[str, Properties]:
     found: dict[str, Properties] = {}
     for field in dataclasses.fields(schema):
         if field.metadata.get("properties") is None:
-            raise TypeError(f"{schema.__name__}.{field.name} does not state its properties: see runner.fields.")
+            raise TypeError(f"{schema.__name__}.{field.name} does not state its properties: see runner.config.fields.")
         found[field.name] = field.metadata["properties"]
     return found
 

@@ -2,7 +2,7 @@
 
 Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
 (`_target_`) are checked by `runner.training.prepare.prepare`, which every run passes before any data is read. What else
-has to be known of a field (whether it is part of a run's id, say) is stated with it: see `runner.fields`.
+has to be known of a field (whether it is part of a run's id, say) is stated with it: see `runner.config.fields`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
-from runner.fields import (
+from runner.config.fields import (
     COUNT,
     COUNTS,
     DELTA,
@@ -38,7 +38,7 @@ from runner.fields import (
     stated,
 )
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
