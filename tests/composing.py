@@ -52,9 +52,10 @@ def is_option(override: str) -> bool:
 def keep_in(folder: Path) -> None:
     """Keep what is composed from now on in a folder, and take from there what is kept of the same files."""
     mine = folder / _digest()
-    if not mine.exists():
-        shutil.rmtree(folder, ignore_errors=True)  # of other files: it is of no use, or made again
     mine.mkdir(parents=True, exist_ok=True)
+    for other in folder.iterdir():
+        if other != mine:
+            shutil.rmtree(other, ignore_errors=True)
     _folders[:] = [mine]
 
 

@@ -10,45 +10,37 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
 
-from runner.clipping.clips import agrees
-from runner.report.evidence import folder_of
-from runner.runs import command as command_module
-from runner.runs import jobs as jobs_module
-from runner.runs.identity import recorded_config, resolved
-from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.records import record_path, write_record
-from runner.speed.kernels import library
-from tests import composing
+# Nothing that takes seconds to import is imported above a function: the process that hands tests to others runs none.
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+    from runner.runs.jobs import Job
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
 
-Compose = Callable[..., DictConfig]
+Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]
 Refusal = Callable[[Callable[[list[str]], int], list[str]], str]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "cache"):
-        composing.keep_in(config.cache.mkdir("composed"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(params=["compiled", "pytorch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs each test with the C++ kernels, where there is a compiler, and without them."""
+    from runner.clipping.clips import agrees
+    from runner.speed.kernels import library
+
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     library.cache_clear()
@@ -61,18 +53,25 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @cache
 def _parsed(override: str) -> Override:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     return OverridesParser.create().parse_override(override)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _composed_once() -> Iterator[None]:
+def _composed_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """What sweeps and commands are made of is composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
+    from runner.runs import command, jobs
+    from tests import composing
+
+    if hasattr(request.config, "cache"):
+        composing.keep_in(request.config.cache.mkdir("composed"))
 
     def composed(_: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
         return composing.composed(overrides, return_hydra_config)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (jobs_module, command_module):
+        for module in (jobs, command):
             patch.setattr(module, "compose", composed)
         yield
 
@@ -84,6 +83,10 @@ def composed(tmp_path: Path) -> Compose:
     As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, once for all tests that
     choose the same, then the values, by Hydra's own function.
     """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    from runner.runs.identity import resolved
+    from tests import composing
 
     def make(*overrides: str) -> DictConfig:
         parsed = [_parsed(override) for override in overrides]
@@ -110,6 +113,9 @@ def smoke(composed: Compose) -> Compose:
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
     """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path."""
+    from runner.report.evidence import folder_of
+    from runner.runs.identity import recorded_config
+    from runner.runs.records import record_path, write_record
 
     def write(
         job: Job,
@@ -174,6 +180,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
 @pytest.fixture
 def jobs() -> Callable[..., list[Job]]:
     """`jobs("fig_3", "mnist_tanh")`: the planned jobs of one experiment of a paper, in order."""
+    from runner.runs.jobs import sweep_jobs
 
     def of(sweep: str, experiment: str, scale: str = "paper", paper: str = "tempered_sigmoid") -> list[Job]:
         listed = sweep_jobs(f"{paper}/{sweep}", (f"scale={scale}",))

@@ -6,6 +6,7 @@ import inspect
 import math
 import typing
 from dataclasses import is_dataclass, make_dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def check_arguments(config: DictConfig, group: str) -> None:
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:
-            OmegaConf.merge(OmegaConf.structured(_holder(name, expected)), {name: value})
+            OmegaConf.merge(_holder(name, expected), {name: value})
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
@@ -76,17 +77,24 @@ def _plain_type(hint: Any, default: Any) -> Any:
     """The type to hold an argument to: its annotation where OmegaConf knows it, else that of its default."""
     if hint is not None:
         try:
-            OmegaConf.structured(_holder("value", hint))
+            _holder("value", hint)
             return hint
-        except (OmegaConfBaseException, ValueError):
+        except (OmegaConfBaseException, ValueError, TypeError):  # of TypeError: it has no hash, so it is no type
             pass
     if isinstance(default, (bool, float, str)):
         return type(default)
     return float if isinstance(default, int) else Any  # a library's `weight_decay=0` is no whole number
 
 
-def _holder(name: str, expected: Any) -> type:
-    return make_dataclass("Arguments", [(name, expected, "???")])
+@cache
+def _holder(name: str, expected: Any) -> DictConfig:
+    """A config with one field of a type, to be merged with a value, and never changed: it takes milliseconds to make.
+
+    Raises:
+        OmegaConfBaseException, ValueError: OmegaConf knows no such type.
+    """
+    made: DictConfig = OmegaConf.structured(make_dataclass("Arguments", [(name, expected, "???")]))
+    return made
 
 
 def check_objective(objective: Objective, shape: list[int]) -> None:

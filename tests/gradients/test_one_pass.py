@@ -34,16 +34,24 @@ def path(kernels: str) -> str:
     return kernels
 
 
-def one_at_a_time(
-    objective: nn.Module, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], bound: float = NORM
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Float64 sum of gradients clipped to `bound` in every group, and norms [batch]: one autograd call an example."""
+def per_example(objective: nn.Module, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
+    """Every example's float64 gradients, of the parameters that it has any of: one autograd call an example."""
     exact = copy.deepcopy(objective).double()
     parameters = dict(exact.named_parameters())
-    total, norms = {name: torch.zeros_like(p) for name, p in parameters.items()}, []
+    examples = []
     for x, y in zip(inputs.double(), targets, strict=True):
         found = torch.autograd.grad(exact(x[None], y[None]).sum(), list(parameters.values()), allow_unused=True)
-        gradients = {n: g for n, g in zip(parameters, found, strict=True) if g is not None}
+        examples.append({n: g for n, g in zip(parameters, found, strict=True) if g is not None})
+    return examples
+
+
+def summed(
+    objective: nn.Module, examples: list[dict[str, Tensor]], groups: Sequence[Sequence[str]], bound: float = NORM
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Float64 sum of the gradients of `per_example`, clipped to `bound` in every group, and norms [batch]."""
+    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in objective.named_parameters()}
+    norms = []
+    for gradients in examples:
         squares = [sum(float(gradients[n].square().sum()) for n in group if n in gradients) for group in groups]
         norms.append(math.sqrt(sum(squares)))
         for group, square in zip(groups, squares, strict=True):
@@ -69,8 +77,9 @@ def assert_exact(objective: Objective, inputs: Tensor, targets: Tensor, toleranc
     engine = OnePassEngine(objective)
     found = engine.clipped_sum(inputs, targets, [names], clip)
     assert engine._fallback is None
+    examples = per_example(objective, inputs, targets)
     for groups in ([names], [[name] for name in names]):
-        expected, norms = one_at_a_time(objective, inputs, targets, groups)
+        expected, norms = summed(objective, examples, groups)
         found = engine.clipped_sum(inputs, targets, groups, clip)
         assert error(found.gradients, expected) < tolerance
         assert found.norms is not None
@@ -330,7 +339,7 @@ def test_an_exchange_that_changes_the_function_is_noticed(capsys, monkeypatch) -
     inputs, targets = torch.randn(3, 1, 2, 2), torch.tensor([1, 2, 3])
     found = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
     assert "not those of its layers" in capsys.readouterr().err
-    assert error(found.gradients, one_at_a_time(objective, inputs, targets, [names])[0]) < 1e-5
+    assert error(found.gradients, summed(objective, per_example(objective, inputs, targets), [names])[0]) < 1e-5
 
 
 def test_one_pixel_of_a_strided_pointwise_convolution() -> None:
@@ -392,7 +401,7 @@ def test_what_it_does_not_cover_is_given_to_another(reason: str, capsys: pytest.
     original = copy.deepcopy(objective)
     engine = OnePassEngine(objective)
     found = engine.clipped_sum(inputs, targets, [names], clip)
-    expected, _ = one_at_a_time(original, inputs, targets, [names])
+    expected, _ = summed(original, per_example(original, inputs, targets), [names])
     assert error(found.gradients, expected) < 1e-5
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1

@@ -18,6 +18,7 @@ from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
 
 NOISE, NORM = 1.3, 0.2
+FEW_STEPS = ("batch_size=240", "scale.batch_size=240")  # six an epoch
 
 
 def audit(smoke, examples: int, batch_size: int, *overrides: str):
@@ -125,7 +126,7 @@ def test_epochs_charge_every_step(smoke) -> None:
 
 def test_same_config_same_record_other_seed_other_record(smoke) -> None:
     def history(*overrides: str) -> dict:
-        run = prepare(smoke("epochs=1", *overrides))
+        run = prepare(smoke("epochs=1", *FEW_STEPS, *overrides))
         return train(run, load(run), lambda row: None).history
 
     first = history()
@@ -281,10 +282,10 @@ def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
 
 @pytest.mark.parametrize("clipping", ["none", "flat"])
 def test_gradient_norms_with_opacus(smoke, clipping: str) -> None:
-    asked = ("diagnostics=[gradient_norms]", f"clipping={clipping}", "noise_multiplier=0", "epochs=1")
+    asked = ("diagnostics=[gradient_norms]", "diagnostics_every=1", f"clipping={clipping}", "noise_multiplier=0")
     found = {}
     for name in ("vmap", "opacus", "one_pass"):
-        run = prepare(smoke(*asked, f"runtime.engine={name}"))
+        run = prepare(smoke(*asked, "epochs=1", *FEW_STEPS, f"runtime.engine={name}"))
         found[name] = train(run, load(run), lambda row: None).diagnostics["gradient_norms"]
     for name in ("opacus", "one_pass"):
         assert found[name]["mean"] == pytest.approx(found["vmap"]["mean"], rel=1e-3)
