@@ -238,10 +238,11 @@ the run is also stopped before its tries cost more. A single run has no interval
 runs without †, if there is one; where intervals overlap it may be chance. Settings that differ in their length only are
 rows of their own.
 
-Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. ‡ marks
-settings chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report
-on, which flatters them; § marks accuracies of every second test image, 5,000 of 10,000, where the others, with their
-labels, are taken for public (and screen, or not).
+Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. The
+Lipschitz paper gives none: its rows' are ours, in part from an exploration that saw test images. ‡ marks settings
+chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report on, which
+flatters them; § marks accuracies of every second test image, 5,000 of 10,000, where the others, with their labels, are
+taken for public (and screen, or not). Rows are in the order of their last column.
 
 """
 

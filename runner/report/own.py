@@ -50,7 +50,8 @@ def sound_epsilon_of(final: Mapping[str, Any]) -> float:
 def runs_table(records: Sequence[Record]) -> Table:
     """A row a run, with the fields of their configs that not all have in common."""
     configs = [_leaves(record["config"]) for record in records]
-    names = _differing(configs) or [name for name in _FOREMOST if any(name in config for config in configs)]
+    names = [name for name in _differing(configs) if name != "epochs"]  # it has a column
+    names = names or [name for name in _FOREMOST if any(name in config for config in configs)]
     rows = []
     for record, config in zip(records, configs, strict=True):
         final = record["final"]
