@@ -104,16 +104,18 @@ def test_tables_6_and_7_are_the_papers():
 
 @pytest.mark.slow
 def test_every_figure_can_be_drawn_from_next_to_nothing(tmp_path, record):
-    """Every figure that a run is part of can be drawn from that run alone."""
+    """Every figure that a run is part of can be drawn from it alone, or is none where too little has run."""
     diagnostics = norms(8, 4.0, 5.0, 2) | gradients((2.0, 4.0), 1.0, (4, 8)) | confusion({2: 50, 20: 45, 30: 90})
     diagnostics |= {"gradient_cosine": {"step": [0], "cosine": [0.5]}, "per_class_accuracy": [[90.0] * 10]}
     record("fig_3", "cifar10_ours", diagnostics=diagnostics)
+    figures = {}
     for item in PAPER.items:
         evidence = collect(item.sweeps, results_root=tmp_path)
         if item.draw and evidence.any_recorded(item.sweeps):
-            drawn = item.draw(evidence)
-            # A panel with less than half of its settings is not drawn, and says so.
-            assert any(axes.lines or axes.patches or axes.images or axes.texts for axes in drawn.axes), item.name
+            figures[item.name] = drawn = item.draw(evidence)
+            if drawn is not None:
+                assert any(axes.lines or axes.patches or axes.images or axes.texts for axes in drawn.axes), item.name
+    assert sum(drawn is not None for drawn in figures.values()) >= len(figures) / 2, figures
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def test_the_listing_above_is_not_empty() -> None:
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_lists_runs(sweep: str) -> None:
     jobs = sweep_jobs(sweep)
-    assert len({job.run_id for job in jobs}) == len(jobs) > 1
+    assert len({job.run_id for job in jobs}) == len(jobs) >= 1
     for name in {job.experiment for job in jobs}:
         assert (REPOSITORY / f"conf/experiment/{name}.yaml").exists()
         assert "/base_" not in name
