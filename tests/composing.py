@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import os
 import pickle
 import shutil
@@ -23,7 +24,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from runner.config import REPOSITORY, register
+from runner.config import REPOSITORY, Config, register
 
 CONF = REPOSITORY / "conf"
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError)
@@ -62,11 +63,16 @@ def keep_in(folder: Path) -> None:
 _folders: list[Path] = []  # the folder, if any
 
 
+def files_read() -> list[Path]:
+    """What Hydra reads: the configs, and the room of their schema, which imports no other (tests/test_rooms.py)."""
+    schema = Path(inspect.getfile(Config)).parent
+    return sorted([*CONF.rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml"), *schema.rglob("*.py")])
+
+
 def _digest() -> str:
-    """A hash of what Hydra reads, the configs and their schema, and of what reads them."""
+    """A hash of what Hydra reads, and of what reads it."""
     found = hashlib.sha256(f"{sys.version} {hydra.__version__} {omegaconf.__version__}".encode())
-    files = [*CONF.rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml"), *(REPOSITORY / "runner").glob("*.py")]
-    for path in sorted(files):
+    for path in files_read():
         found.update(f"{path} {path.stat().st_size} ".encode() + path.read_bytes())
     return found.hexdigest()[:32]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
+from runner.config import Config
 from tests import composing
 
 OVERRIDES = ("experiment=losing_less/mnist_ours", "scale=smoke")
@@ -51,6 +54,14 @@ def test_other_files_are_composed_anew(folder: Path, tmp_path: Path, monkeypatch
     composing.keep_in(folder)
     assert not old.exists()
     assert again(*OVERRIDES) == {**before, "seed": 7}
+
+
+def test_the_schema_is_among_what_is_read() -> None:
+    """And all that it is made of: an edit of any of it is one of what Hydra composes."""
+    classes = {each for each in vars(sys.modules[Config.__module__]).values() if inspect.isclass(each)}
+    ours = {Path(inspect.getfile(kind)) for kind in classes if kind.__module__.partition(".")[0] == "runner"}
+    assert Path(inspect.getfile(Config)) in ours
+    assert ours <= set(composing.files_read())
 
 
 def test_what_names_a_folder_is_not_kept(folder: Path, tmp_path: Path) -> None:
