@@ -45,6 +45,7 @@ def test_the_budget_holds_and_is_used(accountant, target):
     assert epsilon(found) <= target < epsilon(found - 5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "per_layer"), [(1, 1.807), (0.2, 5.05), (0.1, 9.20)])
 def test_noise_that_keeps_the_promise_of_backprop_clipping(target, per_layer):
     """One joint release of four layers: each gets twice the joint noise multiplier.

@@ -246,6 +246,7 @@ def test_a_run_charges_them_before_the_first_step(smoke) -> None:
     assert 0 < abs(noise) < 5 * 8 / len(data[0])
 
 
+@pytest.mark.slow
 def test_they_come_from_the_training_examples_and_a_stream_of_their_own(smoke) -> None:
     means = []
     for overrides in ((), ("seed=1",), ("noise_multiplier=3",), ("evaluation=holdout",)):

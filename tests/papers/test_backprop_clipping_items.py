@@ -82,6 +82,7 @@ def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
     assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
 
 
+@pytest.mark.slow
 def test_the_networks() -> None:
     assert computed.figure_3(NOTHING, ()).rows[-1][2] == 18_752
     rows = computed.figure_4(NOTHING, ()).rows

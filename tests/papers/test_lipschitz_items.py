@@ -86,6 +86,7 @@ def recorded(**names: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_three_fronts_are_of_three_kinds_of_runs(tmp_path, fabricate):
     """The draws on held-out images, what they choose with other seeds, and the same draws on test images."""
     space = space_of("lipschitz/fig_5a_search", ("scale=smoke",))

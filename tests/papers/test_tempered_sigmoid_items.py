@@ -114,6 +114,7 @@ def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
         assert number in measured.explanation
 
 
+@pytest.mark.slow
 def test_theorem_1_bias_is_within_its_bound_and_zero_without_clipping():
     biases = theorem_1.biases()
     assert len(biases) == 2 * len(theorem_1.TEMPERATURES) * len(theorem_1.CLIPPING_NORMS)

@@ -56,6 +56,7 @@ def test_figure_3_pairs_differ_in_the_activation_only() -> None:
         assert {key for key in relu if relu[key] != tanh[key]} == {"activation", "tracking"}
 
 
+@pytest.mark.slow
 def test_random_triples_are_drawn_apart_and_within_their_ranges() -> None:
     jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_2") if "fashion" in job.label]
     triples = [

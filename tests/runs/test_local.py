@@ -185,6 +185,7 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], s
     assert said in refusal(main, arguments)
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
     """One of the same kind as a right one, so that no plan has to prepare it."""
     right, *_ = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke", f"runtime.results_root={tmp_path}"))

@@ -66,6 +66,7 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
         assert (one["provenance"]["step"], other["provenance"]["step"]) == ("eager", "graph")
 
 
+@pytest.mark.slow
 def test_recorded_and_busy_runs_leave_a_group_and_the_others_are_trained(tmp_path: Path) -> None:
     configs = [job.config for job in jobs_of(tmp_path, seeds=4) if job.config.dataset.name == "MNIST"]
     assert execute(configs[0], lambda row, run: None) == "finished"
@@ -91,6 +92,7 @@ def test_what_stops_a_group_is_written_for_each_of_its_runs(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("runs/*.json"))
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: Path) -> None:
     """Random leaky units draw numbers, which a fixed sequence of calls would repeat."""
     jobs = []

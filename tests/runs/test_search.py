@@ -92,6 +92,7 @@ def finish(study, trial, accuracies: list[float]) -> str:
     return "finished"
 
 
+@pytest.mark.slow
 def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=2) as study:
         asked = []
@@ -172,6 +173,7 @@ def test_a_study_is_of_one_process(space: Space, tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
     folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)

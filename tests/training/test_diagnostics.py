@@ -72,12 +72,14 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
     assert min(cosines) < 0.9999, "clipping turned nothing: the test could not tell clipped from raw"
 
 
+@pytest.mark.slow
 def test_cosines_after_the_first_epoch_are_taken_every_so_many_steps(smoke) -> None:
     run, done = trained(smoke, OURS, "diagnostics=[gradient_cosine]", "epochs=2", "diagnostics_every=20")
     steps = run.mechanism.steps_per_epoch
     assert done.diagnostics["gradient_cosine"]["step"] == [s for s in range(2 * steps) if s < steps or s % 20 == 0]
 
 
+@pytest.mark.slow
 def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     run, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
     found = done.diagnostics["layer_norms"]
