@@ -99,6 +99,16 @@ def test_waiting_for_the_processor_is_not_counted(smoke, monkeypatch: pytest.Mon
     assert timed.timed_seconds(config, prepare(config)) < START_SECONDS + 0.3
 
 
+def test_examples_are_timed_with_labels_of_every_class(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One label for all gives a sharp loss gradients that no run has, and that take longer."""
+    seen: list[int] = []
+    monkeypatch.setattr(timed, "_measured", {})
+    monkeypatch.setattr(timed, "gradient_sum", lambda *arguments: seen.extend(arguments[3].tolist()))
+    config = smoke("epochs=1")
+    timed.timed_seconds(config, prepare(config))
+    assert set(seen) == set(range(config.dataset.classes))
+
+
 def test_kinds_are_those_of_what_is_alike_also_when_recalled(
     jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

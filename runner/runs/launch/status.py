@@ -79,6 +79,8 @@ def _of_task(note: Note, heard: Heard | None, in_queue: Mapping[str, str] | None
             found[run_id] = State("failed", text)
         elif outcome:
             found[run_id] = State("left")
+        elif not here and not note.job and not (heard and run_id in heard.running):
+            found[run_id] = State("left")  # a command that was stopped had not begun it
         elif not here:
             found[run_id] = State("lost", _gone(note, heard))
         elif heard is not None and run_id in heard.running and not waits:

@@ -87,16 +87,17 @@ def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, 
 
 @pytest.mark.parametrize("launcher", ["local", "ray"])
 def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, launcher: str, monkeypatch) -> None:
+    """What it computed, that is: what it had not begun is left to be done."""
     monkeypatch.setattr(queue, "states", lambda: pytest.fail("Slurm was asked"))
-    (job,) = smoke_jobs(1)
-    folder = post(tmp_path, "1", "", job, launcher=launcher)
+    job, not_begun = smoke_jobs(2)
+    folder = post(tmp_path, "1", "", job, not_begun, launcher=launcher)
     beat = Beat(folder, "1")
     with beat:
         beat.began([job])
         beat.say()
-        assert states([job])[job.run_id].kind == "running"
+        assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
         silent(folder, "1", 2 * notes.SILENT)
-        assert states([job])[job.run_id].kind == "lost"
+        assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
 
 
 def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
