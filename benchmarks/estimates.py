@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import torch
 from hydra import compose, initialize_config_dir
@@ -68,7 +67,7 @@ def run_all(experiments: Iterable[str], epochs: int) -> None:
         for experiment in experiments:
             config = _config(experiment, epochs, root)
             estimator = Estimator([REPOSITORY / "results"])  # the machine is measured anew
-            estimate = estimator.of(config, identify(config)[1], partial(prepare, config))
+            estimate = estimator.of(config, identify(config)[1], prepare)
             busy = estimate.seconds * estimator.yardstick.crowding
             processor, clock = time.process_time(), time.perf_counter()
             execute(config, lambda row, run: None)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
@@ -222,9 +223,9 @@ def _check(pending: Sequence[Job]) -> None:
         line.show(f"checked {number} of {len(settings)} settings ...")
 
 
-def _prepared(job: Job) -> Run:
+def _prepared(job: Job, config: DictConfig | None = None) -> Run:
     try:
-        return prepare(job.config)
+        return prepare(job.config if config is None else config)
     except ConfigError as error:
         raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
 

@@ -6,6 +6,7 @@ with other work is the yardstick's to say (`runner.speed.yardstick`).
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +30,7 @@ from runner.runs.timed import timed_seconds, usual_epochs
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
 
+_NEVER_PAID = ("activation", "optimizer")  # what a network is made of and what is done with a noisy sum cost nothing
 _OF_A_JOB = ("job_type", "serves")  # of tracking
 
 
@@ -62,29 +64,30 @@ class Estimator:
         """What the records tell of this machine."""
         return Paces(read(self._folders), self.yardstick.seconds)
 
-    def of(self, config: DictConfig, setting_id: str, prepared: Callable[[], Run]) -> Estimate:
+    def of(self, config: DictConfig, setting_id: str, prepared: Callable[[DictConfig], Run]) -> Estimate:
         """The estimate of a resolved config.
 
         Args:
-            prepared: prepares the run, which is done where records do not tell enough.
+            prepared: prepares a run, which is done where records do not tell enough.
         """
         pace = self.paces.of(setting_id, recorded_config(config)) if _one_core(config) else None
         if pace is None:
             low, high = UNTOLD
-            seconds = _once(("timed", *_machine(), alike(config)), lambda: timed_seconds(config, prepared()))
+            key = ("timed", *_machine(), alike(config))
+            seconds = _once(key, lambda: timed_seconds(config, prepared(_without_calibration(config))))
             return Estimate(low * seconds, seconds, high * seconds, "timed")
         low, high = self.paces.scatter
         seconds = self._epochs(config, setting_id, prepared) * pace.seconds
         return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
 
-    def _epochs(self, config: DictConfig, setting_id: str, prepared: Callable[[], Run]) -> float:
+    def _epochs(self, config: DictConfig, setting_id: str, prepared: Callable[[DictConfig], Run]) -> float:
         """How many a run takes: as its config says, or, where a budget ends it, as recorded runs did, else usually."""
         if config.max_epsilon is None:
             return float(config.epochs)
         recorded = self.paces.epochs(setting_id)
         if recorded is not None:
             return recorded
-        return _once(("epochs", setting_id), lambda: usual_epochs(prepared()))
+        return _once(("epochs", setting_id), lambda: usual_epochs(prepared(config)))
 
 
 def folders_of(configs: Iterable[DictConfig]) -> list[Path]:
@@ -96,14 +99,17 @@ def folders_of(configs: Iterable[DictConfig]) -> list[Path]:
 def alike(config: DictConfig) -> str:
     """The same text for runs that take the same time and are made of the same parts: they differ in numbers only.
 
-    Where a budget ends the run, its numbers say when.
+    Where a budget ends the run, the numbers that cost privacy say when; all of them do where it is screened.
     """
-    if config.max_epsilon is not None:
-        return identify(config)[1]
     values = plain(config)
     same = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
     numbers = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.numbers}
-    return json.dumps(same | _classes(numbers), sort_keys=True)
+    if config.max_epsilon is None:
+        return json.dumps(same | _classes(numbers), sort_keys=True)
+    if config.screening:
+        return identify(config)[1]
+    paid = {name: value for name, value in values.items() if _may_cost_privacy(name)}
+    return json.dumps(same | _classes(numbers) | paid, sort_keys=True)
 
 
 def kinds(jobs: Sequence[Job]) -> dict[str, str]:
@@ -159,6 +165,22 @@ def _machine() -> tuple[str, int]:
 def _classes(groups: dict[str, Any]) -> dict[str, Any]:
     """The classes of groups, without their arguments; null where one is left out."""
     return {name: value and value["_target_"] for name, value in groups.items()}
+
+
+def _without_calibration(config: DictConfig) -> DictConfig:
+    """The config with some noise in place of that which keeps a promise, unless a budget ends the run: to find it takes
+    long, and how much it is costs no time.
+    """
+    if config.target_epsilon is None or config.max_epsilon is not None:
+        return config
+    with_some = copy.deepcopy(config)
+    with_some.update({"target_epsilon": None, "noise_multiplier": 1.0})
+    return with_some
+
+
+def _may_cost_privacy(name: str) -> bool:
+    """Whether a field of the config may have a say in what a step costs."""
+    return FIELDS[name].part is Part.setting and name not in _NEVER_PAID
 
 
 def _one_core(config: DictConfig) -> bool:

@@ -29,11 +29,29 @@ def test_runs_that_cost_another_time_are_timed_themselves(composed, override: st
     assert alike(composed(*BASE, override)) != alike(composed(*BASE))
 
 
-@pytest.mark.parametrize("override", ["noise_multiplier=2", "max_epsilon=1", "delta=1e-6"])
-def test_where_a_budget_ends_runs_its_numbers_count(composed, override: str) -> None:
+@pytest.mark.parametrize(
+    "override", ["noise_multiplier=2", "max_epsilon=1", "delta=1e-6", "accountant=gdp", "clipping.norm=0.2"]
+)
+def test_where_a_budget_ends_runs_the_numbers_that_cost_privacy_count(composed, override: str) -> None:
     budget = (*BASE, "max_epsilon=2.93")
     assert alike(composed(*budget, override)) != alike(composed(*budget))
-    assert alike(composed(*budget, "seed=3")) == alike(composed(*budget))
+    for other in ("seed=3", "optimizer.lr=0.5", "draw=4"):
+        assert alike(composed(*budget, other)) == alike(composed(*budget))
+    screened = (*budget, "screening=annealing")
+    assert alike(composed(*screened, "optimizer.lr=0.5")) != alike(composed(*screened))
+
+
+def test_no_noise_is_calibrated_for_a_clock(smoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It takes long, and how much noise there is costs no time; where a budget ends the run, it says when."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: run.mechanism.noise_multiplier)
+    promise = ("noise_multiplier=null", "target_epsilon=3", "runtime.device=cpu")
+    estimator = Estimator([])
+    estimator.paces = Told(None, epochs=None)
+    assert estimator.of(smoke(*promise), "a", prepare).seconds == 1.0
+    config = smoke(*promise)
+    config.max_epsilon = 2.99
+    assert estimator.of(config, "b", prepare).seconds == prepare(config).mechanism.noise_multiplier != 1.0
 
 
 def test_a_run_of_two_items_counts_once_in_all(jobs) -> None:
@@ -54,10 +72,10 @@ def test_records_of_like_runs_tell_and_nothing_is_timed(smoke, monkeypatch: pyte
     monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed"))
     config = smoke("runtime.device=cpu")
     config.epochs = 10
-    found = estimator.of(config, "a", lambda: pytest.fail("prepared"))
+    found = estimator.of(config, "a", lambda _: pytest.fail("prepared"))
     assert found == Estimate(2 + 0.5 * 70, 2 + 70, 2 + 2 * 70, "like settings")
     config.max_epsilon = 3.0
-    assert estimator.of(config, "a", lambda: pytest.fail("prepared")).seconds == 2 + 4 * 7
+    assert estimator.of(config, "a", lambda _: pytest.fail("prepared")).seconds == 2 + 4 * 7
 
 
 @pytest.mark.parametrize("override", ["runtime.lockstep=4", "runtime.threads=2", "runtime.engine=vmap", None])
@@ -69,9 +87,9 @@ def test_what_no_record_resembles_is_timed_once(
     config = smoke("runtime.device=cpu", *([override] if override else []))
     estimator = Estimator([])
     estimator.paces = Told(Pace(7.0, "like settings") if override else None, epochs=None)
-    assert estimator.of(config, "a", lambda: None).seconds == 5.0
+    assert estimator.of(config, "a", lambda _: None).seconds == 5.0
     monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed again"))
-    again = estimator.of(config, "a", lambda: pytest.fail("prepared again"))
+    again = estimator.of(config, "a", lambda _: pytest.fail("prepared again"))
     assert (again.seconds, again.by) == (5.0, "timed")
     assert again.low < again.seconds < again.high
 
