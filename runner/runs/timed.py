@@ -31,7 +31,8 @@ from runner.training.prepare import Run, engine, stacked_step
 from runner.training.stacked import NotStackableError, whole
 
 _TIMED = 256  # examples
-_ENOUGH = 0.3  # seconds, of two pieces of work: what takes as long is not timed a third time
+_FEWEST, _MOST = 3, 10  # pieces of work; the first few include the trials of ways to compute them
+_ENOUGH = 0.6  # seconds in all, after which no more are timed
 
 
 def timed_seconds(config: DictConfig, run: Run) -> float:
@@ -102,7 +103,7 @@ def _seconds_per_example(run: Run) -> tuple[float, float]:
     per_example = []
     for work in (step, forward):
         times: list[float] = []
-        while len(times) < 3 and (len(times) < 2 or sum(times) < _ENOUGH):
+        while len(times) < _FEWEST or (len(times) < _MOST and sum(times) < _ENOUGH):
             started = clock()
             work()
             if run.device.type == "cuda":
