@@ -7,6 +7,7 @@ plan is for.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,9 +87,9 @@ def _seconds_per_example(run: Run) -> tuple[float, float]:
     objective = run.new_objective()
     count = _examples(max(run.physical_batch, 32), run.config)
     shape = run.features.shape(run.dataset.shape)
-    inputs = torch.rand(count, *shape, device=run.device)
-    # Of every class: where all have the one that a new network predicts, a sharp loss has gradients so small that the
-    # processor takes several times as long for them, which no run does.
+    inputs = torch.randn(count, *shape, device=run.device) / math.prod(shape) ** 0.5
+    # Of every class, and inputs of length 1: where a sharp loss is sure of its answer, its gradients are so small that
+    # the processor takes several times as long for them, which no run does.
     targets = torch.arange(count, device=run.device) % run.dataset.classes
     step = _step(run, objective, Split(inputs, targets))
 
