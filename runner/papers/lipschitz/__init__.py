@@ -39,7 +39,7 @@ ITEMS = (
         sweeps=(
             "lipschitz/fig_5c",
             "lipschitz/fig_5c_at_3",
-            *(f"lipschitz/fig_5c_choice{part}" for part in ("", "_bound", "_longer", "_convolutions")),
+            *(f"lipschitz/fig_5c_choice{part}" for part in ("", "_bound", "_longer", "_convolutions", "_mixer")),
         ),
         draw=fronts.by_architecture,
     ),
