@@ -97,7 +97,7 @@ def folders_of(configs: Iterable[DictConfig]) -> list[Path]:
 
 
 def alike(config: DictConfig) -> str:
-    """The same text for runs that take the same time and are made of the same parts: they differ in numbers only.
+    """The same text for runs that take about the same time: their groups have the same classes, and differ in numbers.
 
     Where a budget ends the run, the numbers that cost privacy say when; all of them do where it is screened.
     """

@@ -232,6 +232,16 @@ def hooked(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Flatten(), layer)
 
 
+def hooked_on_the_way_back(layer: nn.Module) -> nn.Module:
+    layer.register_full_backward_pre_hook(lambda _, gradients: tuple(10 * each for each in gradients))
+    return layer
+
+
+def hooked_at_its_weights(layer: nn.Linear) -> nn.Module:
+    layer.weight.register_hook(lambda gradient: 10 * gradient)
+    return layer
+
+
 def with_forward(layer: nn.Linear) -> nn.Module:
     layer.forward = lambda x: 10 * nn.functional.linear(x, layer.weight)  # type: ignore[method-assign]
     return nn.Sequential(nn.Flatten(), layer)
@@ -258,6 +268,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "AvgPool2d",
     ),
     "hooked": (lambda: hooked(linear(4, 2, False)), "hooks"),
+    "hooked on the way back": (lambda: hooked_on_the_way_back(linear(4, 2, False)), "hooks"),
+    "hooked at its weights": (lambda: hooked_at_its_weights(linear(4, 2, False)), "hooks"),
     "its own way": (lambda: with_forward(linear(4, 2, False)), "a way of its own"),
     "sigmoid": (lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), linear(4, 2, False)), "Sigmoid"),
 }

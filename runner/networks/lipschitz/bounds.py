@@ -98,7 +98,7 @@ class _Walk:
 
     def through(self, name: str, module: nn.Module, shape: Sequence[int], norm: float) -> Passed:
         """Shape and largest norm of an output, from those of an input, and the way back."""
-        if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        if "forward" in vars(module) or _has_hooks(module):
             raise ValueError(f"{name or 'the network'}: it has hooks, or a way of its own")
         if type(module) is nn.Sequential:
             return self._chain(name, module, shape, norm)
@@ -152,6 +152,12 @@ class _Walk:
             return slope * behind
 
         return slope * norm + bias * ROUNDING * self._bias_radius, backward
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether a module, or one of its own parameters, has a hook that may change what passes through it, or back."""
+    own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(own) or any(parameter._backward_hooks for parameter in module.parameters(recurse=False))
 
 
 def reads_of(kernel: Sequence[int], stride: Sequence[int]) -> int:

@@ -37,21 +37,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CLASSES, _SIDE, _KERNEL = 10, 6, 3
+_TURNS = 40  # after which a largest norm has six digits
 _MAP = f"{_SIDE} x {_SIDE}"
 
-LOSSES: dict[str, tuple[LipschitzLoss, float, str]] = {  # by the claim's method: a loss, the paper's constant, in words
-    "softmax CE temperature tau": (SharpCrossEntropy(1.0), math.sqrt(2), "√2 / τ, here τ = 1"),
-    "cosine similarity": (Cosine(0.5), 2.0, "1 / X_min, here X_min = 1/2"),
-    "multiclass hinge": (Hinge(0.5), 1.0, "1"),
-    "KR": (KantorovichRubinstein(), 1.0, "1"),
-    "HKR": (HingeKantorovichRubinstein(10.0, 0.5), 11.0, "1 + α, here α = 10"),
+# By the claim's method: losses, each with the paper's constant, and that in words.
+LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
+    "softmax CE temperature tau": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
+    "cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
+    "multiclass hinge": (((Hinge(0.5), 1.0),), "1"),
+    "KR": (((KantorovichRubinstein(), 1.0),), "1"),
+    "HKR": (
+        tuple((HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
+        "1 + α, here α = 0.1, 1 and 10",
+    ),
 }
 
 
+def over_stated(method: str) -> tuple[float, float, float]:
+    """Of a method's losses that which passes its stated constant most: by how much, found, and the exact constant."""
+    return max(
+        (found / stated, found, loss.lipschitz(_CLASSES))
+        for loss, stated in LOSSES[method][0]
+        for found in [largest_slope(loss)]
+    )
+
+
 @cache
-def largest_slope(method: str) -> float:
+def largest_slope(loss: LipschitzLoss) -> float:
     """The largest norm of a loss's gradient in ten logits: of small, large and adversarial ones, for every target."""
-    loss = LOSSES[method][0]
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
     logits = torch.randn(2000, _CLASSES, generator=generator, dtype=torch.float64) * sizes
@@ -75,18 +88,21 @@ def _kernel_factor(stride_one: bool = True) -> float:
 def parameter_jacobians() -> dict[str, tuple[float, str]]:
     """The largest norm of the Jacobian in the parameters at inputs of norm 1, over what table 2 states; and of what."""
     flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _SIDE, _SIDE).double() / _SIDE
-    conv = nn.Conv2d(1, 1, _KERNEL, padding=1, bias=False).double()
+    any_window = max(_of_kernel(stride, padding) for stride in (1, 2, 3) for padding in (0, 1, 2))
+    same_size = _of_kernel(1, _KERNEL // 2)
     biased = nn.Conv2d(1, 1, 1).double()
     dense = nn.Linear(36, 4).double()
     factor = _kernel_factor()
-    kernel = _of_parameter(conv, "weight", image)
     return {
         "bias": (_of_parameter(dense, "bias", flat), "a vector: 1"),
         "bias on a map": (_of_parameter(biased, "bias", image), f"a map of {_MAP}: 1"),
         "dense": (_of_parameter(dense, "weight", flat), "X"),
-        "conv window s": (kernel / _KERNEL, "√s X"),
-        "RKO conv": (kernel * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
-        "RKO conv, kernel": (kernel / (_KERNEL * factor), "the same, in the kernel that the authors' library trains"),
+        "conv window s": (any_window / _KERNEL, "√s X"),
+        "RKO conv": (same_size * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
+        "RKO conv, kernel": (
+            same_size / (_KERNEL * factor),
+            "as above, in the kernel that the authors' library trains",
+        ),
     }
 
 
@@ -114,6 +130,22 @@ def input_jacobians() -> dict[str, tuple[float, str]]:
     }
 
 
+def _of_kernel(stride: int, padding: int) -> float:
+    """The largest norm of a convolution's Jacobian in its kernel that is found, over images of norm 1.
+
+    The output is linear in the image and in the kernel, so that the one that makes it largest for the other is a
+    singular vector; each found in turn, the norm can only grow.
+    """
+    pixels = torch.eye(_SIDE**2, dtype=torch.float64).view(-1, 1, _SIDE, _SIDE)
+    reads = F.unfold(pixels, _KERNEL, padding=padding, stride=stride)  # [pixel, number of the kernel, output]
+    image, norm = torch.ones(_SIDE**2, dtype=torch.float64) / _SIDE, 0.0
+    for _ in range(_TURNS):
+        kernel = torch.linalg.svd(torch.einsum("pko,p->ok", reads, image)).Vh[0]
+        _, sizes, ways = torch.linalg.svd(torch.einsum("pko,k->op", reads, kernel))
+        norm, image = float(sizes[0]), ways[0]
+    return norm
+
+
 def _of_parameter(layer: nn.Module, name: str, x: Tensor) -> float:
     weights = {key: value.detach() for key, value in layer.named_parameters()}
 
@@ -135,9 +167,10 @@ def _norm(jacobian: Tensor, columns: int) -> float:
 @computed
 def loss_constant(claim: Claim) -> Measured:
     """The largest gradient of a loss in its logits that is found, over the paper's constant."""
-    loss, stated, words = LOSSES[claim.method]
-    found, exact = largest_slope(claim.method), loss.lipschitz(_CLASSES)
-    return Measured(found / stated, explanation=f"stated {words}; largest found {found:.6g}; exact {exact:.6g}")
+    ratio, found, exact = over_stated(claim.method)
+    words = LOSSES[claim.method][1]
+    which = "where it is passed most, " if len(LOSSES[claim.method][0]) > 1 else ""
+    return Measured(ratio, explanation=f"stated {words}; {which}largest found {found:.6g}; exact {exact:.6g}")
 
 
 @computed
@@ -234,7 +267,7 @@ def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str) -> Tab
 
 
 def _losses() -> dict[str, tuple[float, str]]:
-    return {name: (largest_slope(name) / stated, words) for name, (_, stated, words) in LOSSES.items()}
+    return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
 
 
 _FOUND = "Spectral norms of Jacobians, at inputs or weights that make them large. "

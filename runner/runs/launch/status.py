@@ -27,7 +27,10 @@ class State:
 
 
 def states(jobs: Sequence[Job]) -> dict[str, State]:
-    """The states of runs, all of one results folder, by run id: of what several tasks say the latest counts."""
+    """The states of runs, all of one results folder, by run id.
+
+    Of what several tasks say the latest counts, but for one that is gone while another has the run under way.
+    """
     if not jobs:
         return {}
     folder = notes.folder_of(Path(jobs[0].config.runtime.results_root).expanduser())
@@ -35,7 +38,9 @@ def states(jobs: Sequence[Job]) -> dict[str, State]:
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     said: dict[str, State] = {}
     for note in there_are:
-        said |= _of_task(note, notes.heard(folder, note.name), in_queue)
+        for run_id, state in _of_task(note, notes.heard(folder, note.name), in_queue).items():
+            if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
+                said[run_id] = state
     return {job.run_id: _of_run(job, said.get(job.run_id)) for job in jobs}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,20 @@ def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, l
         assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
         silent(folder, "1", 2 * notes.SILENT)
         assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+
+
+def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
+    computed, waits = smoke_jobs(2)
+    folder = post(tmp_path, "1", "", computed, waits, launcher="local")
+    post(tmp_path, "2", "", computed, waits, launcher="local")
+    with suppress(SystemExit), Beat(folder, "2") as beat:
+        beat.began([waits])
+        raise SystemExit
+    silent(folder, "2", 2 * notes.SILENT)
+    with Beat(folder, "1") as beat:
+        beat.began([computed])
+        beat.say()
+        assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
 
 
 def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
