@@ -61,8 +61,11 @@ class Claim:
 
     @property
     def searches(self) -> list[str]:
-        """The sweeps that search for the settings of this one's: those named like it with `_search`."""
-        paper, _, name = self.sweep.partition("/")
+        """The sweeps that search for the settings of this one's: those named like it with `_search`.
+
+        The runs at what a search chose may be a sweep of their own: `table_4_chosen` has the searches of `table_4`.
+        """
+        paper, _, name = self.sweep.removesuffix("_chosen").partition("/")
         found = (REPOSITORY / "sweeps" / paper).glob(f"{name}_search*.yaml") if name else ()
         return sorted(f"{paper}/{path.stem}" for path in found)
 

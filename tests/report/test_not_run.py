@@ -71,6 +71,13 @@ def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
     assert by_sweep.count(claim.searches[0]) == len(by_sweep) - 5 > 0
 
 
+def test_runs_at_what_a_search_chose_have_its_searches() -> None:
+    claims = [c for c in read_claims(claims_path(PAPER.name)) if c.item == "table-4" and c.searches]
+    by_sweep = {claim.sweep.rpartition("/")[2]: claim.searches for claim in claims}
+    searches = [f"{PAPER.name}/table_4_search_{optimizer}" for optimizer in ("adam", "sgd")]
+    assert by_sweep == {"table_4": searches, "table_4_chosen": searches}
+
+
 def test_what_the_pages_say() -> None:
     table = costs_table({"a": 2, "b": 1}, {"a": Cost(19, 3.17, 0), "b": Cost(4, 0, 4), "": Cost(21, 3.17, 4)})
     assert table.rows == [

@@ -35,7 +35,7 @@ ITEMS = (
     Item(
         "table-4",
         "Table 4: optimizers and learning rates, FashionMNIST",
-        sweeps=("tempered_sigmoid/table_4", *tables.TABLE_4_SEARCH),
+        sweeps=("tempered_sigmoid/table_4", "tempered_sigmoid/table_4_chosen", *tables.TABLE_4_SEARCH),
         fields=("optimizer.lr",),
         table=tables.table_4,
     ),
