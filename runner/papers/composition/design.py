@@ -62,7 +62,9 @@ class Part:
 PARTS = (
     Part("activation", ("torch.nn.ReLU", "torch.nn.Tanh"), ("ReLU", "tanh")),
     Part(
-        "loss", ("torch.nn.CrossEntropyLoss", "runner.networks.losses.LosingLess"), ("cross-entropy", "losing-less loss")
+        "loss",
+        ("torch.nn.CrossEntropyLoss", "runner.networks.losses.LosingLess"),
+        ("cross-entropy", "losing-less loss"),,
     ),
     Part("clipping", ("runner.clipping.Flat", "runner.clipping.Automatic"), ("flat clipping", "automatic clipping")),
     Part("features", ("runner.data.features.Pixels", "runner.data.features.ScatterNet"), ("pixels", "ScatterNet")),

@@ -68,7 +68,7 @@ def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> Non
 
 def _matrix(axes: Axes, order: list[Cell], *, named: bool) -> None:
     """A dot a cell and part, full where the part is new."""
-    for y, part in enumerate(PARTS):
+    for y in range(len(PARTS)):
         for x, cell in enumerate(order):
             new = cell[y]
             colour = _COLOURS.get(cell, _OTHERS)

@@ -8,7 +8,6 @@ from functools import wraps
 
 from runner.papers.composition.choices import at_chosen_rates, best_cell, searches
 from runner.papers.composition.design import (
-    CELLS,
     GAIN_OF_ALL,
     MORE_THAN_PARTS,
     PARTS,

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.papers.composition.choices import DATASETS, EPSILONS, FIELDS, PAPER, best_cell, choices, searches, setting_of
+from runner.papers.composition.choices import (
+    DATASETS,
+    EPSILONS,
+    FIELDS,
+    PAPER,
+    best_cell,
+    choices,
+    searches,
+    setting_of,
+)
 from runner.papers.composition.design import CELLS, PARTS, Estimate, by_cell, effect_of, effects, estimate, words
-from runner.papers.composition.measures import accuracies_of, cells_at, gain_of_all, gain_of_one, more_than_parts
+from runner.papers.composition.measures import accuracies_of, cells_at
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.items import Tabulate
@@ -16,6 +25,7 @@ from runner.report.verdicts import Judged
 
 _POINTS = "%"  # two decimals, as accuracies have
 _NOTHING = "–"
+_WHOLE, _MORE, _ALONE = "gain_of_all", "more_than_parts", "gain_of_one"  # measures
 _HELD_OUT = (
     "Learning rates are chosen on held-out training images (seed 0, three rates a setting), never on test images. A "
     "cell counts once all its rates have been searched and its runs are at the chosen one."
@@ -28,8 +38,8 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     for name in DATASETS.values():
         for epsilon in EPSILONS:
             of = [j for j in judged if j.claim.dataset == name and j.claim.epsilon == (epsilon, False)]
-            whole, more = (_of(of, measure.__name__) for measure in (gain_of_all, more_than_parts))
-            alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == gain_of_one.__name__}
+            whole, more = (_of(of, measure) for measure in (_WHOLE, _MORE))
+            alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == _ALONE}
             total = None
             if whole.measured.value is not None and more.measured.value is not None:
                 total = whole.measured.value - more.measured.value
@@ -79,7 +89,7 @@ def _reasons(judged: Sequence[Judged]) -> list[str]:
     found = [
         f"{j.claim.dataset}, ε = {j.claim.privacy_epsilon}, {j.claim.method}: {j.measured.explanation}."
         for j in judged
-        if j.measured.explanation and j.claim.measure != gain_of_one.__name__
+        if j.measured.explanation and j.claim.measure != _ALONE
     ]
     return list(dict.fromkeys(found))
 
@@ -140,9 +150,9 @@ def effects_of(dataset: str) -> Tabulate:
             rows.append(row)
         note = (
             "Points of test accuracy [95%]. Of one part: the mean of the eight cells that have its new level less that "
-            "of the eight with its old. Of two: half of what the effect of the one gains when the other becomes new, so "
-            "that 0 means that they add up; of more, so on. An effect is shown where all sixteen cells have run. Sixty "
-            "intervals at 95% are on these pages: of that many, three miss by chance."
+            "of the eight with its old. Of two: half of what the effect of the one gains when the other becomes new: "
+            "0 means that they add up. Of more, so on. An effect is shown where all sixteen cells have run. Of so many "
+            "intervals at 95%, one in twenty misses by chance."
         )
         return Table.of(rows, (note, _HELD_OUT, *_reasons(judged[:1])))
 
