@@ -64,7 +64,7 @@ PARTS = (
     Part(
         "loss",
         ("torch.nn.CrossEntropyLoss", "runner.networks.losses.LosingLess"),
-        ("cross-entropy", "losing-less loss"),,
+        ("cross-entropy", "losing-less loss"),
     ),
     Part("clipping", ("runner.clipping.Flat", "runner.clipping.Automatic"), ("flat clipping", "automatic clipping")),
     Part("features", ("runner.data.features.Pixels", "runner.data.features.ScatterNet"), ("pixels", "ScatterNet")),
