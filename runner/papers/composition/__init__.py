@@ -48,8 +48,9 @@ ITEMS = (
         sweeps=_BEST,
         fields=_FIELDS,
         also=(*_BEST_SEARCH, *_SEARCH),
+        table=tables.measured,
     ),
-    Item("cifar10", "CIFAR-10: four corners, one seed", sweeps=("composition/cifar10",)),
+    Item("cifar10", "CIFAR-10: four corners, one seed", sweeps=("composition/cifar10",), table=tables.measured),
     Item(
         "search",
         "The learning rates of the cells, on held-out images",

@@ -73,7 +73,7 @@ def choices(evidence: Evidence, sweeps: Iterable[str]) -> dict[Setting, Choice]:
     searched = Runs(run for sweep in sweeps for run in evidence.sweeps.get(sweep, ()))
     found = {}
     for setting, runs in searched.by(setting_of).items():
-        rates = tuple(sorted(float(run.field(RATE)) for run in runs))
+        rates = tuple(sorted({float(run.field(RATE)) for run in runs}))  # two searches may list a run
         found[setting] = Choice(rates, {float(run.field(RATE)): last_accuracy(run) for run in runs.recorded})
     return found
 

@@ -19,7 +19,7 @@ from runner.papers.composition.measures import accuracies_of, cells_at
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.items import Tabulate
-from runner.report.markdown import difference_text, runs_count
+from runner.report.markdown import difference_text, measured_text, runs_count, sound_text
 from runner.report.runs import Runs
 from runner.report.verdicts import Judged
 
@@ -165,6 +165,24 @@ def _effect(found: Estimate | None) -> str:
 
 def _cost(runs: Runs) -> str:
     return f"{len(runs)}, {number(runs.largest('epsilon'))}, {bound_text(runs.largest('epsilon_sound'))}"
+
+
+def measured(_: Evidence, judged: Sequence[Judged]) -> Table:
+    """A row a number, with what it cost: nobody claims it, so there is nothing beside it."""
+    rows = [
+        {
+            "data set": j.claim.dataset,
+            "target ε": j.claim.privacy_epsilon,
+            "what": j.claim.method,
+            "accuracy (%), or points": _gain(j) if j.claim.unit == "points" else measured_text(j)[0],
+            "runs": runs_count(j),
+            "ε of the runs": number(j.measured.epsilon),
+            "sound ε": sound_text(j.measured.epsilon_sound, j.measured.epsilon_tries),
+        }
+        for j in judged
+    ]
+    comments = (f"{j.claim.method}: {j.claim.comment}." for j in judged)
+    return Table.of(rows, tuple(dict.fromkeys((*comments, *_reasons(judged)))))
 
 
 def searched(sweeps: Sequence[str]) -> Tabulate:
