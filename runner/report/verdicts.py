@@ -88,7 +88,7 @@ def _difference(claim: Claim, value: float) -> float | None:
 
 def _verdict(claim: Claim, measured: Measured) -> Verdict:
     if claim.direction == "none":
-        reason = "not a claim of the paper" if claim.source else ""  # a study's rows are of no paper
+        reason = "not a claim of the paper" if claim.source else "nobody claims it"  # of a study
         return Verdict(NOT_JUDGED, measured.interval, reason=reason)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")

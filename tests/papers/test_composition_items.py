@@ -137,7 +137,10 @@ def test_the_pages_of_a_data_set(complete) -> None:
     cells = tables.cells("mnist")(complete, [])
     rows = [dict(zip(cells.header, row, strict=True)) for row in cells.rows]
     assert len(rows) == 32
-    assert [rows[0][part.group] for part in PARTS] in (words((False, True, True, True)), words((True, False, True, True)))
+    assert [rows[0][part.group] for part in PARTS] in (
+        words((False, True, True, True)),
+        words((True, False, True, True)),
+    )
     assert (rows[0]["accuracy (%)"], rows[0]["runs"], rows[0]["sound ε"]) == ("93.00 ± 0.14", "2 of 5", "1")
     assert {row["accuracy (%)"] for row in rows[16:]} == {"–"}
     assert all(row["learning rate"].startswith("not chosen yet") for row in rows[16:])
