@@ -1,4 +1,4 @@
-"""The composition study: its settings, the rates that its searches choose, and what its pages say of fabricated runs."""
+"""The composition study: its settings, the rates that its searches choose, and what its pages say of made-up runs."""
 
 from __future__ import annotations
 
