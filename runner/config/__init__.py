@@ -20,6 +20,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
+from runner.config.chosen import chosen
 from runner.config.fields import (
     COUNT,
     COUNTS,
@@ -204,6 +205,11 @@ def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> 
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 
+def _chosen(table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
+    """`${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
+    return chosen(REPOSITORY, table, otherwise, node=_node_, root=_root_)
+
+
 @dataclass(frozen=True)
 class Dimension:
     """The range of a field that is drawn: uniform, or uniform in the logarithm."""
@@ -243,3 +249,4 @@ def register() -> None:
     OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)
+    OmegaConf.register_new_resolver("chosen", _chosen, replace=True)

@@ -64,6 +64,8 @@ class Paper:
     """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; its place among the papers
     on the pages (the smallest first); what a reader of its numbers has to know, in sentences without numbers, {results}
     for the path of the results folder; and what was found.
+
+    study: whether it is a question of this project's own, whose rows nobody claims: it is in no count of claims.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Paper:
     place: int
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    study: bool = False
 
     @cached_property
     def measures(self) -> dict[str, Measure]:

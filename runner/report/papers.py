@@ -5,11 +5,11 @@ from importlib import import_module
 from runner.config import REPOSITORY
 from runner.report.items import Item, Paper
 
-__all__ = ["Item", "Paper", "every_paper", "known", "load"]
+__all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load"]
 
 
 def known() -> list[str]:
-    """The papers' names, in order: those of the folders of runner/papers that hold a package."""
+    """The names of papers and studies, in order: those of the folders of runner/papers that hold a package."""
     return sorted(path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/__init__.py"))
 
 
@@ -28,5 +28,14 @@ def load(name: str) -> Paper:
 
 
 def every_paper() -> list[Paper]:
-    """All papers, in the order that pages show them in: by `Paper.place`, then by name."""
+    """All papers, in the order that pages show them in: by `Paper.place`, then by name. Studies are not among them."""
+    return [paper for paper in _in_order() if not paper.study]
+
+
+def every_study() -> list[Paper]:
+    """The questions of this project's own, in the order that pages show them in, after the papers."""
+    return [paper for paper in _in_order() if paper.study]
+
+
+def _in_order() -> list[Paper]:
     return sorted((load(name) for name in known()), key=lambda paper: (paper.place, paper.name))

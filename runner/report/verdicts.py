@@ -88,7 +88,8 @@ def _difference(claim: Claim, value: float) -> float | None:
 
 def _verdict(claim: Claim, measured: Measured) -> Verdict:
     if claim.direction == "none":
-        return Verdict(NOT_JUDGED, reason="not a claim of the paper")
+        reason = "not a claim of the paper" if claim.source else "nobody claims it"  # of a study
+        return Verdict(NOT_JUDGED, measured.interval, reason=reason)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
     found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)

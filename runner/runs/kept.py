@@ -21,7 +21,7 @@ from pathlib import Path
 from runner.config import REPOSITORY
 from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
 
-_SOURCES = {"runner": (".py", ".cpp", ".h"), "conf": (".yaml",), "sweeps": (".yaml",)}
+_SOURCES = {"runner": (".py", ".cpp", ".h"), "conf": (".yaml",), "sweeps": (".yaml", ".csv")}
 _OF_ENVIRONMENT = re.compile(r"\$\{oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
 _VERSIONS = ("hydra-core", "omegaconf", "torch")
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file

@@ -7,8 +7,8 @@ import pytest
 from runner.config import REPOSITORY
 from runner.report.findings import findings_table, sentence
 from runner.report.items import Finding
-from runner.report.pages import item_rows
-from runner.report.papers import every_paper
+from runner.report.pages import item_rows, write_report
+from runner.report.papers import every_paper, every_study
 
 ROW = {
     "item": "fig-1", "dataset": "MNIST", "unit": "%", "quantity": "test_accuracy", "claimed_value": "98",
@@ -59,3 +59,18 @@ def test_every_finding_is_of_one_claim():
 def test_every_paper_has_a_row_and_numbers_that_add_up():
     table = findings_table(every_paper(), REPOSITORY / "results")
     assert [row[0] for row in table.rows] == [paper.name.replace("_", "-") for paper in every_paper()]
+
+
+def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
+    (study, *_) = every_study()
+    (tmp_path / study.name).mkdir()
+    write_report(tmp_path, "paper")
+    text, own = ((tmp_path / name).read_text() for name in ("README.md", f"{study.name}/README.md"))
+    counts, _, sections = text.partition(f"\n## {every_paper()[0].title}\n")
+    assert f"| {every_paper()[0].name} |" in counts
+    assert study.name not in counts
+    assert f"\n## {study.title}\n" in sections
+    assert study not in every_paper()
+    header = next(line for line in own.splitlines() if line.startswith("| item |"))
+    assert "claimed" not in header
+    assert "sound ε" in header

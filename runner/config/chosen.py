@@ -1,0 +1,51 @@
+"""Values that a search chose, for each setting its own: `${chosen:sweeps/composition/chosen.csv,1.0}`.
+
+A column of the table is a field of the config ("optimizer.lr", "activation._target_"), a row one setting with what was
+chosen for it. The table is a part of the configuration, like a YAML file: a run is still what its resolved config says.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import Container, Node, OmegaConf
+
+
+def chosen(repository: Path, table: str, otherwise: float, *, node: Node, root: Container) -> float:
+    """The number that a table has for this field, in the row whose other columns are the config's; else `otherwise`.
+
+    An empty cell stands for a field that is null or not there. Numbers are compared as numbers.
+
+    Raises:
+        FileNotFoundError: there is no such table.
+        ValueError: two rows are of this config, or the field has no column or no number.
+    """
+    field = node._get_full_key("")
+    path = repository / table
+    found = [row for row in _rows(path, path.stat().st_mtime_ns) if _is_of(row, field, root)]
+    if len(found) > 1 or any(field not in row for row in found):
+        raise ValueError(f"{table} has {len(found)} rows for one setting, or no column {field}.")
+    return float(found[0][field]) if found else float(otherwise)
+
+
+def _is_of(row: dict[str, str], field: str, root: Container) -> bool:
+    return all(name == field or _same(OmegaConf.select(root, name), text) for name, text in row.items())
+
+
+def _same(value: Any, text: str) -> bool:
+    if value is None or not text:
+        return value is None and not text
+    try:
+        return float(value) == float(text)
+    except ValueError:
+        return str(value) == text
+
+
+@lru_cache
+def _rows(path: Path, _: int) -> list[dict[str, str]]:
+    """The rows of a table, read once for as long as the file is as old as that."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,81 @@
+"""A study of ours and no paper: does the papers' progress add up? Its items, the headline first.
+
+Activation, loss, clipping and features, each as it was before a paper changed it and as the paper has it, in all
+combinations at the same sound epsilon; then the best of them with what two more papers add.
+"""
+
+from runner.papers.composition import figures, tables
+from runner.papers.composition.choices import DATASETS
+from runner.report.items import Item, Paper
+
+_SEARCH = tuple(f"composition/{dataset}_search" for dataset in DATASETS)
+_BEST = tuple(f"composition/best_{dataset}" for dataset in DATASETS)
+_BEST_SEARCH = tuple(f"{sweep}{part}" for sweep in _BEST for part in ("_search", "_search_backprop"))
+_FIELDS = ("target_epsilon", "optimizer.lr")
+
+ITEMS = (
+    Item(
+        "adds-up",
+        "Do the gains of tanh, the losing-less loss, automatic clipping and ScatterNet add up?",
+        sweeps=(*_SEARCH, *(f"composition/{dataset}" for dataset in DATASETS)),
+        fields=_FIELDS,
+        table=tables.adds_up,
+    ),
+    *(
+        Item(
+            dataset.replace("_", "-"),
+            f"{name}: the sixteen cells",
+            sweeps=(f"composition/{dataset}_search", f"composition/{dataset}"),
+            fields=_FIELDS,
+            draw=figures.cells(dataset),
+            table=tables.cells(dataset),
+        )
+        for dataset, name in DATASETS.items()
+    ),
+    *(
+        Item(
+            f"{dataset.replace('_', '-')}-effects",
+            f"{name}: what each part is worth, and what they are worth to each other",
+            sweeps=(f"composition/{dataset}_search", f"composition/{dataset}"),
+            fields=_FIELDS,
+            table=tables.effects_of(dataset),
+        )
+        for dataset, name in DATASETS.items()
+    ),
+    Item(
+        "best",
+        "The best cell with noise screening, and with backpropagation clipping",
+        sweeps=_BEST,
+        fields=_FIELDS,
+        also=(*_BEST_SEARCH, *_SEARCH),
+        table=tables.measured,
+    ),
+    Item("cifar10", "CIFAR-10: four corners, one seed", sweeps=("composition/cifar10",), table=tables.measured),
+    Item(
+        "search",
+        "The learning rates of the cells, on held-out images",
+        sweeps=_SEARCH,
+        fields=_FIELDS,
+        table=tables.searched(_SEARCH),
+    ),
+    Item(
+        "best-search",
+        "The learning rates for the best cell and what was added to it, on held-out images",
+        sweeps=_BEST_SEARCH,
+        fields=_FIELDS,
+        also=_SEARCH,
+        table=tables.searched(_BEST_SEARCH),
+    ),
+)
+
+PAPER = Paper(
+    "composition", "Does the papers' progress add up?", ITEMS, place=1, study=True,
+    remarks=(
+        "Four parts of a private network, each at an old level and at the one that a paper proposes: the activation "
+        "(ReLU, tanh), the loss (cross-entropy, that of Losing Less with its group's parameters), clipping (flat, "
+        "automatic) and the features (pixels, ScatterNet). Everything else is the same in all "
+        "cells of an ε, the noise is calibrated to it, and it is sound.",
+        "Settings are chosen on held-out training images, which no ε here charges for. The searches cover "
+        "learning rates, and nothing else.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""`python -m runner.papers.composition.choose`: write the learning rates that the searches chose for the final runs.
+
+Reads the records of the searches, on held-out images, and writes sweeps/composition/chosen.csv, which the experiments
+read; says which cell is the best, for conf/experiment/composition/base_best*.yaml. Trains nothing.
+
+Exit codes: 0 done, 2 bad input, said in one sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.config import REPOSITORY
+from runner.papers.composition.choices import DATASETS, FIELDS, PAPER, RATE, best_cell, choices
+from runner.papers.composition.design import words
+from runner.report.evidence import Evidence, collect
+from runner.report.files import write_csv
+from runner.terminal import Parser
+
+CHOSEN = REPOSITORY / "sweeps" / PAPER / "chosen.csv"
+
+
+def write(evidence: Evidence, path: Path = CHOSEN) -> tuple[int, int]:
+    """Write the table of chosen rates, a row a setting that has been searched; returns how many, and of how many."""
+    found = choices(evidence, evidence.sweeps)
+    rows = [
+        {**dict(zip(FIELDS, setting, strict=True)), RATE: choice.rate}
+        for setting, choice in found.items()
+        if choice.rate is not None
+    ]
+    write_csv(path, [*FIELDS, RATE], rows)
+    return len(rows), len(found)
+
+
+def search_sweeps() -> list[str]:
+    """The sweeps that search for rates."""
+    return sorted(f"{PAPER}/{path.stem}" for path in (REPOSITORY / "sweeps" / PAPER).glob("*_search*.yaml"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    Parser(prog="python -m runner.papers.composition.choose", description=__doc__).parse_args(arguments)
+    try:
+        evidence = collect(search_sweeps())
+    except ValueError as error:
+        print(f"choose: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    written, of = write(evidence)
+    print(f"{CHOSEN}: a rate for {written} of {of} settings.")
+    cell = best_cell(evidence)
+    named = "not known until every cell has been searched" if cell is None else ", ".join(words(cell))
+    print(f"The best cell on held-out images of {' and '.join(DATASETS.values())}: {named}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The factorial: four parts of a private network, each at an old and a new level, in all sixteen combinations.
+
+With n_c runs in cell c, their accuracies y_cr independent and normal with a mean of the cell's own and one variance in
+all cells, every number here is a contrast, L = sum_c w_c mean_c with sum_c w_c = 0. Its variance is sigma^2 sum_c
+w_c^2 / n_c. With SS_c the sum of squares about the mean of cell c, s^2 = sum_c SS_c / f with f = sum_c (n_c - 1) is an
+estimate of sigma^2, independent of all means, and f s^2 / sigma^2 is chi-squared with f degrees of freedom. So
+
+    L plus or minus t_{f, 97.5%} s sqrt(sum_c w_c^2 / n_c)
+
+holds L's true value in 95% of all repetitions. That is exact at any f > 0, also where cells have different numbers of
+runs, and it is what least squares give for the model with all interactions, whose fitted values are the cells' means.
+Where the parts change how much runs spread, s is a mean over the cells, and the interval holds about as often.
+
+The contrasts, with x_i = 1 where part i is new and -1 where it is old, and [i] the cell with part i alone new:
+
+- the effect of the parts S: w_c = (1/8) prod_{i in S} x_i. Of one part that is the mean of the eight cells where it is
+  new less the mean of the eight where it is old; of two, half of what the effect of the one gains when the other
+  becomes new; of more, so on. Zero in all but single parts means that parts add up, wherever one starts.
+- the gain of part i alone, mean_[i] - mean_old, and of all four together, mean_new - mean_old, from the cell where
+  all are old;
+- what the whole is more than its parts: (mean_new - mean_old) - sum_i (mean_[i] - mean_old)
+  = mean_new - sum_i mean_[i] + 3 mean_old. Zero inside the interval: as far as these runs tell, the gains add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from statistics import fmean
+from typing import TypeAlias
+
+from scipy import stats
+
+from runner.report.runs import PlannedRun, Runs
+from runner.report.statistics import LEVEL, Interval
+
+Cell: TypeAlias = tuple[bool, ...]  # by part, whether it is new
+Accuracies: TypeAlias = Mapping[Cell, Sequence[float]]  # percent, a number a run
+
+
+@dataclass(frozen=True)
+class Part:
+    """A config group of which an old and a new option are compared: their classes, and what people call them."""
+
+    group: str
+    classes: tuple[str, str]
+    names: tuple[str, str]
+
+    @property
+    def step(self) -> str:
+        """`tanh for ReLU`."""
+        return f"{self.names[1]} for {self.names[0]}"
+
+    def is_new(self, run: PlannedRun) -> bool | None:
+        """Whether a run has the new level; None where it has neither."""
+        found = run.field(f"{self.group}._target_")
+        return self.classes.index(found) == 1 if found in self.classes else None
+
+
+PARTS = (
+    Part("activation", ("torch.nn.ReLU", "torch.nn.Tanh"), ("ReLU", "tanh")),
+    Part(
+        "loss",
+        ("torch.nn.CrossEntropyLoss", "runner.networks.losses.LosingLess"),
+        ("cross-entropy", "losing-less loss"),
+    ),
+    Part("clipping", ("runner.clipping.Flat", "runner.clipping.Automatic"), ("flat clipping", "automatic clipping")),
+    Part("features", ("runner.data.features.Pixels", "runner.data.features.ScatterNet"), ("pixels", "ScatterNet")),
+)
+CELLS: tuple[Cell, ...] = tuple(product((False, True), repeat=len(PARTS)))
+OLD, NEW = CELLS[0], CELLS[-1]
+ALONE: tuple[Cell, ...] = tuple(tuple(i == j for j in range(len(PARTS))) for i in range(len(PARTS)))
+
+
+def words(cell: Cell) -> list[str]:
+    """What a cell is made of, a name a part."""
+    return [part.names[new] for part, new in zip(PARTS, cell, strict=True)]
+
+
+def by_cell(runs: Runs) -> dict[Cell, Runs]:
+    """Runs by their cell; those that are of none are left out."""
+    found = runs.by(lambda run: tuple(part.is_new(run) for part in PARTS))
+    return {cell: of for cell, of in found.items() if None not in cell}
+
+
+def effect_of(parts: Sequence[Part]) -> dict[Cell, float]:
+    """The weights of the effect of some parts."""
+    places = [PARTS.index(part) for part in parts]
+    return {cell: math.prod(1 if cell[i] else -1 for i in places) * 2 / len(CELLS) for cell in CELLS}
+
+
+def effects() -> list[tuple[Part, ...]]:
+    """The sets of parts that have an effect, single ones first, then pairs, and so on."""
+    return [parts for size in range(1, len(PARTS) + 1) for parts in combinations(PARTS, size)]
+
+
+def gain_alone(part: Part) -> dict[Cell, float]:
+    """The weights of the gain of one part alone, from where all are old."""
+    return {ALONE[PARTS.index(part)]: 1.0, OLD: -1.0}
+
+
+GAIN_OF_ALL: dict[Cell, float] = {NEW: 1.0, OLD: -1.0}
+MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OLD: len(PARTS) - 1.0}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast in points; its interval is None where no cell has a second run."""
+
+    value: float
+    interval: Interval | None
+
+
+def estimate(accuracies: Accuracies, weights: Mapping[Cell, float]) -> Estimate | None:
+    """A contrast of the cells' means; None where a cell that has a weight has no run.
+
+    `accuracies`: all cells of the design, as those without a weight have a part in the spread.
+    """
+    if not all(accuracies.get(cell) for cell in weights):
+        return None
+    value = math.fsum(weight * fmean(accuracies[cell]) for cell, weight in weights.items())
+    freedom, spread = spread_within(accuracies)
+    if spread is None:
+        return Estimate(value, None)
+    root = math.sqrt(math.fsum(weight**2 / len(accuracies[cell]) for cell, weight in weights.items()))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * spread * root
+    return Estimate(value, Interval(value - half, value + half))
+
+
+def spread_within(accuracies: Accuracies) -> tuple[int, float | None]:
+    """Degrees of freedom, and the standard deviation of runs within cells; None where no cell has a second run."""
+    several = [values for values in accuracies.values() if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    if not freedom:
+        return 0, None
+    squares = math.fsum((value - fmean(values)) ** 2 for values in several for value in values)
+    return freedom, math.sqrt(squares / freedom)

@@ -1,0 +1,83 @@
+"""The figure of a data set: its cells in order of accuracy, and beneath each which of its parts are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from runner.papers.composition.choices import DATASETS, EPSILONS, PAPER
+from runner.papers.composition.design import CELLS, NEW, OLD, PARTS, Cell
+from runner.papers.composition.measures import accuracies_of, cells_at
+from runner.report.evidence import Evidence
+from runner.report.items import Draw
+from runner.report.plots import figure, mark_not_run
+from runner.report.runs import Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {OLD: "C3", NEW: "C2"}
+_OTHERS = "0.35"
+
+
+def cells(dataset: str) -> Draw:
+    """A column of panels an epsilon: accuracy by cell, the worst first, above a matrix of dots."""
+
+    def draw(evidence: Evidence) -> Figure | None:
+        found = {epsilon: cells_at(evidence, f"{PAPER}/{dataset}", epsilon) for epsilon in EPSILONS}
+        if not any(found.values()):
+            return None
+        drawn = figure(11, 5)
+        above, below = drawn.subplots(2, len(EPSILONS), height_ratios=(3, 1))
+        for place, (epsilon, runs) in enumerate(found.items()):
+            order = sorted(runs, key=lambda cell: fmean(runs[cell].sample().values))
+            _accuracies(above[place], order, runs)
+            _matrix(below[place], order, named=place == 0)
+            sound = max((of.largest("epsilon_sound") for of in runs.values()), default=epsilon)
+            title = f"sound ε ≤ {sound:.4g}, {sum(map(len, runs.values()))} runs"
+            above[place].set_title(title + ("" if len(runs) == len(CELLS) else f", {len(runs)} of 16 cells"))
+        above[0].set_ylabel("test accuracy (%)")
+        drawn.suptitle(
+            f"{DATASETS[dataset]}: every combination of old (○) and new (●), the worst on the left", fontsize=10
+        )
+        return drawn
+
+    return draw
+
+
+def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> None:
+    """Runs as dots, their mean as a bar; the cells with all parts old and all new in colours of their own."""
+    if not order:
+        mark_not_run(axes, without_ticks=True)
+        return
+    accuracies = accuracies_of(runs)
+    for x, cell in enumerate(order):
+        colour = _COLOURS.get(cell, _OTHERS)
+        axes.plot([x] * len(accuracies[cell]), accuracies[cell], "o", color=colour, markersize=3, alpha=0.5)
+        axes.plot([x - 0.35, x + 0.35], [fmean(accuracies[cell])] * 2, color=colour, linewidth=2.5)
+        if cell in _COLOURS:
+            text = "all new" if cell == NEW else "all old"
+            axes.annotate(
+                text, (x, max(accuracies[cell])), (0, 6), textcoords="offset points", ha="center", color=colour
+            )
+    axes.set(xlim=(-0.6, len(order) - 0.4), xticks=[])
+    axes.margins(y=0.12)
+
+
+def _matrix(axes: Axes, order: list[Cell], *, named: bool) -> None:
+    """A dot a cell and part, full where the part is new."""
+    for y in range(len(PARTS)):
+        for x, cell in enumerate(order):
+            new = cell[y]
+            colour = _COLOURS.get(cell, _OTHERS)
+            axes.plot(x, y, "o", color=colour, markerfacecolor=colour if new else "white", markersize=7)
+        if y % 2:
+            axes.axhspan(y - 0.5, y + 0.5, color="0.95", zorder=0)
+    axes.set(xlim=(-0.6, max(len(order), 1) - 0.4), ylim=(len(PARTS) - 0.5, -0.5), xticks=[])
+    axes.set_yticks(range(len(PARTS)), [part.step for part in PARTS] if named else [""] * len(PARTS))
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)

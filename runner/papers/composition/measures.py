@@ -1,0 +1,134 @@
+"""Measures of this study: contrasts of cells, at the learning rates that the searches chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
+
+from runner.papers.composition.choices import at_chosen_rates, best_cell, searches
+from runner.papers.composition.design import (
+    GAIN_OF_ALL,
+    MORE_THAN_PARTS,
+    PARTS,
+    Accuracies,
+    Cell,
+    by_cell,
+    effect_of,
+    estimate,
+    gain_alone,
+    spread_within,
+    words,
+)
+from runner.report.claims import Claim
+from runner.report.evidence import Evidence
+from runner.report.guarantee import decides, guaranteed
+from runner.report.measured import Measured, of_two
+from runner.report.measures import Measure, bound_of
+from runner.report.runs import PlannedRun, Runs
+from runner.report.statistics import difference
+
+
+def cells_at(evidence: Evidence, sweep: str, epsilon: float) -> dict[Cell, Runs]:
+    """The recorded runs of a sweep at a target epsilon and at chosen rates, by cell."""
+    runs = at_chosen_rates(evidence, sweep).where("target_epsilon", epsilon).recorded
+    return by_cell(runs)
+
+
+def accuracies_of(cells: Mapping[Cell, Runs]) -> Accuracies:
+    """The last accuracies (percent) of the runs of each cell."""
+    return {cell: runs.sample().values for cell, runs in cells.items()}
+
+
+def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
+    """A measure of the cells that the weights name, where all of them have run."""
+
+    @wraps(weights_of)
+    def of_cells(claim: Claim, evidence: Evidence) -> Measured:
+        weights, epsilon = weights_of(claim), bound_of(claim)
+        cells = cells_at(evidence, claim.sweep, epsilon)
+        planned = by_cell(Runs(evidence.sweeps.get(claim.sweep, ())).where("target_epsilon", epsilon))
+        counted = Runs(run for cell in weights for run in cells.get(cell, ()))
+        of = sum(len(planned.get(cell, ())) for cell in weights)
+        found = estimate(accuracies_of(cells), weights)
+        if found is None:
+            lack = sum(cell not in cells for cell in weights)
+            text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
+            return Measured(n=len(counted), planned=of, explanation=text)
+        freedom, spread = spread_within(accuracies_of(cells))
+        text = "one run a cell: no interval"
+        if spread is not None:
+            text = f"runs within a cell spread by {spread:.2f} points ({freedom} degrees of freedom)"
+        return Measured(
+            found.value, interval=found.interval, n=len(counted), planned=of, diverged=counted.diverged,
+            explanation=text,
+        ).charged(counted)  # fmt: skip
+
+    return Measure(of_cells)
+
+
+@_contrast
+def main_effect(claim: Claim) -> Mapping[Cell, float]:
+    """The mean of the eight cells with a part's new level less that of the eight with its old, in points."""
+    return effect_of([part for part in PARTS if part.step == claim.method])
+
+
+@_contrast
+def gain_of_one(claim: Claim) -> Mapping[Cell, float]:
+    """What a part alone gains where all others are old, in points."""
+    (part,) = (part for part in PARTS if part.step == claim.method.removesuffix(", alone"))
+    return gain_alone(part)
+
+
+@_contrast
+def gain_of_all(_: Claim) -> Mapping[Cell, float]:
+    """The cell with all parts new less that with all old, in points."""
+    return GAIN_OF_ALL
+
+
+@_contrast
+def more_than_parts(_: Claim) -> Mapping[Cell, float]:
+    """The gain of all parts together less the sum of the gains of each alone, in points."""
+    return MORE_THAN_PARTS
+
+
+@Measure
+def added(claim: Claim, evidence: Evidence) -> Measured:
+    """The accuracy of the claim's first experiment less that of its second, in points, of the means of the seeds.
+
+    Where there are searches, at the rates that they chose, and only if the cell that is added to is the one that they
+    found to be the best.
+    """
+    planned, recorded = _planned(claim, evidence.sweeps.get(claim.sweep, ())), Runs()
+    text = "" if not searches(evidence, claim.sweep) else _why_not_best(evidence, planned)
+    if not text:
+        there = at_chosen_rates(evidence, claim.sweep) if searches(evidence, claim.sweep) else planned
+        recorded = _planned(claim, there).recorded
+    one, other = (Runs(run for run in recorded if run.job.experiment == name) for name in claim.experiments)
+    if not one or not other:
+        return Measured(n=len(recorded), planned=len(planned), explanation=text or "not run at a chosen learning rate")
+    found = of_two("difference", "mean", one.sample(), other.sample())
+    several = min(len(one), len(other)) > 1
+    interval = difference(one.sample().values, other.sample().values) if several else None
+    found = replace(
+        found, interval=interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
+        explanation="" if several else "one run each: no interval",
+    ).charged(recorded, sound=max(map(guaranteed, recorded)))  # fmt: skip
+    tries = any(decides(run) for run in recorded)
+    return replace(found, epsilon_tries=recorded.largest("epsilon_sound")) if tries else found
+
+
+def _planned(claim: Claim, runs: Iterable[PlannedRun]) -> Runs:
+    """The runs of the claim's experiments at its epsilon."""
+    named = Runs(run for run in runs if run.job.experiment in claim.experiments)
+    return named.where("target_epsilon", bound_of(claim))
+
+
+def _why_not_best(evidence: Evidence, planned: Runs) -> str:
+    """Why the experiments cannot be said to add to the best cell; empty where they do."""
+    cell = best_cell(evidence)
+    if cell is None:
+        return "the best cell on held-out images is not known until all cells have been searched"
+    if {cell} != set(by_cell(planned)):
+        return f"the best cell on held-out images is {', '.join(words(cell))}: the experiments have another one"
+    return ""

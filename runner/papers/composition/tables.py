@@ -1,0 +1,206 @@
+"""Tables: whether gains add up, the cells, the effects, what was added to the best cell, and what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.papers.composition.choices import (
+    DATASETS,
+    EPSILONS,
+    FIELDS,
+    PAPER,
+    best_cell,
+    choices,
+    searches,
+    setting_of,
+)
+from runner.papers.composition.design import CELLS, PARTS, Estimate, by_cell, effect_of, effects, estimate, words
+from runner.papers.composition.measures import accuracies_of, cells_at
+from runner.report.evidence import Evidence
+from runner.report.files import Table, bound_text, mean_text, number
+from runner.report.items import Tabulate
+from runner.report.markdown import difference_text, measured_text, runs_count, sound_text
+from runner.report.runs import Runs
+from runner.report.verdicts import Judged
+
+_POINTS = "%"  # two decimals, as accuracies have
+_NOTHING = "–"
+_WHOLE, _MORE, _ALONE = "gain_of_all", "more_than_parts", "gain_of_one"  # measures
+_HELD_OUT = (
+    "Learning rates are chosen on held-out training images (seed 0, three rates a setting), never on test images. A "
+    "cell counts once all its rates have been searched and its runs are at the chosen one."
+)
+
+
+def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+    """A row a data set and epsilon: what each part gains alone, their sum, all of them together, and the difference."""
+    rows = []
+    for name in DATASETS.values():
+        for epsilon in EPSILONS:
+            of = [j for j in judged if j.claim.dataset == name and j.claim.epsilon == (epsilon, False)]
+            whole, more = (_of(of, measure) for measure in (_WHOLE, _MORE))
+            alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == _ALONE}
+            total = None
+            if whole.measured.value is not None and more.measured.value is not None:
+                total = whole.measured.value - more.measured.value
+            rows.append(
+                {
+                    "data set": name,
+                    "target ε": f"{epsilon:g}",
+                    **{f"{part.step}, alone": _gain(alone[part.step]) for part in PARTS},
+                    "sum of the four": _NOTHING if total is None else difference_text(total, _POINTS, None, ""),
+                    "all four together": _gain(whole),
+                    "together less the sum": _gain(more),
+                    "does it add up?": _answer(more),
+                    "runs": runs_count(more),
+                    "ε of the runs": number(more.measured.epsilon),
+                    "sound ε": bound_text(more.measured.epsilon_sound),
+                }
+            )
+    note = (
+        "Gains in points of test accuracy over the cell in which all four are old: ReLU, cross-entropy, flat clipping, "
+        "pixels; in brackets 95% intervals, from the spread of runs within cells."
+    )
+    return Table.of(rows, (note, _HELD_OUT, *_reasons(judged)))
+
+
+def _of(judged: Sequence[Judged], measure: str) -> Judged:
+    return next(j for j in judged if j.claim.measure == measure)
+
+
+def _gain(judged: Judged) -> str:
+    value = judged.measured.value
+    return _NOTHING if value is None else difference_text(value, _POINTS, judged.measured.interval, "")
+
+
+def _answer(more: Judged) -> str:
+    value, interval = more.measured.value, more.measured.interval
+    if value is None:
+        return "not run"
+    if interval is None:
+        return "one run a cell cannot tell"
+    if interval.low <= 0 <= interval.high:
+        return "yes, as far as these runs tell"
+    return "no, together they gain " + ("more" if value > 0 else "less")
+
+
+def _reasons(judged: Sequence[Judged]) -> list[str]:
+    """Why there are numbers missing or without an interval, and how runs spread; each once."""
+    found = [
+        f"{j.claim.dataset}, ε = {j.claim.privacy_epsilon}, {j.claim.method}: {j.measured.explanation}."
+        for j in judged
+        if j.measured.explanation and j.claim.measure != _ALONE
+    ]
+    return list(dict.fromkeys(found))
+
+
+def cells(dataset: str) -> Tabulate:
+    """The table of a data set's sixteen cells at each epsilon, the best first, those without a run last."""
+    sweep = f"{PAPER}/{dataset}"
+
+    def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+        chosen = choices(evidence, searches(evidence, sweep))
+        rows = []
+        for epsilon in EPSILONS:
+            planned = by_cell(Runs(evidence.sweeps[sweep]).where("target_epsilon", epsilon))
+            counted = cells_at(evidence, sweep, epsilon)
+            there = [cell for cell in CELLS if cell in planned]
+            for cell in sorted(there, key=lambda c: -_mean(counted[c]) if c in counted else 1.0):
+                runs, choice = counted.get(cell, Runs()), chosen.get(setting_of(planned[cell][0]))
+                ran = bool(runs)
+                rows.append(
+                    {
+                        "target ε": f"{epsilon:g}",
+                        **{part.group: name for part, name in zip(PARTS, words(cell), strict=True)},
+                        "accuracy (%)": mean_text(runs.sample().values, _POINTS),
+                        "runs": f"{len(runs)} of {len(planned[cell])}",
+                        "ε of the runs": number(runs.largest("epsilon") if ran else None),
+                        "sound ε": bound_text(runs.largest("epsilon_sound") if ran else None),
+                        "learning rate": choice.text if choice else "not searched",
+                        "on held-out images (%)": number(choice.accuracy if choice else None, _POINTS),
+                    }
+                )
+        if not rows:
+            return Table(("accuracy (%)",), (), ("No cell is planned.",))
+        lacking = [f"{len(CELLS) - len(there)} of 16 cells are not planned at this scale."] if len(there) < 16 else []
+        return Table.of(rows, ("Mean ± standard deviation of the last epoch's test accuracy.", _HELD_OUT, *lacking))
+
+    return table
+
+
+def _mean(runs: Runs) -> float:
+    values = runs.sample().values
+    return sum(values) / len(values)
+
+
+def effects_of(dataset: str) -> Tabulate:
+    """The table of a data set's effects, single parts first, then what they are worth to each other."""
+    sweep = f"{PAPER}/{dataset}"
+
+    def table(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+        by_epsilon = {epsilon: cells_at(evidence, sweep, epsilon) for epsilon in EPSILONS}
+        rows = []
+        for parts in effects():
+            row = {"parts": " × ".join(part.step for part in parts)}
+            for epsilon, counted in by_epsilon.items():
+                runs = [run for of in counted.values() for run in of]
+                found = estimate(accuracies_of(counted), effect_of(parts))
+                row[f"target ε {epsilon:g}"] = _effect(found)
+                row[f"target ε {epsilon:g}: runs, ε, sound ε"] = _cost(Runs(runs)) if found else _NOTHING
+            rows.append(row)
+        note = (
+            "Points of test accuracy [95%]. Of one part: the mean of the eight cells that have its new level less that "
+            "of the eight with its old. Of two: half of what the effect of the one gains when the other becomes new: "
+            "0 means that they add up. Of more, so on. An effect is shown where all sixteen cells have run. Of so many "
+            "intervals at 95%, one in twenty misses by chance."
+        )
+        return Table.of(rows, (note, _HELD_OUT, *_reasons(judged[:1])))
+
+    return table
+
+
+def _effect(found: Estimate | None) -> str:
+    return _NOTHING if found is None else difference_text(found.value, _POINTS, found.interval, "")
+
+
+def _cost(runs: Runs) -> str:
+    return f"{len(runs)}, {number(runs.largest('epsilon'))}, {bound_text(runs.largest('epsilon_sound'))}"
+
+
+def measured(_: Evidence, judged: Sequence[Judged]) -> Table:
+    """A row a number, with what it cost: nobody claims it, so there is nothing beside it."""
+    rows = [
+        {
+            "data set": j.claim.dataset,
+            "target ε": j.claim.privacy_epsilon,
+            "what": j.claim.method,
+            "accuracy (%), or points": _gain(j) if j.claim.unit == "points" else measured_text(j)[0],
+            "runs": runs_count(j),
+            "ε of the runs": number(j.measured.epsilon),
+            "sound ε": sound_text(j.measured.epsilon_sound, j.measured.epsilon_tries),
+        }
+        for j in judged
+    ]
+    comments = (f"{j.claim.method}: {j.claim.comment}." for j in judged)
+    return Table.of(rows, tuple(dict.fromkeys((*comments, *_reasons(judged)))))
+
+
+def searched(sweeps: Sequence[str]) -> Tabulate:
+    """The table of what searches found: a row a setting, with its accuracies on held-out images."""
+
+    def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+        rows = []
+        for setting, choice in choices(evidence, sweeps).items():
+            names = {name.removesuffix("._target_"): _short(value) for name, value in zip(FIELDS, setting, strict=True)}
+            at = (f"{rate:g}: {number(choice.accuracies.get(rate), _POINTS)}" for rate in choice.rates)
+            rows.append({**names, "accuracy (%) by learning rate": ", ".join(at), "chosen": choice.text})
+        cell = best_cell(evidence)
+        best = "not known until all cells have been searched" if cell is None else ", ".join(words(cell))
+        return Table.of(rows, (f"The best cell, by the mean over both data sets and both ε: {best}.", _HELD_OUT))
+
+    return table
+
+
+def _short(value: object) -> str:
+    """A class by its bare name; what is not there as a dash."""
+    return _NOTHING if value is None else f"{value:g}" if isinstance(value, float) else str(value).rpartition(".")[2]

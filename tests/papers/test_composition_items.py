@@ -1,0 +1,217 @@
+"""The composition study: its settings, the rates that its searches choose, and what its pages say of made-up runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.config.chosen import chosen
+from runner.papers.composition import choose, figures, measures, tables
+from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices
+from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, words
+from runner.report.claims import claims_path, read_claims
+from runner.report.evidence import Evidence, collect
+from runner.report.papers import every_paper, every_study, load
+from runner.report.runs import PlannedRun, Runs
+from runner.report.verdicts import judge
+from runner.runs.jobs import sweep_jobs
+from runner.training.prepare import prepare
+
+MNIST, SEARCH = "composition/mnist", "composition/mnist_search"
+
+
+def planned(sweep: str, epsilon: float = 1.0) -> Runs:
+    listed = sweep_jobs(sweep, ("scale=paper",))
+    return Runs(PlannedRun(job, None) for job in listed if job.config.target_epsilon == epsilon)
+
+
+def claim(measure: str, dataset: str = "MNIST", **columns: str):
+    every = read_claims(claims_path("composition"))
+    found = [c for c in every if (c.measure, c.dataset, c.privacy_epsilon) == (measure, dataset, "1")]
+    return next(c for c in found if all(getattr(c, name) == value for name, value in columns.items()))
+
+
+def accuracy(cell, runs: int) -> list[float]:
+    """Of so many runs: 90, 1 more for every new part, 2 less where the first two are new; 0.1 on either side."""
+    middle = 90 + sum(cell) - 2 * (cell[0] and cell[1])
+    return [middle + 0.1 * (-1) ** seed for seed in range(runs)]
+
+
+@pytest.fixture
+def evidence(tmp_path, fabricate) -> Evidence:
+    """Searches at epsilon 1 that chose the rate of the experiments in all cells but the last, and two runs a cell."""
+    for cell, runs in by_cell(planned(SEARCH)).items():
+        rates = runs.by_value(RATE)
+        middle = sorted(rates)[1]
+        best = sorted(rates)[2] if cell == NEW else middle
+        for rate, (run,) in rates.items():
+            fabricate(run.job, [88.0 if rate == best else 87.0], sound=1.0)
+    for cell, runs in by_cell(planned(MNIST)).items():
+        for run, value in zip(runs[:2], accuracy(cell, 2), strict=True):
+            fabricate(run.job, [value], epsilon=1.0, sound=1.0)
+    return collect([MNIST, SEARCH], results_root=tmp_path)
+
+
+@pytest.fixture
+def complete(evidence) -> Evidence:
+    """The same, had the search chosen that rate in the last cell, too."""
+    only = by_cell(Runs(evidence.sweeps[SEARCH]))
+    kept = [run for cell, runs in only.items() for run in runs if cell != NEW or run.field(RATE) == 1]
+    return replace(evidence, sweeps={**evidence.sweeps, SEARCH: Runs(kept)})
+
+
+@pytest.mark.parametrize("dataset", ["mnist", pytest.param("fashion_mnist", marks=pytest.mark.slow)])
+def test_every_cell_is_planned_with_five_seeds_and_searched_at_three_rates(dataset: str) -> None:
+    for epsilon in (1.0, 3.0):
+        cells = by_cell(planned(f"composition/{dataset}", epsilon))
+        assert set(cells) == set(CELLS)
+        assert {tuple(run.seed for run in runs) for runs in cells.values()} == {(0, 1, 2, 3, 4)}
+        searched = by_cell(planned(f"composition/{dataset}_search", epsilon))
+        assert {(len(runs.by_value(RATE)), len(runs)) for runs in searched.values()} == {(3, 3)}
+        evaluations = {run.field("evaluation").value for runs in searched.values() for run in runs}
+        assert evaluations == {"holdout"}
+
+
+def test_cells_differ_in_their_parts_and_rates_alone() -> None:
+    kept = ("dataset", "epochs", "batch_size", "noise_multiplier", "delta", "accountant", "evaluation", "screening")
+    cells = by_cell(planned(MNIST))
+    assert len({str([run.field(name) for name in kept]) for runs in cells.values() for run in runs}) == 1
+    assert {float(run.field("clipping.norm")) for runs in cells.values() for run in runs} == {0.1}
+
+
+@pytest.mark.slow
+def test_all_cells_get_the_same_noise_and_cost_what_they_were_calibrated_to() -> None:
+    noises = set()
+    for run in (runs[0] for cell, runs in by_cell(planned(MNIST)).items() if cell in (OLD, NEW)):
+        ready = prepare(run.job.config)
+        noises.add(ready.mechanism.noise_multiplier)
+        releases = ready.mechanism.charges_of_epochs(ready.epochs)
+        assert releases.claimed == releases.actual  # the features are normalised without a release
+        assert 0.99 < ready.accountant.epsilon(releases.actual, 1e-5) <= 1
+    assert len(noises) == 1
+
+
+def test_the_searches_choose_and_only_runs_at_chosen_rates_count(evidence) -> None:
+    found = choices(evidence, [SEARCH])
+    assert sum(choice.rate is not None for choice in found.values()) == 16  # of 32: epsilon 3 has not run
+    counted = by_cell(at_chosen_rates(evidence, MNIST))
+    assert set(counted) == set(CELLS) - {NEW}
+    measured = measures.gain_of_all(claim("gain_of_all"), evidence)
+    assert (measured.value, measured.n, measured.planned) == (None, 2, 10)
+    assert measured.explanation == "1 of 2 cells have no run at a learning rate that the search chose"
+    assert best_cell(evidence) is None  # the other data set and epsilon have not been searched
+
+
+def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
+    last = Runs(run for run in evidence.sweeps[SEARCH] if run.record is not None)[0]
+    cut = [replace(run, record=None) if run is last else run for run in evidence.sweeps[SEARCH]]
+    found = choices(replace(evidence, sweeps={SEARCH: Runs(cut)}), [SEARCH])
+    assert sum(choice.rate is not None for choice in found.values()) == 15
+    assert any(choice.text == "not chosen yet (2 of 0.5, 1, 2 run)" for choice in found.values())
+
+
+def test_does_it_add_up(complete) -> None:
+    """One point for each of four parts alone; together four less two, with s^2 = 0.02 of 16 degrees of freedom."""
+    found = measures.more_than_parts(claim("more_than_parts"), complete)
+    assert (found.value, found.n, found.planned) == (pytest.approx(-2), 12, 30)
+    assert (found.interval.low, found.interval.high) == pytest.approx((-2.7932, -1.2068), abs=1e-4)
+    assert (found.epsilon, found.epsilon_sound) == (1.0, 1.0)
+    judged = judge(claim("more_than_parts"), found, "paper")
+    assert (judged.verdict, judged.decided.interval) == ("not judged", found.interval)
+    effect = measures.main_effect(claim("main_effect", method="tanh for ReLU"), complete)
+    assert (effect.value, effect.n) == (pytest.approx(0), 32)
+
+
+def test_the_pages_of_a_data_set(complete) -> None:
+    claims = [c for c in read_claims(claims_path("composition")) if c.item == "adds-up"]
+    own = load("composition").measures
+    table = tables.adds_up(complete, [judge(c, own[c.measure](c, complete), "paper") for c in claims])
+    first, *others = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert first["together less the sum"] == "−2.00 [−2.79, −1.21]"
+    assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00", "+2.00")
+    assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "12 of 30")
+    assert {row["does it add up?"] for row in others} == {"not run"}
+
+    cells = tables.cells("mnist")(complete, [])
+    rows = [dict(zip(cells.header, row, strict=True)) for row in cells.rows]
+    assert len(rows) == 32
+    assert [rows[0][part.group] for part in PARTS] in (
+        words((False, True, True, True)),
+        words((True, False, True, True)),
+    )
+    assert (rows[0]["accuracy (%)"], rows[0]["runs"], rows[0]["sound ε"]) == ("93.00 ± 0.14", "2 of 5", "1")
+    assert {row["accuracy (%)"] for row in rows[16:]} == {"–"}
+    assert all(row["learning rate"].startswith("not chosen yet") for row in rows[16:])
+
+    effects = tables.effects_of("mnist")(complete, [])
+    assert len(effects.rows) == 15
+    pair = next(row for row in effects.rows if row[0].count("×") == 1)
+    assert (pair[1], pair[3]) == ("−1.00 [−1.11, −0.89]", "–")
+
+
+def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> None:
+    drawn = figures.cells("mnist")(complete)
+    above, not_run, *_ = drawn.axes
+    assert above.get_title() == "sound ε ≤ 1, 32 runs"
+    assert [text.get_text() for text in not_run.texts] == ["not run"]
+    bars = [line for line in above.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
+    heights = [bar.get_ydata()[0] for bar in bars if bar.get_linewidth() == 2.5]
+    assert len(heights) == 16
+    assert heights == sorted(heights)
+    assert figures.cells("fashion_mnist")(evidence) is None
+
+
+def test_what_is_chosen_reaches_the_experiments(tmp_path, evidence) -> None:
+    table = tmp_path / "chosen.csv"
+    assert choose.write(replace(evidence, sweeps={SEARCH: evidence.sweeps[SEARCH]}), table) == (16, 32)
+    for cell, runs in by_cell(planned(MNIST)).items():
+        config = runs[0].job.config
+        node = config.optimizer._get_node("lr")
+        middle = sorted(by_cell(planned(SEARCH))[cell].by_value(RATE))
+        assert chosen(tmp_path, table.name, 9.0, node=node, root=config) == (middle[2] if cell == NEW else middle[1])
+    config = planned(MNIST, 3.0)[0].job.config
+    assert chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config) == 9.0
+    table.write_text(table.read_text() + table.read_text().splitlines()[1] + "\n")
+    config = by_cell(planned(MNIST))[OLD][0].job.config
+    with pytest.raises(ValueError, match="2 rows for one setting"):
+        chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config)
+
+
+def test_the_committed_rates_are_of_settings_that_are_searched() -> None:
+    from runner.report.files import read_csv
+
+    rows = read_csv(choose.CHOSEN)
+    assert choose.CHOSEN.read_text().startswith(",".join([*FIELDS, RATE]))
+    assert len({tuple(row[name] for name in FIELDS) for row in rows}) == len(rows) <= 64 + 12
+
+
+def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evidence) -> None:
+    """The cell that the experiments have, all new, searched at one epsilon only: nothing is known to be the best."""
+    one = claim("added", quantity="gain")
+    sweeps = {name: evidence.sweeps[name] for name in (MNIST, SEARCH)}
+    best = collect([one.sweep, *one.searches], results_root=tmp_path)
+    found = measures.added(one, replace(best, sweeps={**best.sweeps, **sweeps}))
+    assert (found.value, found.planned) == (None, 10)
+    assert found.explanation == "the best cell on held-out images is not known until all cells have been searched"
+
+
+def test_one_seed_a_corner_has_no_interval(tmp_path, fabricate) -> None:
+    (one,) = (c for c in read_claims(claims_path("composition")) if (c.item, c.measure) == ("cifar10", "added"))
+    for job in sweep_jobs(one.sweep, ("scale=paper",)):
+        fabricate(job, [60.0 if job.experiment == one.experiments[0] else 55.0], sound=3.0)
+    found = measures.added(one, collect([one.sweep], results_root=tmp_path))
+    assert (found.value, found.interval, found.n, found.planned) == (5.0, None, 2, 2)
+    assert judge(one, found, "paper").verdict == "not judged"
+
+
+def test_a_study_is_no_paper() -> None:
+    study = load("composition")
+    assert study in every_study()
+    assert study not in every_paper()
+    claims = read_claims(claims_path("composition"))
+    assert {c.direction for c in claims} == {"none"}
+    assert {c.claimed_value for c in claims} == {""}
+    assert (REPOSITORY / "runner" / "papers" / "composition" / "dashboard.yaml").exists()
+    assert ALONE[0] == (True, False, False, False)
