@@ -58,7 +58,7 @@ class Ray:
     def check(self) -> None:
         """Raise ConfigError where Ray is not installed."""
         if find_spec("ray") is None:
-            raise ConfigError("The launcher ray needs Ray: pip install 'dp-repro-bench[ray]'.")
+            raise ConfigError("The launcher ray needs Ray: pip install -e '.[ray]'.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""

@@ -68,7 +68,7 @@ class Slurm:
     def check(self) -> None:
         """Raise ConfigError where submitit or Slurm is not here."""
         if find_spec("submitit") is None:
-            raise ConfigError("The launcher slurm needs submitit: pip install 'dp-repro-bench[slurm]'.")
+            raise ConfigError("The launcher slurm needs submitit: pip install -e '.[slurm]'.")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
             raise ConfigError("The launcher slurm needs Slurm's sbatch and srun, which are not on this machine's PATH.")
 

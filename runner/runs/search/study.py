@@ -67,7 +67,7 @@ class Study:
             from optuna.storages import JournalStorage
             from optuna.storages.journal import JournalFileBackend
         except ImportError as error:
-            raise ConfigError("a search needs Optuna: pip install 'dp-repro-bench[search]'.") from error
+            raise ConfigError("a search needs Optuna: pip install -e '.[search]'.") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._folder, self._budget, self._names = space, folder, budget, set(space.dimensions)
         self._states = optuna.trial.TrialState

@@ -46,6 +46,7 @@ def test_overrides_of_the_launcher_are_told_from_those_of_runs() -> None:
         (["--launcher", "slurm", "launcher.retries=-1"], "retries=-1 has to be 0 or more"),
         (["--launcher", "ray", "launcher.cpus=0"], "cpus=0 has to be above 0"),
         (["--no-wait"], "WAIT=no is for a cluster"),
+        (["scale=smoke"], "Write --scale smoke"),
     ],
 )
 def test_wrong_requests_are_one_sentence_and_exit_code_2(
@@ -65,7 +66,7 @@ def test_what_is_not_installed_is_said_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setattr(f"runner.runs.launch.{name}.find_spec", lambda module: None if module == package else object())
     request = SMOKE if main is reproduce.main else ["lipschitz/fig_5a_search", "--scale", "smoke"]
-    assert f"pip install 'dp-repro-bench[{name}]'" in refusal(main, [*request, "--launcher", name])
+    assert f"pip install -e '.[{name}]'" in refusal(main, [*request, "--launcher", name])
 
 
 def test_slurm_without_slurm_is_said(refusal: Refusal, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from runner.runs.launch import notes, queue, run_jobs
 from runner.runs.launch.choice import launcher_of
 from runner.runs.launch.interface import Work
 
-submitit = pytest.importorskip("submitit", reason="no submitit: pip install 'dp-repro-bench[slurm]'")
+submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")
 
 
 @pytest.fixture
