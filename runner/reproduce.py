@@ -180,7 +180,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
-            raise ConfigError(f"Write --{override.replace('=', ' ')} (with make: SCALE={override[6:]}), not {override}.")
+            raise ConfigError(
+                f"Write --{override.replace('=', ' ')} (with make: SCALE={override[6:]}), not {override}."
+            )
         if override.partition("=")[0].partition(".")[0] not in allowed:
             raise ConfigError(
                 f"OVERRIDES may set {' and '.join(allowed)}, not {override}: other settings are no part of the paper's "
