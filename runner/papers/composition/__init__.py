@@ -69,7 +69,7 @@ ITEMS = (
 )
 
 PAPER = Paper(
-    "composition", "Does the papers' progress add up?", ITEMS, place=1, study=True,
+    "composition", "Does the papers' progress add up?", ITEMS, place=6, study=True,
     remarks=(
         "Four parts of a private network, each at an old level and at the one that a paper proposes: the activation "
         "(ReLU, tanh), the loss (cross-entropy, that of Losing Less with its group's parameters), clipping (flat, "

@@ -59,8 +59,8 @@ def test_what_a_command_that_was_killed_left_behind_is_forgotten(asked, smoke_jo
     (job,) = smoke_jobs(1)
     folder = notes.folder_of(tmp_path)
     notes.write(folder, Note("1", "local", "", (job.run_id,)))
-    with Beat(folder, "1"):
-        pass
+    with Beat(folder, "1") as beat:
+        beat.began([job])
     path = folder / "1.beat"
     path.write_text(path.read_text().replace("true", "false"))
     os.utime(path, (0, path.stat().st_mtime - 2 * notes.SILENT))
