@@ -19,7 +19,7 @@ from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import method_text
 from runner.report.own import Record, record_files, result_text, runs_text, sound_epsilon_of
 from runner.report.pages import Row, item_rows, numbers_of
-from runner.report.papers import Item, Paper, every_paper, every_study, known, load
+from runner.report.papers import Item, Paper, known, load, papers_and_studies
 from runner.runs.command import overrides_of
 from runner.runs.records import read_record
 from runner.runs.verify import run_of
@@ -70,7 +70,7 @@ def named(what: str) -> tuple[Paper, Item]:
             return paper, items[item]
         near = difflib.get_close_matches(item, items) or list(items)
         raise ValueError(f"{paper.name} has no item {item!r}. Did you mean {_either(paper.name, near)}?")
-    near = [each.name for each in [*every_paper(), *every_study()] if what in {one.name for one in each.items}]
+    near = [each.name for each in papers_and_studies() if what in {one.name for one in each.items}]
     if near:
         raise ValueError(f"{what} of which paper? Did you mean {_either('', [f'{each}/{what}' for each in near])}?")
     near = difflib.get_close_matches(name, known())
@@ -204,7 +204,7 @@ def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
 
 def places_of(results: Path, run_id: str) -> Iterable[Place]:
     """Where a run stands in the tables of the papers' items."""
-    for paper in [*every_paper(), *every_study()]:
+    for paper in papers_and_studies():
         for item in paper.items:
             path = results / paper.name / item.name / "runs.csv"
             for row in read_csv(path) if path.exists() else ():

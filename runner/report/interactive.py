@@ -26,7 +26,7 @@ from runner.report.leaderboard import planned_runs
 from runner.report.markdown import method_text
 from runner.report.own import result_text
 from runner.report.pages import item_rows, numbers_of
-from runner.report.papers import Paper, every_paper, every_study
+from runner.report.papers import Paper, every_paper, papers_and_studies
 from runner.report.runs import PlannedRun
 from runner.runs.command import first_that_gives, overrides_of
 from runner.runs.verify import run_of
@@ -48,7 +48,6 @@ def page(results: Path, line: Line) -> str:
     import jinja2
 
     papers = every_paper()
-    every = [*papers, *every_study()]
     line.show("report: records ...")
     recorded = {run.job.run_id: run for run in planned_runs() if run.record is not None}
     templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -59,7 +58,7 @@ def page(results: Path, line: Line) -> str:
         claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
         vega=_script(_vega()),
         chart=_script(json.dumps(_chart())),
-        items=_script(json.dumps(items_of(results, every, recorded))),
+        items=_script(json.dumps(items_of(results, papers_and_studies(), recorded))),
         runs=_script(json.dumps(runs_of(recorded.values(), line))),
     )
 

@@ -15,7 +15,7 @@ from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import PAPER_SCALE
 from runner.report.files import Table, aligned, markdown, number, plus_minus, read_csv, write_text
 from runner.report.markdown import difference_text, method_text, sound_text, verdict_text
-from runner.report.papers import Item, Paper, every_paper, every_study, load
+from runner.report.papers import Item, Paper, every_paper, load, papers_and_studies
 from runner.report.statistics import Interval
 from runner.report.verdicts import (
     BETTER,
@@ -125,7 +125,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
         text += "\n## What the claims not run would cost\n\n"
         text += markdown(not_run.costs_table(claims_left, costs))
     written = []
-    for paper in [*papers, *every_study()]:
+    for paper in papers_and_studies():
         items = markdown(_items(folder, paper))
         every = "Every number" if paper.study else "Every claim"
         text += f"\n## {paper.title}\n\n[{every}]({paper.name}/README.md)\n\n{items}"

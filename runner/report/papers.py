@@ -5,7 +5,7 @@ from importlib import import_module
 from runner.config import REPOSITORY
 from runner.report.items import Item, Paper
 
-__all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load"]
+__all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load", "papers_and_studies"]
 
 
 def known() -> list[str]:
@@ -29,13 +29,14 @@ def load(name: str) -> Paper:
 
 def every_paper() -> list[Paper]:
     """All papers, in the order that pages show them in: by `Paper.place`, then by name. Studies are not among them."""
-    return [paper for paper in _in_order() if not paper.study]
+    return [paper for paper in papers_and_studies() if not paper.study]
 
 
 def every_study() -> list[Paper]:
     """The questions of this project's own, in the order that pages show them in, after the papers."""
-    return [paper for paper in _in_order() if paper.study]
+    return [paper for paper in papers_and_studies() if paper.study]
 
 
-def _in_order() -> list[Paper]:
-    return sorted((load(name) for name in known()), key=lambda paper: (paper.place, paper.name))
+def papers_and_studies() -> list[Paper]:
+    """All that has a folder in runner/papers, papers first, by `Paper.place`, then by name."""
+    return sorted((load(name) for name in known()), key=lambda paper: (paper.study, paper.place, paper.name))

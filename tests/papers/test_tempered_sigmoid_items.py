@@ -12,7 +12,7 @@ from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence
-from runner.report.papers import every_paper, every_study, known, load
+from runner.report.papers import known, load, papers_and_studies
 
 NOTHING = Evidence("paper", {})
 ITEMS = (
@@ -147,6 +147,6 @@ def test_gradient_norms_are_bounded_and_the_bounds_are_reached():
 
 def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_own() -> None:
     folders = {path.parent.name for path in (REPOSITORY / "sweeps").glob("*/claims.csv")}
-    both = [*every_paper(), *every_study()]
+    both = papers_and_studies()
     assert set(known()) == {paper.name for paper in both} == folders
     assert len(both) == len({paper.place for paper in both}) == len(folders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from runner.papers.composition.choices import (
     DATASETS,
@@ -105,7 +106,7 @@ def cells(dataset: str) -> Tabulate:
             planned = by_cell(Runs(evidence.sweeps[sweep]).where("target_epsilon", epsilon))
             counted = cells_at(evidence, sweep, epsilon)
             there = [cell for cell in CELLS if cell in planned]
-            for cell in sorted(there, key=lambda c: -_mean(counted[c]) if c in counted else 1.0):
+            for cell in sorted(there, key=lambda c: -fmean(counted[c].sample().values) if c in counted else 1.0):
                 runs, choice = counted.get(cell, Runs()), chosen.get(setting_of(planned[cell][0]))
                 ran = bool(runs)
                 rows.append(
@@ -126,11 +127,6 @@ def cells(dataset: str) -> Tabulate:
         return Table.of(rows, ("Mean ± standard deviation of the last epoch's test accuracy.", _HELD_OUT, *lacking))
 
     return table
-
-
-def _mean(runs: Runs) -> float:
-    values = runs.sample().values
-    return sum(values) / len(values)
 
 
 def effects_of(dataset: str) -> Tabulate:

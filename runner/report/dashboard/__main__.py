@@ -19,7 +19,7 @@ from runner.report.dashboard import local
 from runner.report.dashboard.definition import Dashboard, read
 from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
-from runner.report.papers import every_paper, every_study, load
+from runner.report.papers import load, papers_and_studies
 from runner.runs.tracking import check_login, default_entity
 from runner.terminal import Parser
 
@@ -38,9 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
     chosen = parser.parse_args(arguments)
     try:
-        names = [load(name).name for name in chosen.papers] or [
-            paper.name for paper in [*every_paper(), *every_study()]
-        ]
+        names = [load(name).name for name in chosen.papers] or [paper.name for paper in papers_and_studies()]
         dashboards = [read(name) for name in names]
         for each in dashboards:
             _write_page(each, chosen.output)
