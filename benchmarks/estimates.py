@@ -23,6 +23,9 @@ from runner.config import REPOSITORY, register
 from runner.runs.estimate import Estimator
 from runner.runs.execute import execute
 from runner.runs.identity import identify, resolved
+from runner.runs.jobs import Job
+from runner.runs.paces import Paces, read
+from runner.speed.yardstick import measured
 from runner.training.prepare import prepare
 
 _CLOSE = 1.5
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=2, help="of each run (default: 2)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    paces = Estimator([REPOSITORY / "results"]).paces
+    paces = Paces(read([REPOSITORY / "results"]), measured().seconds)
     print(f"{'estimated, by others':<22}{'s an epoch':>12}{'recorded':>10}{'ratio':>8}")
     ratios = []
     for setting in paces.settings:
@@ -66,8 +69,8 @@ def run_all(experiments: Iterable[str], epochs: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         for experiment in experiments:
             config = _config(experiment, epochs, root)
-            estimator = Estimator([REPOSITORY / "results"])  # the machine is measured anew
-            estimate = estimator.of(config, identify(config)[1], prepare)
+            estimator = Estimator(config)  # the machine is measured anew
+            estimate = estimator.of(Job("", {}, *identify(config), config), prepare)
             busy = estimate.seconds * estimator.yardstick.crowding
             processor, clock = time.process_time(), time.perf_counter()
             execute(config, lambda row, run: None)

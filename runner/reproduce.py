@@ -14,9 +14,10 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from hydra.errors import HydraException
@@ -30,7 +31,7 @@ from runner.data import DataError
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers
-from runner.runs.estimate import Estimate, Estimator, check_once, folders_of, kinds
+from runner.runs.estimate import Estimator, check_once
 from runner.runs.jobs import Job
 from runner.runs.launch import Work, launcher_of, run_jobs
 from runner.runs.launch.choice import known as known_launchers
@@ -39,11 +40,15 @@ from runner.runs.launch.status import status_text
 from runner.runs.listed import listed_jobs
 from runner.runs.local import Tally
 from runner.runs.options import check_options
-from runner.runs.records import failure_path, record_path, recorded, results_folder
+from runner.runs.plan import estimated, plan_text
+from runner.runs.planned import Planned, planned_jobs
+from runner.runs.records import failure_path, is_recorded, record_path, recorded, results_folder
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated
 from runner.training.prepare import Run, prepare
+
+J = TypeVar("J", bound=Planned)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,25 +76,23 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         threads = options.threads or 1
         torch.set_num_threads(threads)  # for the estimates
         extra = (f"scale={options.scale}", *overrides)
-        jobs = {item.name: [job for sweep in item.sweeps for job in listed_jobs(sweep, extra)] for item in items}
-        if options.status:
-            print(status_text(jobs))
+        if options.plan or options.status:
+            planned = _by_item(items, partial(planned_jobs, paper.name, extra))
+            print(status_text(planned) if options.status else _plan(planned, options.jobs))
             return 0
-        estimator = Estimator(folders_of(job.config for planned in jobs.values() for job in planned[:1]))
-        pending, ranges = _pending(jobs, estimator)
-        if not options.plan:
-            _check(pending)
-            _check_data(pending)
-            tell(pending, [job for planned in jobs.values() for job in planned])
+        jobs = _by_item(items, partial(listed_jobs, extra))
+        first = _checked_first(jobs)
+        every = {job.run_id: job for of_item in jobs.values() for job in of_item}
+        pending = [job for job in every.values() if not _is_recorded(job)]
+        ranges = {} if first is None else estimated(pending, Estimator(first.config), _prepared)
+        _check(pending)
+        _check_data(pending)
+        tell(pending, [job for of_item in jobs.values() for job in of_item])
     except (ConfigError, DataError, ValueError) as error:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
 
-    if options.plan:
-        every = [job for planned in jobs.values() for job in planned]
-        print(plan_text(jobs, ranges, options.jobs or usual_workers(every), estimator.yardstick.crowding))
-        return 0
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
@@ -102,8 +105,9 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command: --status says how far they are.")
         return 0
-    roots = {Path(job.config.runtime.results_root).expanduser() for planned in jobs.values() for job in planned}
-    _conclude(paper, options.scale, items, tally, roots.pop() if roots else None)
+    _conclude(
+        paper, options.scale, items, tally, Path(first.config.runtime.results_root).expanduser() if first else None
+    )
     return 1 if tally.failed else 0
 
 
@@ -114,34 +118,6 @@ def parse_duration(text: str) -> float:
     if hours == minutes == seconds == 0:
         raise ValueError(f"BUDGET={text} is no time to run in: write 90s, 30m, 2h or 1h30m.")
     return 3600.0 * hours + 60 * minutes + seconds
-
-
-def plan_text(jobs: dict[str, list[Job]], estimates: dict[str, Estimate], workers: int, crowded: float) -> str:
-    """A table of items: runs recorded, runs left, hours left. A run that two items share is counted in both.
-
-    Hours are for a machine that does nothing else, and for one that stays as `crowded` as it is.
-    """
-    every = [job for planned in jobs.values() for job in planned]
-    lines = [f"{'item':<14}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>27}{'as busy as now':>27}"]
-    for name, planned in {**jobs, "in all": every}.items():
-        ids = {job.run_id for job in planned}
-        left = [estimates[each] for each in ids if each in estimates]
-        sums = [sum(parts) / 3600 / workers for parts in zip(*((e.seconds, e.low, e.high) for e in left), strict=True)]
-        alone, busy = (_hours([factor * hours for hours in sums or (0.0, 0.0, 0.0)]) for factor in (1.0, crowded))
-        lines.append(f"{name:<14}{len(ids):>6}{len(ids) - len(left):>6}{len(left):>6}{alone:>27}{busy:>27}")
-    timed = sum(estimate.by == "timed" for estimate in estimates.values())
-    lines.append(
-        f"With JOBS={workers}; in brackets the least and the most that it may be, as the records of like runs scatter. "
-        f"{len(estimates) - timed} runs are estimated by records; {timed} are like none and were timed here, of those "
-        "that measure the Hessian the most that they can take. Runs that items share are trained once, and in all "
-        "counted once."
-    )
-    return "\n".join(lines)
-
-
-def _hours(sums: Sequence[float]) -> str:
-    likely, low, high = (f"{hours:.2f}" if hours < 100 else f"{hours:.0f}" for hours in sums)
-    return f"{likely} ({low} to {high})"
 
 
 def _parser() -> Parser:
@@ -191,27 +167,41 @@ def check_overrides(overrides: Sequence[str]) -> None:
     check_options(overrides)
 
 
-def _pending(jobs: dict[str, list[Job]], estimator: Estimator) -> tuple[list[Job], dict[str, Estimate]]:
-    """Runs without a record, each once; and how long each will take, by run id.
+def _by_item(items: Sequence[Item], listed: Callable[[str], Sequence[J]]) -> dict[str, list[J]]:
+    """The runs of each item, by its name; `listed` says those of a sweep."""
+    sweeps, line = dict[str, Sequence[J]](), Line(at_once=False)
+    names = list(dict.fromkeys(sweep for item in items for sweep in item.sweeps))
+    try:
+        for number, sweep in enumerate(names, 1):
+            line.show(f"listing runs: sweep {number} of {len(names)} ...")
+            sweeps[sweep] = listed(sweep)
+    finally:
+        line.clear()
+    return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
 
-    Of runs that differ in numbers only, one is estimated. One is prepared, even where all are recorded, as what a
-    request adds to its runs, and may have wrong, is the same in each. Before work starts, `_check` prepares every
-    setting.
+
+def _checked_first(jobs: Mapping[str, Sequence[J]]) -> J | None:
+    """A run of the request, the same each time, that has been prepared before or is now; None without any.
+
+    What a request adds to its runs, and may have wrong, is the same in each, and is found even where all are recorded.
+    Before work starts, `_check` prepares every setting that is left.
     """
-    unique = {job.run_id: job for planned in jobs.values() for job in planned}
-    for job in list(unique.values())[:1]:
-        check_once(job.config, job.run_id, partial(_prepared, job))
-    left = [job for job in unique.values() if not _is_recorded(job)]
-    line = Line()
-    kind_of = kinds(left)
-    by_kind: dict[str, Estimate] = {}
-    for job in left:
-        kind = kind_of[job.setting_id]
-        if kind not in by_kind:
-            by_kind[kind] = estimator.of(job.config, job.setting_id, partial(_prepared, job))
-            line.show(f"{len(left)} runs left; estimated {len(by_kind)} of their kinds ...")
-    line.keep(f"{len(left)} runs left")
-    return left, {job.run_id: by_kind[kind_of[job.setting_id]] for job in left}
+    first = next((job for of_item in jobs.values() for job in of_item), None)
+    if first is not None:
+        check_once(first.config, first.run_id, partial(_prepared, first))
+    return first
+
+
+def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None) -> str:
+    """The table of what is left; of runs without a config, so that few have to be composed."""
+    first = _checked_first(jobs)
+    if first is None:
+        return plan_text(jobs, {}, workers or usual_workers([]), 1.0)
+    folder, estimator = results_folder(first.config), Estimator(first.config)
+    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
+    left = [job for job in every.values() if not is_recorded(folder, job.run_id)]
+    ranges = estimated(left, estimator, _prepared)
+    return plan_text(jobs, ranges, workers or usual_workers([first]), estimator.yardstick.crowding)
 
 
 def _is_recorded(job: Job) -> bool:
@@ -227,7 +217,7 @@ def _check(pending: Sequence[Job]) -> None:
         line.show(f"checked {number} of {len(settings)} settings ...")
 
 
-def _prepared(job: Job, config: DictConfig | None = None) -> Run:
+def _prepared(job: Planned, config: DictConfig | None = None) -> Run:
     try:
         return prepare(job.config if config is None else config)
     except ConfigError as error:

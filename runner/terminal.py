@@ -23,12 +23,16 @@ class Parser(argparse.ArgumentParser):
 
 
 class Line:
-    """A progress line on `stream`."""
+    """A progress line on `stream`.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    Args:
+        at_once: whether a log file has the first text, too: not where it may end in a refusal, which is one line.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, at_once: bool = True) -> None:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
-        self._last = 0.0
+        self._last = 0.0 if at_once else time.monotonic()
         self._said = time.monotonic()
 
     @property

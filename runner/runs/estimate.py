@@ -7,30 +7,26 @@ with other work is the yardstick's to say (`runner.speed.yardstick`).
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
 from runner.config import FIELDS, REPOSITORY
-from runner.config.fields import Differs, Part
+from runner.config.fields import Part
 from runner.runs import kept
-from runner.runs.identity import identify, plain, recorded_config
-from runner.runs.jobs import Job
+from runner.runs.identity import plain
 from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
+from runner.runs.planned import Planned
 from runner.runs.provenance import device_name
 from runner.runs.records import results_folder
 from runner.runs.timed import timed_seconds, usual_epochs
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
 
-_NEVER_PAID = ("activation", "optimizer")  # what a network is made of and what is done with a noisy sum cost nothing
 _OF_A_JOB = ("job_type", "serves")  # of tracking
 
 
@@ -48,11 +44,14 @@ class Estimator:
     """Estimates runs with the threads that PyTorch uses now.
 
     Args:
-        folders: of results whose records tell.
+        one: the config of one of the runs: where and how it is computed, and where its results belong, all of them
+            are. Records there tell, and those of this repository.
     """
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = dict.fromkeys(folders)
+    def __init__(self, one: DictConfig) -> None:
+        self._folders = dict.fromkeys([REPOSITORY / "results", results_folder(one)])
+        self._one_core = _one_core(one)
+        self._computed = json.dumps(plain(one)["runtime"], sort_keys=True)
 
     @cached_property
     def yardstick(self) -> Yardstick:
@@ -64,68 +63,36 @@ class Estimator:
         """What the records tell of this machine."""
         return Paces(read(self._folders), self.yardstick.seconds)
 
-    def of(self, config: DictConfig, setting_id: str, prepared: Callable[[DictConfig], Run]) -> Estimate:
-        """The estimate of a resolved config.
+    def of(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> Estimate:
+        """The estimate of a run.
 
         Args:
-            prepared: prepares a run, which is done where records do not tell enough.
+            prepared: prepares the run with a config of its own, which is done where records do not tell enough.
         """
-        pace = self.paces.of(setting_id, recorded_config(config)) if _one_core(config) else None
+        pace = self.paces.of(run.likenesses) if self._one_core else None
         if pace is None:
             low, high = UNTOLD
-            key = ("timed", *_machine(), alike(config))
-            seconds = _once(key, lambda: timed_seconds(config, prepared(_without_calibration(config))))
+            key = ("timed", *_machine(), self._computed, run.kind)
+            worked = _once(key, lambda: _timed(run, prepared(_without_calibration(run.config))))
+            seconds = START_SECONDS + worked * (run.epochs or 1)
             return Estimate(low * seconds, seconds, high * seconds, "timed")
         low, high = self.paces.scatter
-        seconds = self._epochs(config, setting_id, prepared) * pace.seconds
+        seconds = self._epochs(run, prepared) * pace.seconds
         return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
 
-    def _epochs(self, config: DictConfig, setting_id: str, prepared: Callable[[DictConfig], Run]) -> float:
-        """How many a run takes: as its config says, or, where a budget ends it, as recorded runs did, else usually."""
-        if config.max_epsilon is None:
-            return float(config.epochs)
-        recorded = self.paces.epochs(setting_id)
+    def _epochs(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> float:
+        """How many it takes: as its config says, or, where a budget ends it, as recorded runs did, else usually."""
+        if run.epochs is not None:
+            return float(run.epochs)
+        recorded = self.paces.epochs(run.setting_id)
         if recorded is not None:
             return recorded
-        return _once(("epochs", setting_id), lambda: usual_epochs(prepared(config)))
+        return _once(("epochs", run.setting_id), lambda: usual_epochs(prepared(run.config)))
 
 
-def folders_of(configs: Iterable[DictConfig]) -> list[Path]:
-    """The folders of results whose records tell of such runs: this repository's, and their own."""
-    own = {results_folder(config) for config in configs}
-    return [REPOSITORY / "results", *sorted(own - {REPOSITORY / "results"})]
-
-
-def alike(config: DictConfig) -> str:
-    """The same text for runs that take about the same time: their groups have the same classes, and differ in numbers.
-
-    Where a budget ends the run, the numbers that cost privacy say when; all of them do where it is screened.
-    """
-    values = plain(config)
-    same = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.nothing}
-    numbers = {name: value for name, value in values.items() if FIELDS[name].differs is Differs.numbers}
-    if config.max_epsilon is None:
-        return json.dumps(same | _classes(numbers), sort_keys=True)
-    if config.screening:
-        return identify(config)[1]
-    paid = {name: value for name, value in values.items() if _may_cost_privacy(name)}
-    return json.dumps(same | _classes(numbers) | paid, sort_keys=True)
-
-
-def kinds(jobs: Sequence[Job]) -> dict[str, str]:
-    """What is `alike` of each of the settings of a request's jobs, by setting id."""
-    settings = {job.setting_id: job for job in jobs}
-    if not settings:
-        return {}
-    machine = _machine_fields(jobs[0].config)  # of one request, and so of all jobs
-    key = repr(("kinds", machine, hashlib.sha256(repr(sorted(settings)).encode()).hexdigest()))
-    content = kept.recalled(key)
-    if content is None:
-        found = {setting: alike(job.config) for setting, job in settings.items()}
-        content = json.dumps({one: hashlib.sha256(text.encode()).hexdigest() for one, text in found.items()}).encode()
-        kept.keep(key, content)
-    known: dict[str, str] = json.loads(content)
-    return known
+def _timed(run: Planned, prepared: Run) -> float:
+    """Seconds of an epoch by the clock; of all that are expected where a budget ends the run."""
+    return (timed_seconds(run.config, prepared) - START_SECONDS) / (run.epochs or 1)
 
 
 def check_once(config: DictConfig, run_id: str, prepared: Callable[[], Run]) -> None:
@@ -162,11 +129,6 @@ def _machine() -> tuple[str, int]:
     return device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")), torch.get_num_threads()
 
 
-def _classes(groups: dict[str, Any]) -> dict[str, Any]:
-    """The classes of groups, without their arguments; null where one is left out."""
-    return {name: value and value["_target_"] for name, value in groups.items()}
-
-
 def _without_calibration(config: DictConfig) -> DictConfig:
     """The config with some noise in place of that which keeps a promise, unless a budget ends the run: to find it takes
     long, and how much it is costs no time.
@@ -176,11 +138,6 @@ def _without_calibration(config: DictConfig) -> DictConfig:
     with_some = copy.deepcopy(config)
     with_some.update({"target_epsilon": None, "noise_multiplier": 1.0})
     return with_some
-
-
-def _may_cost_privacy(name: str) -> bool:
-    """Whether a field of the config may have a say in what a step costs."""
-    return FIELDS[name].part is Part.setting and name not in _NEVER_PAID
 
 
 def _one_core(config: DictConfig) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -13,17 +15,18 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import REPOSITORY, register
+from runner.runs.alike import alike
 from runner.runs.classes import check_same_classes
-from runner.runs.identity import identify, plain, resolved
+from runner.runs.identity import identify, plain, recorded_config, resolved
+from runner.runs.paces import likenesses
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of a sweep: what the sweep varies (`overrides`, by name), and the resolved config."""
+class Named:
+    """One run of a sweep: what the sweep varies (`overrides`, by name), and its ids."""
 
     sweep: str
     overrides: dict[str, str]
-    config: DictConfig
     run_id: str
     setting_id: str
 
@@ -37,6 +40,28 @@ class Job:
         """For people: `mnist_tanh seed=0`."""
         others = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
         return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
+
+
+@dataclass(frozen=True)
+class Job(Named):
+    """One run of a sweep with its resolved config."""
+
+    config: DictConfig
+
+    @cached_property
+    def kind(self) -> str:
+        """The same for runs that take about the same time, an epoch or the run: what `runner.runs.alike` says."""
+        return hashlib.sha256(alike(self.config).encode()).hexdigest()[:12]
+
+    @cached_property
+    def likenesses(self) -> dict[str, str]:
+        """By what its records of other runs tell how long it takes: see `runner.runs.paces.likenesses`."""
+        return likenesses(self.setting_id, recorded_config(self.config))
+
+    @property
+    def epochs(self) -> int | None:
+        """How many it trains; None where a budget ends it."""
+        return self.config.epochs if self.config.max_epsilon is None else None
 
 
 def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Job]:
@@ -62,6 +87,19 @@ def composed_at(sweep: str, choices: tuple[str, ...], extra: tuple[str, ...] = (
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
         return compose("config", [f"sweeps={sweep}", *extra, *choices])
+
+
+def composed_job(sweep: str, overrides: dict[str, str], extra: Sequence[str]) -> Job:
+    """The run of a sweep with these overrides: one of `sweep_jobs`, composed by itself.
+
+    Raises:
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
+        ConfigError: a number is not in its range.
+    """
+    config = composed_at(sweep, tuple(f"{name}={value}" for name, value in overrides.items()), tuple(extra))
+    config.tracking.job_type = overrides.get("experiment")
+    final = resolved(config)
+    return Job(sweep, overrides, *identify(final), final)
 
 
 @cache
@@ -101,7 +139,7 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
             if "seed" in overrides:
                 overrides["seed"] = str(final.seed)
             identity, setting = identify(final)
-            job = Job(sweep, overrides, final, identity, setting)
+            job = Job(sweep, overrides, identity, setting, final)
             same = jobs.setdefault(identity, job)
             if same is not job:
                 check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")

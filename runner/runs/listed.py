@@ -11,7 +11,7 @@ from runner.runs import kept
 from runner.runs.jobs import Job, sweep_jobs
 
 
-def listed_jobs(sweep: str, extra: Sequence[str]) -> list[Job]:
+def listed_jobs(extra: Sequence[str], sweep: str) -> list[Job]:
     """What `runner.runs.jobs.sweep_jobs` returns and raises, kept as long as `runner.runs.kept` keeps things.
 
     What is kept has been written by the user alone, or it is not read: see `runner.runs.kept`.

@@ -81,9 +81,9 @@ class Paces:
                 for key in keys.values():
                     self._known.setdefault(key, []).append(time)
 
-    def of(self, setting_id: str, config: Mapping[str, Any]) -> Pace | None:
-        """The pace of a run by the closest likeness whose records are believed; None where there is none."""
-        for by, key in likenesses(setting_id, config).items():
+    def of(self, alike: Mapping[str, str]) -> Pace | None:
+        """The pace of a run with these `likenesses`, by the closest whose records are believed; None without any."""
+        for by, key in alike.items():
             seconds = _believed(self._known.get(key, ()))
             if seconds is not None:
                 return Pace(seconds, by)

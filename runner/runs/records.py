@@ -67,6 +67,15 @@ def recorded(config: DictConfig) -> bool:
     return True
 
 
+def is_recorded(folder: Path, run_id: str) -> bool:
+    """Whether there is a record of a run in a folder of results; a damaged one is none."""
+    try:
+        read_record(record_path(folder, run_id))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
 def set_aside(path: Path) -> Path | None:
     """Move what is at a record's place and is no record next to it, for somebody to look at, and make room for one.
 

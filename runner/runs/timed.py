@@ -31,7 +31,7 @@ from runner.training.hessian import GRADIENTS
 from runner.training.prepare import Run, engine, stacked_step
 from runner.training.stacked import NotStackableError, whole
 
-_TIMED = 256  # examples
+_TIMED = 128  # examples
 _FEWEST, _MOST = 3, 10  # pieces of work; the first few include the trials of ways to compute them
 _ENOUGH = 0.6  # seconds in all, after which no more are timed
 

@@ -39,7 +39,7 @@ def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
     tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
     another = copy.deepcopy(tanh.config)
     another.seed = 7
-    seeded = Job(tanh.sweep, tanh.overrides, another, *identify(another))
+    seeded = Job(tanh.sweep, tanh.overrides, *identify(another), another)
     paths = [fabricate(tanh, [97.0]), fabricate(relu, [96.0]), fabricate(seeded, [11.0], status="diverged")]
     table = runs_table([read_record(path) for path in paths])
     assert list(table.header) == ["run", "scale", "epochs", "accuracy", "ε", "sound ε", "activation", "seed"]

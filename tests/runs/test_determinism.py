@@ -29,7 +29,7 @@ def jobs_in(folder: Path, *overrides: str) -> list[Job]:
         if job.config.seed == 0 and job.config.target_epsilon is None and "sgd" not in job.experiment:
             config = copy.deepcopy(job.config)
             config.runtime.results_root = str(folder)
-            found.append(Job(job.sweep, job.overrides, config, *identify(config)))
+            found.append(Job(job.sweep, job.overrides, *identify(config), config))
     return found
 
 

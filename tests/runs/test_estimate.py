@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from itertools import combinations
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig
 
-from runner.reproduce import plan_text
 from runner.runs import estimate, timed
-from runner.runs.estimate import Estimate, Estimator, alike
+from runner.runs.alike import alike
+from runner.runs.estimate import Estimate, Estimator
+from runner.runs.identity import identify
+from runner.runs.jobs import Job
 from runner.runs.paces import START_SECONDS, Pace
+from runner.runs.plan import plan_text
 from runner.training.prepare import prepare
 
 BASE = ("architecture=tempered_sigmoid_mnist",)
-SAME = ("seed=3", "clipping.norm=0.2", "optimizer.lr=0.5", "noise_multiplier=2", "delta=1e-6")
-OTHER = ("epochs=3", "batch_size=512", "architecture.units=16", "optimizer=adam", "screening=annealing")
+SAME = ("seed=3", "epochs=3", "clipping.norm=0.2", "optimizer.lr=0.5", "noise_multiplier=2", "delta=1e-6")
+OTHER = ("batch_size=512", "architecture.units=16", "optimizer=adam", "screening=annealing")
 
 
 @pytest.mark.parametrize("override", SAME)
@@ -35,23 +38,34 @@ def test_runs_that_cost_another_time_are_timed_themselves(composed, override: st
 def test_where_a_budget_ends_runs_the_numbers_that_cost_privacy_count(composed, override: str) -> None:
     budget = (*BASE, "max_epsilon=2.93")
     assert alike(composed(*budget, override)) != alike(composed(*budget))
+    assert alike(composed(*budget, "epochs=3")) != alike(composed(*budget))
     for other in ("seed=3", "optimizer.lr=0.5", "draw=4"):
         assert alike(composed(*budget, other)) == alike(composed(*budget))
     screened = (*budget, "screening=annealing")
     assert alike(composed(*screened, "optimizer.lr=0.5")) != alike(composed(*screened))
 
 
+def estimator(config: DictConfig, pace: Pace | None, epochs: float | None = None) -> Estimator:
+    """One whose records say one thing."""
+    found = Estimator(config)
+    found.paces = Told(pace, epochs)
+    return found
+
+
+def job(config: DictConfig) -> Job:
+    return Job("", {}, *identify(config), config)
+
+
 def test_no_noise_is_calibrated_for_a_clock(smoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It takes long, and how much noise there is costs no time; where a budget ends the run, it says when."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: run.mechanism.noise_multiplier)
-    promise = ("noise_multiplier=null", "target_epsilon=3", "runtime.device=cpu")
-    estimator = Estimator([])
-    estimator.paces = Told(None, epochs=None)
-    assert estimator.of(smoke(*promise), "a", prepare).seconds == 1.0
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: START_SECONDS + run.mechanism.noise_multiplier)
+    promise = ("noise_multiplier=null", "target_epsilon=3", "runtime.device=cpu", "epochs=1")
     config = smoke(*promise)
-    config.max_epsilon = 2.99
-    assert estimator.of(config, "b", prepare).seconds == prepare(config).mechanism.noise_multiplier != 1.0
+    assert estimator(config, None).of(job(config), prepare).seconds == START_SECONDS + 1.0
+    config.max_epsilon = 3.5
+    noise = prepare(config).mechanism.noise_multiplier
+    assert estimator(config, None).of(job(config), prepare).seconds == START_SECONDS + noise != START_SECONDS + 1.0
 
 
 def test_a_run_of_two_items_counts_once_in_all(jobs) -> None:
@@ -67,30 +81,29 @@ def test_a_run_of_two_items_counts_once_in_all(jobs) -> None:
 
 def test_records_of_like_runs_tell_and_nothing_is_timed(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten epochs at the pace of the records, and what a start takes; a run that ends by its budget, at its own."""
-    estimator = Estimator([])
-    estimator.paces = Told(Pace(7.0, "like settings"), epochs=4.0)
     monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed"))
     config = smoke("runtime.device=cpu")
     config.epochs = 10
-    found = estimator.of(config, "a", lambda _: pytest.fail("prepared"))
+    told = estimator(config, Pace(7.0, "like settings"), epochs=4.0)
+    found = told.of(job(config), lambda _: pytest.fail("prepared"))
     assert found == Estimate(2 + 0.5 * 70, 2 + 70, 2 + 2 * 70, "like settings")
     config.max_epsilon = 3.0
-    assert estimator.of(config, "a", lambda _: pytest.fail("prepared")).seconds == 2 + 4 * 7
+    assert told.of(job(config), lambda _: pytest.fail("prepared")).seconds == 2 + 4 * 7
 
 
 @pytest.mark.parametrize("override", ["runtime.lockstep=4", "runtime.threads=2", "runtime.engine=vmap", None])
-def test_what_no_record_resembles_is_timed_once(
+def test_what_no_record_resembles_is_timed_once_for_any_number_of_epochs(
     smoke, override: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: 5.0)
-    config = smoke("runtime.device=cpu", *([override] if override else []))
-    estimator = Estimator([])
-    estimator.paces = Told(Pace(7.0, "like settings") if override else None, epochs=None)
-    assert estimator.of(config, "a", lambda _: None).seconds == 5.0
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: START_SECONDS + 5.0 * config.epochs)
+    config = smoke("runtime.device=cpu", "epochs=2", *([override] if override else []))
+    told = estimator(config, Pace(7.0, "like settings") if override else None)
+    assert told.of(job(config), lambda _: None).seconds == START_SECONDS + 10.0
     monkeypatch.setattr(estimate, "timed_seconds", lambda *_: pytest.fail("timed again"))
-    again = estimator.of(config, "a", lambda _: pytest.fail("prepared again"))
-    assert (again.seconds, again.by) == (5.0, "timed")
+    config.epochs = 3
+    again = told.of(job(config), lambda _: pytest.fail("prepared again"))
+    assert (again.seconds, again.by) == (START_SECONDS + 15.0, "timed")
     assert again.low < again.seconds < again.high
 
 
@@ -125,16 +138,3 @@ def test_examples_are_timed_with_labels_of_every_class(smoke, monkeypatch: pytes
     config = smoke("epochs=1")
     timed.timed_seconds(config, prepare(config))
     assert set(seen) == set(range(config.dataset.classes))
-
-
-def test_kinds_are_those_of_what_is_alike_also_when_recalled(
-    jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    some = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
-    first = estimate.kinds(some)
-    for one, other in combinations(some, 2):
-        same = first[one.setting_id] == first[other.setting_id]
-        assert same == (alike(one.config) == alike(other.config))
-    monkeypatch.setattr(estimate, "alike", lambda _: pytest.fail("worked out again"))
-    assert estimate.kinds(some) == first

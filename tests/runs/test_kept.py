@@ -78,10 +78,10 @@ def test_few_checkouts_are_kept(checkout: Path) -> None:
 def test_runs_are_listed_once_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, extra = "tempered_sigmoid/fig_4", ("scale=smoke",)
     listed._listed.cache_clear()
-    first = listed_jobs(sweep, extra)
+    first = listed_jobs(extra, sweep)
     listed._listed.cache_clear()
     monkeypatch.setattr(listed, "sweep_jobs", lambda *_: pytest.fail("composed again"))
-    again = listed_jobs(sweep, extra)
+    again = listed_jobs(extra, sweep)
     listed._listed.cache_clear()
     assert [(job.run_id, job.label, job.config) for job in again] == [(j.run_id, j.label, j.config) for j in first]
     assert again[0].config.runtime.engine is first[0].config.runtime.engine

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY
-from runner.runs.paces import _YARDSTICKS, START_SECONDS, UNTOLD, Paces, read
+from runner.runs.paces import _YARDSTICKS, START_SECONDS, UNTOLD, Paces, likenesses, read
 
 RECORD = json.loads((REPOSITORY / "results" / "runs" / "180425e2e241.json").read_text())
 EPOCHS = len(RECORD["history"]["epoch"])
@@ -27,7 +27,7 @@ def record(pace: float, setting: str = "a", provenance: dict[str, Any] | None = 
 
 
 def pace_of(missing: dict[str, Any], *records: dict[str, Any]) -> float | None:
-    pace = Paces(records, YARDSTICK).of(missing["setting_id"], missing["config"])
+    pace = Paces(records, YARDSTICK).of(likenesses(missing["setting_id"], missing["config"]))
     return pace and pytest.approx(pace.seconds)
 
 
@@ -51,7 +51,7 @@ def test_the_closest_likeness_that_is_believed_counts() -> None:
     assert pace_of(record(0), *same, *like, *network) == 2.0
     assert pace_of(record(0, "x"), *like, *network) == 4.0
     assert pace_of(record(0, "x"), *network) == 6.0
-    assert Paces(network, YARDSTICK).of("x", RECORD["config"]).by == "the same network"
+    assert Paces(network, YARDSTICK).of(likenesses("x", RECORD["config"])).by == "the same network"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.runs.jobs import Job
 from runner.runs.launch import notes, queue, slurm
 from runner.runs.launch.notes import Heard, Note
-from runner.runs.records import failure_path, recorded, results_folder
+from runner.runs.planned import Planned
+from runner.runs.records import failure_path, is_recorded, results_folder
 from runner.terminal import duration
 
 KINDS = ("recorded", "running", "queued", "failed", "lost", "left")
@@ -26,14 +26,15 @@ class State:
     text: str = ""
 
 
-def states(jobs: Sequence[Job]) -> dict[str, State]:
+def states(jobs: Sequence[Planned]) -> dict[str, State]:
     """The states of runs, all of one results folder, by run id.
 
     Of what several tasks say the latest counts, but for one that is gone while another has the run under way.
     """
     if not jobs:
         return {}
-    folder = notes.folder_of(Path(jobs[0].config.runtime.results_root).expanduser())
+    config = jobs[0].config  # where results belong is the same for all
+    folder = notes.folder_of(Path(config.runtime.results_root).expanduser())
     there_are = notes.notes(folder)
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     said: dict[str, State] = {}
@@ -41,10 +42,10 @@ def states(jobs: Sequence[Job]) -> dict[str, State]:
         for run_id, state in _of_task(note, notes.heard(folder, note.name), in_queue).items():
             if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
                 said[run_id] = state
-    return {job.run_id: _of_run(job, said.get(job.run_id)) for job in jobs}
+    return {job.run_id: _of_run(results_folder(config), job.run_id, said.get(job.run_id)) for job in jobs}
 
 
-def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
+def status_text(jobs: Mapping[str, Sequence[Planned]]) -> str:
     """A table of items by state, then every run that is computed, or came to nothing, in words."""
     every = {job.run_id: job for planned in jobs.values() for job in planned}
     known = states(list(every.values()))
@@ -59,13 +60,13 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
     return "\n".join(lines)
 
 
-def _of_run(job: Job, said: State | None) -> State:
-    if recorded(job.config):
+def _of_run(results: Path, run_id: str, said: State | None) -> State:
+    if is_recorded(results, run_id):
         return State("recorded")
     if said is not None and said.kind in _UNDER_WAY:
         return said
     try:
-        failure = json.loads(failure_path(results_folder(job.config), job.run_id).read_text(encoding="utf-8"))
+        failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
         return State("failed", " ".join(str(failure["error"]).split()))
     except (OSError, ValueError, KeyError):
         return said or State("left")

@@ -57,7 +57,7 @@ class Space:
         final = resolved(config)
         overrides = {"experiment": experiment, **{name: f"{value:g}" for name, value in values.items()}}
         overrides |= {name: str(OmegaConf.select(final, name)) for name in fields}
-        return Job(self.sweep, overrides, final, *identify(final))
+        return Job(self.sweep, overrides, *identify(final), final)
 
     def values(self, config: Any) -> dict[str, float]:
         """The searched fields of a run's config."""

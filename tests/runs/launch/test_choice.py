@@ -52,7 +52,7 @@ def test_overrides_of_the_launcher_are_told_from_those_of_runs() -> None:
 def test_wrong_requests_are_one_sentence_and_exit_code_2(
     arguments: list[str], said: str, refusal: Refusal, tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(reproduce, "_pending", lambda jobs, estimator: ([next(iter(jobs.values()))[0]], {}))
+    monkeypatch.setattr(reproduce, "estimated", lambda *_: {})
     monkeypatch.setattr(reproduce, "_check", lambda pending: None)
     monkeypatch.setattr(reproduce, "_check_data", lambda pending: None)
     monkeypatch.setattr(reproduce, "_ordered", lambda jobs, pending, estimates: pending)

@@ -62,7 +62,7 @@ def test_a_place_far_away_carries_trials_out_as_it_is_answered(door, smoke_jobs,
     """Two trials, of which one is stopped after its second epoch; records come back and are written here."""
     for job in (jobs := smoke_jobs(2)):
         job.config.epochs = 3
-    whole, stopped = (Job(job.sweep, job.overrides, job.config, *identify(job.config)) for job in jobs)
+    whole, stopped = (Job(job.sweep, job.overrides, *identify(job.config), job.config) for job in jobs)
     place = Place("localhost", door.port, door.key, away=True)
     thread = threading.Thread(target=place)
     thread.start()
