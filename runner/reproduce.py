@@ -31,7 +31,7 @@ from runner.data import DataError
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs.devices import workers as usual_workers
-from runner.runs.estimate import Estimator, check_once
+from runner.runs.estimate import Estimator, check_once, without_calibration
 from runner.runs.jobs import Job
 from runner.runs.launch import Work, launcher_of, run_jobs
 from runner.runs.launch.choice import known as known_launchers
@@ -188,7 +188,7 @@ def _checked_first(jobs: Mapping[str, Sequence[J]]) -> J | None:
     """
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if first is not None:
-        check_once(first.config, first.run_id, partial(_prepared, first))
+        check_once(first.config, first.run_id, partial(_prepared, first, without_calibration(first.config)))
     return first
 
 

@@ -73,7 +73,7 @@ class Estimator:
         if pace is None:
             low, high = UNTOLD
             key = ("timed", *_machine(), self._computed, run.kind)
-            worked = _once(key, lambda: _timed(run, prepared(_without_calibration(run.config))))
+            worked = _once(key, lambda: _timed(run, prepared(without_calibration(run.config))))
             seconds = START_SECONDS + worked * (run.epochs or 1)
             return Estimate(low * seconds, seconds, high * seconds, "timed")
         low, high = self.paces.scatter
@@ -129,7 +129,7 @@ def _machine() -> tuple[str, int]:
     return device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")), torch.get_num_threads()
 
 
-def _without_calibration(config: DictConfig) -> DictConfig:
+def without_calibration(config: DictConfig) -> DictConfig:
     """The config with some noise in place of that which keeps a promise, unless a budget ends the run: to find it takes
     long, and how much it is costs no time.
     """

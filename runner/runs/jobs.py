@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,10 +97,17 @@ def composed_job(sweep: str, overrides: dict[str, str], extra: Sequence[str]) ->
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
         ConfigError: a number is not in its range.
     """
-    config = composed_at(sweep, tuple(f"{name}={value}" for name, value in overrides.items()), tuple(extra))
+    groups = {name: value for name, value in overrides.items() if (REPOSITORY / "conf" / name).is_dir()}
+    choices = tuple(f"{name}={value}" for name, value in groups.items())
+    config = copy.deepcopy(_composed_once(sweep, choices, tuple(extra)))
+    for name in overrides.keys() - groups.keys():
+        OmegaConf.update(config, name, _parsed(f"{name}={overrides[name]}").value())
     config.tracking.job_type = overrides.get("experiment")
     final = resolved(config)
     return Job(sweep, overrides, *identify(final), final)
+
+
+_composed_once = cache(composed_at)
 
 
 @cache

@@ -30,7 +30,8 @@ _YARDSTICKS = {"Intel(R) Xeon(R) Processor": 0.0060, "AMD EPYC": 0.0054}
 SAME = "the same setting"
 UNTOLD = (0.67, 1.5)  # the scatter where too few records tell it, and of what is timed
 _FEW = 10  # settings
-_MINOR = ("loss", "accountant", "optimizer", "normalization")  # groups whose classes hardly matter beside a network
+# Groups whose classes hardly matter beside a network.
+MINOR = ("activation", "loss", "accountant", "optimizer", "normalization")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def likenesses(setting_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         "diagnostics": sorted(config["diagnostics"]),
         "evaluation": config["evaluation"],
     }
-    network = {name: value for name, value in close.items() if name not in _MINOR}
+    network = {name: value for name, value in close.items() if name not in MINOR}
     return {SAME: setting_id, "like settings": digest(close), "the same network": digest(network)}
 
 

@@ -16,17 +16,14 @@ Prepare = Callable[[Planned, DictConfig], Run]
 
 
 def estimated(left: Sequence[Planned], estimator: Estimator, prepare: Prepare) -> dict[str, Estimate]:
-    """How long each of some runs will take, by run id. Of runs of a kind, one is estimated."""
-    line, by_kind = Line(), dict[tuple[str, int | None], Estimate]()
-    kind_of = {job.run_id: (job.kind, job.epochs) for job in left}
-    count = len(set(kind_of.values()))
-    for job in left:
-        kind = kind_of[job.run_id]
-        if kind not in by_kind:
-            line.show(f"{len(left)} runs left; estimating {len(by_kind) + 1} of their {count} kinds ...")
-            by_kind[kind] = estimator.of(job, partial(prepare, job))
+    """How long each of some runs will take, by run id: the same for runs of a setting."""
+    line, settings = Line(), {job.setting_id: job for job in left}
+    known = dict[str, Estimate]()
+    for number, (setting, job) in enumerate(settings.items(), 1):
+        line.show(f"{len(left)} runs left; estimating {number} of their {len(settings)} settings ...")
+        known[setting] = estimator.of(job, partial(prepare, job))
     line.keep(f"{len(left)} runs left")
-    return {run_id: by_kind[kind] for run_id, kind in kind_of.items()}
+    return {job.run_id: known[job.setting_id] for job in left}
 
 
 def plan_text(

@@ -22,7 +22,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.seeds import generator
 from runner.runs.identity import plain
-from runner.runs.paces import START_SECONDS
+from runner.runs.paces import MINOR, START_SECONDS
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 from runner.speed.machine import keep_freed_memory
@@ -61,9 +61,10 @@ def usual_epochs(run: Run) -> float:
 
 
 def _costly(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a config the time of one example depends on."""
-    whole = {name: value for name, value in config.items() if FIELDS[name].cost is Cost.all}
-    return whole | _classes({name: value for name, value in config.items() if FIELDS[name].cost is Cost.class_only})
+    """What of a config the time of one example depends on, but for what hardly matters beside a network."""
+    costs = {name: value for name, value in config.items() if name not in MINOR}
+    whole = {name: value for name, value in costs.items() if FIELDS[name].cost is Cost.all}
+    return whole | _classes({name: value for name, value in costs.items() if FIELDS[name].cost is Cost.class_only})
 
 
 def _classes(groups: dict[str, Any]) -> dict[str, Any]:
