@@ -87,7 +87,7 @@ class Estimator:
         recorded = self.paces.epochs(run.setting_id)
         if recorded is not None:
             return recorded
-        return _once(("epochs", run.setting_id), lambda: usual_epochs(prepared(run.config)))
+        return _once(("epochs", run.kind), lambda: usual_epochs(prepared(run.config)))
 
 
 def _timed(run: Planned, prepared: Run) -> float:
