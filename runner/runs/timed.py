@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,8 +32,9 @@ from runner.training.hessian import GRADIENTS
 from runner.training.prepare import Run, engine, stacked_step
 from runner.training.stacked import NotStackableError, whole
 
-_TIMED = 128  # examples
-_FEWEST, _MOST = 3, 10  # pieces of work; the first few include the trials of ways to compute them
+_LEAST_TIMED, _MOST_TIMED = 32, 256  # examples
+_FORWARD = 0.03  # seconds of evaluating the examples that are timed: a step on them takes about four times as long
+_FEWEST, _MOST = 2, 10  # pieces of work; the first includes the trials of ways to compute them, and is not counted
 _ENOUGH = 0.6  # seconds in all, after which no more are timed
 
 
@@ -79,40 +81,48 @@ def _examples(at_once: int, config: DictConfig) -> int:
     """How many examples to time: on a CPU, where time grows with their number, no more than tell."""
     cpu = config.runtime.device == "cpu" or not torch.cuda.is_available()
     most: int = config.batch_size
-    return min(most, at_once, _TIMED if cpu else most)
+    return min(most, at_once, _MOST_TIMED if cpu else most)
 
 
 def _seconds_per_example(run: Run) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     keep_freed_memory()  # as a run does
     objective = run.new_objective()
-    count = _examples(max(run.physical_batch, 32), run.config)
-    shape = run.features.shape(run.dataset.shape)
-    inputs = torch.randn(count, *shape, device=run.device) / math.prod(shape) ** 0.5
-    # Of every class, and inputs of length 1: where a sharp loss is sure of its answer, its gradients are so small that
-    # the processor takes several times as long for them, which no run does.
-    targets = torch.arange(count, device=run.device) % run.dataset.classes
-    step = _step(run, objective, Split(inputs, targets))
+    fast = faster(run.new_objective())  # one of its own: evaluating may keep weights that a step has to compute anew
 
-    fast = faster(objective)
-
-    def forward() -> None:
+    def forward(data: Split) -> None:
         with evaluating(fast):
-            for some_inputs, some_targets in batches(inputs, targets):
+            for some_inputs, some_targets in batches(data.images, data.targets):
                 fast(some_inputs, some_targets)
 
+    count = _examples(max(run.physical_batch, _LEAST_TIMED), run.config)
+    if run.device.type == "cpu" and count > _LEAST_TIMED:  # each may cost milliseconds: no more than tell
+        few = _made_up(run, _LEAST_TIMED)
+        each = _seconds(partial(forward, few), run, _FEWEST) / _LEAST_TIMED
+        count = min(count, max(_LEAST_TIMED, int(_FORWARD / each)))
+    data = _made_up(run, count)
+    return _seconds(_step(run, objective, data), run) / count, _seconds(partial(forward, data), run) / count
+
+
+def _made_up(run: Run, count: int) -> Split:
+    """Examples of every class, with inputs of length 1: where a sharp loss is sure of its answer, its gradients are so
+    small that the processor takes several times as long for them, which no run does."""
+    shape = run.features.shape(run.dataset.shape)
+    inputs = torch.randn(count, *shape, device=run.device) / math.prod(shape) ** 0.5
+    return Split(inputs, torch.arange(count, device=run.device) % run.dataset.classes)
+
+
+def _seconds(work: Callable[[], None], run: Run, most: int = _MOST) -> float:
+    """The least that a piece of work takes, of a few that are timed."""
     clock = time.process_time if run.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-    per_example = []
-    for work in (step, forward):
-        times: list[float] = []
-        while len(times) < _FEWEST or (len(times) < _MOST and sum(times) < _ENOUGH):
-            started = clock()
-            work()
-            if run.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(clock() - started)
-        per_example.append(min(times[1:]) / count)
-    return per_example[0], per_example[1]
+    times: list[float] = []
+    while len(times) < _FEWEST or (len(times) < most and sum(times) < _ENOUGH):
+        started = clock()
+        work()
+        if run.device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(clock() - started)
+    return min(times[1:])
 
 
 def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from runner.runs import estimate, timed
 from runner.runs.alike import alike
 from runner.runs.estimate import Estimate, Estimator
-from runner.runs.identity import identify
+from runner.runs.identity import identify, resolved
 from runner.runs.jobs import Job
 from runner.runs.paces import START_SECONDS, Pace
 from runner.runs.plan import plan_text
@@ -139,3 +139,9 @@ def test_examples_are_timed_with_labels_of_every_class(smoke, monkeypatch: pytes
     config = smoke("epochs=1")
     timed.timed_seconds(config, prepare(config))
     assert set(seen) == set(range(config.dataset.classes))
+
+
+def test_networks_that_keep_weights_for_evaluation_are_timed(composed) -> None:
+    """A Lipschitz network's step has to compute its weights anew after an evaluation."""
+    config = resolved(composed("experiment=lipschitz/mnist_notebook", "runtime.device=cpu", "runtime.threads=1"))
+    assert timed.timed_seconds(config, prepare(config)) > START_SECONDS

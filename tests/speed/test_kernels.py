@@ -126,6 +126,15 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_kernel_that_is_first_used_in_an_evaluation_is_tried_all_the_same(name: str) -> None:
+    if compiled._compiler() is None:
+        pytest.skip("no C++ compiler")
+    library.cache_clear()
+    with torch.inference_mode():
+        assert library(name, TRIALS[name]) is not None
+
+
 FAULTS = {
     ("clips", "std::max(norm, bound)"): "std::max(norm, 2 * bound)",
     ("clips", "const double dot = sum("): "const double dot = 0 * sum(",

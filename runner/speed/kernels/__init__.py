@@ -85,7 +85,7 @@ def _compiler() -> str | None:
 
 def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
     try:
-        with torch.no_grad(), torch.device("cpu"):
+        with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):  # whatever the first call is for
             return agrees(loaded)
     except AttributeError:  # it has no such function
         return False
