@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class Local:
         folder, name = notes.folder_of(work.root), notes.new_name()
         at_once = work.at_once or workers(work.jobs)
         with suppress(OSError):
-            notes.write(folder, notes.Note(name, NAME, "", tuple(job.run_id for job in work.jobs)))
+            runs = tuple(job.run_id for job in work.jobs)
+            notes.write(folder, notes.Note(name, NAME, "", runs, host=platform.node()))
         try:
             with notes.Beat(folder, name) as beat:
                 return local.run_jobs(

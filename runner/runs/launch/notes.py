@@ -7,11 +7,13 @@ again every few seconds, whether or not there is news: a task that does not is g
 
 from __future__ import annotations
 
+import fcntl
 import json
+import platform
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +41,7 @@ class Note:
         job: what the scheduler calls it; "" where there is none.
         runs: the ids of the runs that it is to make.
         attempt: how often these were handed over, this time included.
+        host: the machine on which a process is to have the task; "" where that is the launcher's to say.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Note:
     job: str
     runs: tuple[str, ...]
     attempt: int = 1
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,26 @@ def heard(folder: Path, name: str) -> Heard | None:
     return Heard(max(age, 0.0), content["running"], ended, content["over"])
 
 
+def alive(folder: Path, note: Note) -> bool | None:
+    """Whether a process of this machine has a task; None where that cannot be told, as it is another machine's.
+
+    The operating system drops the lock when the process ends, however it ends.
+    """
+    if note.host != platform.node():
+        return None
+    try:
+        with (folder / f"{note.name}.alive").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
 def remove(folder: Path, name: str) -> None:
     """Forget a task."""
-    for kind in ("task", "beat"):
+    for kind in ("task", "beat", "alive"):
         (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
@@ -109,7 +130,8 @@ def tidy(folder: Path) -> None:
         for note in notes(folder):
             said = heard(folder, note.name)
             well = said is not None and said.over and all(outcome != "failed" for outcome, _ in said.ended.values())
-            gone = not note.job and (said is None or said.age > SILENT)
+            known = alive(folder, note)
+            gone = not note.job and (not known if known is not None else said is None or said.age > SILENT)
             if well or gone:
                 remove(folder, note.name)
 
@@ -136,6 +158,10 @@ class Beat:
 
     def __enter__(self) -> Beat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._alive = ExitStack()
+        with suppress(OSError):
+            file = self._alive.enter_context((self.folder / f"{self.name}.alive").open("wb"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.say()
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
@@ -146,6 +172,7 @@ class Beat:
         self._thread.join()
         self._over = kind is None
         self.say()
+        self._alive.close()
 
     def began(self, jobs: Sequence[Job]) -> None:
         """These are computed now."""

@@ -39,7 +39,8 @@ def states(jobs: Sequence[Planned]) -> dict[str, State]:
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     said: dict[str, State] = {}
     for note in there_are:
-        for run_id, state in _of_task(note, notes.heard(folder, note.name), in_queue).items():
+        heard, alive = notes.heard(folder, note.name), notes.alive(folder, note)
+        for run_id, state in _of_task(note, heard, alive, in_queue).items():
             if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
                 said[run_id] = state
     return {job.run_id: _of_run(results_folder(config), job.run_id, said.get(job.run_id)) for job in jobs}
@@ -72,9 +73,12 @@ def _of_run(results: Path, run_id: str, said: State | None) -> State:
         return said or State("left")
 
 
-def _of_task(note: Note, heard: Heard | None, in_queue: Mapping[str, str] | None) -> dict[str, State]:
-    """What a task says of its runs, given what the scheduler says of the task (None: it does not answer)."""
-    fresh = heard is not None and not heard.over and heard.age < notes.SILENT
+def _of_task(
+    note: Note, heard: Heard | None, alive: bool | None, in_queue: Mapping[str, str] | None
+) -> dict[str, State]:
+    """What a task says of its runs, given whether this machine knows it to be alive, and what the scheduler says of it
+    (None: it does not answer)."""
+    fresh = alive is not False and heard is not None and not heard.over and heard.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")
     waits = state not in (None, "", "RUNNING")
     here = fresh if state is None else bool(state)

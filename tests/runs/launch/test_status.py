@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from runner import reproduce
+from runner.config import REPOSITORY
 from runner.runs.launch import notes, queue, status
 from runner.runs.launch.notes import Beat, Note
 from runner.runs.launch.status import State, states, status_text
@@ -99,6 +103,33 @@ def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, l
         assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
         silent(folder, "1", 2 * notes.SILENT)
         assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+
+
+@pytest.mark.slow
+def test_a_command_of_this_machine_that_is_killed_is_lost_at_once(tmp_path: Path, smoke_jobs) -> None:
+    job, not_begun = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, not_begun.run_id), host=platform.node()))
+    code = f"""
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from runner.runs.launch.notes import Beat
+with Beat(Path({str(folder)!r}), "1") as beat:
+    beat.began([SimpleNamespace(run_id={job.run_id!r})])
+    beat.say()
+    print(flush=True)
+    time.sleep(600)
+"""
+    command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    assert command.stdout is not None
+    command.stdout.readline()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
+    command.kill()
+    command.communicate()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+    notes.tidy(folder)
+    assert list(folder.glob("1.*")) == []
 
 
 def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
