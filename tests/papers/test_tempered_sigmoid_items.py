@@ -11,8 +11,9 @@ import torch
 from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence
+from runner.report.evidence import Evidence, collect
 from runner.report.papers import known, load, papers_and_studies
+from runner.report.runs import last_accuracy
 
 NOTHING = Evidence("paper", {})
 ITEMS = (
@@ -150,3 +151,16 @@ def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_
     both = papers_and_studies()
     assert set(known()) == {paper.name for paper in both} == folders
     assert len(both) == len({paper.place for paper in both}) == len(folders)
+
+
+@pytest.mark.parametrize("table", ["table_3", "table_4"])
+def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> None:
+    """By the records of this repository: a rate in sweeps/ is not written from hope."""
+    claims = [c for c in read_claims(claims_path("tempered_sigmoid")) if c.sweep == f"tempered_sigmoid/{table}_chosen"]
+    found = collect(dict.fromkeys(sweep for claim in claims for sweep in (claim.sweep, *claim.searches)))
+    for claim in claims:
+        searched = [run for sweep in claim.searches for run in found.planned(sweep, claim.experiment)]
+        assert searched
+        assert all(run.record for run in searched), f"{claim.experiment}: the search is not done"
+        best = max(searched, key=last_accuracy).field("optimizer.lr")
+        assert {run.field("optimizer.lr") for run in found.planned(claim.sweep, claim.experiment)} == {best}
