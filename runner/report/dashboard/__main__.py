@@ -21,7 +21,7 @@ from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
 from runner.report.papers import load, papers_and_studies
 from runner.runs.tracking import check_login, default_entity
-from runner.terminal import Parser
+from runner.terminal import Line, Parser
 
 PROJECT = "dp-repro-bench"  # as conf/tracking names it
 _SCALE = 1.5  # pixels of the picture for one of the page
@@ -39,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         names = [load(name).name for name in chosen.papers] or [paper.name for paper in papers_and_studies()]
-        dashboards = [read(name) for name in names]
-        for each in dashboards:
-            _write_page(each, chosen.output)
+        dashboards, line = [read(name) for name in names], Line(at_once=False)
+        for number, each in enumerate(dashboards, 1):
+            line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")
+            _write_page(each, chosen.output, line)
     except ImportError as error:
         return _refuse(f"{error.name} is not installed: pip install -e '.[report]' brings it.")
     except (ValueError, ConfigError) as error:
@@ -49,8 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _for_wandb(dashboards, chosen)
 
 
-def _write_page(of: Dashboard, folder: Path) -> None:
+def _write_page(of: Dashboard, folder: Path, line: Line) -> None:
     runs = local.recorded(of)
+    line.clear()
     if not runs:
         print(f"{of.paper}: no run of {', '.join(of.items)} is recorded, so there is nothing to draw.")
         return
