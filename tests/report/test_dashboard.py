@@ -140,7 +140,7 @@ def test_without_a_login_it_is_written_and_said(
     capsys: pytest.CaptureFixture[str],
     refusal: Refusal,
 ) -> None:
-    monkeypatch.setattr(command, "_write_page", lambda each, folder: None)
+    monkeypatch.setattr(command, "_write_page", lambda *_: None)
     monkeypatch.setattr("wandb.login", lambda prompt: False)
     monkeypatch.setattr(command, "workspace", lambda *of: of)
     monkeypatch.setattr(command, "specification", str)
