@@ -105,9 +105,8 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command: --status says how far they are.")
         return 0
-    _conclude(
-        paper, options.scale, items, tally, Path(first.config.runtime.results_root).expanduser() if first else None
-    )
+    root = Path(first.config.runtime.results_root).expanduser() if first else None
+    _conclude(paper, options.scale, items, tally, root)
     return 1 if tally.failed else 0
 
 
