@@ -16,7 +16,7 @@ ITEMS = (
     Item(
         "table-3",
         "Table 3: the best setting of each technique",
-        sweeps=("tempered_sigmoid/table_3", *tables.TABLE_3_SEARCH),
+        sweeps=("tempered_sigmoid/table_3", "tempered_sigmoid/table_3_chosen", *tables.TABLE_3_SEARCH),
         fields=("optimizer.lr",),
         table=tables.table_3,
     ),

@@ -59,12 +59,15 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
             notes.append(
                 f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
                 f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
-                f"training images; this table is at {_table_rate(evidence, experiment)}."
+                f"training images; this table is at {_table_rate(evidence, sweep, experiment)}."
             )
     return tuple(notes)
 
 
-def _table_rate(evidence: Evidence, experiment: str) -> str:
-    others = [sweep for sweep in evidence.sweeps if sweep not in (*TABLE_3_SEARCH, *TABLE_4_SEARCH)]
-    rates = {float(run.job.config.optimizer.lr) for sweep in others for run in evidence.planned(sweep, experiment)}
-    return ", ".join(f"{rate:g}" for rate in sorted(rates)) or "no learning rate yet"
+def _table_rate(evidence: Evidence, search: str, experiment: str) -> str:
+    table = search.partition("_search")[0]
+    for sweep in (f"{table}_chosen", table):
+        rates = {float(run.job.config.optimizer.lr) for run in evidence.planned(sweep, experiment)}
+        if rates:
+            return ", ".join(f"{rate:g}" for rate in sorted(rates))
+    return "no learning rate yet"
