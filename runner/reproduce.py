@@ -187,6 +187,8 @@ def _checked_first(jobs: Mapping[str, Sequence[J]]) -> J | None:
     """
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if first is not None:
+        if (threads := first.config.runtime.threads) is not None:
+            torch.set_num_threads(threads)  # for the estimates
         check_once(first.config, first.run_id, partial(_prepared, first, without_calibration(first.config)))
     return first
 

@@ -27,6 +27,7 @@ from runner.runs.timed import timed_seconds, usual_epochs
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
 
+_SURE, _GUESSED = (1.0, 1.0), (0.7, 1.6)  # of epochs; recorded screened runs took 0.71 to 1.61 times the usual ones
 _OF_A_JOB = ("job_type", "serves")  # of tracking
 
 
@@ -77,17 +78,20 @@ class Estimator:
             seconds = START_SECONDS + worked * (run.epochs or 1)
             return Estimate(low * seconds, seconds, high * seconds, "timed")
         low, high = self.paces.scatter
-        seconds = self._epochs(run, prepared) * pace.seconds
+        epochs, of_epochs = self._epochs(run, prepared)
+        seconds, low, high = epochs * pace.seconds, low * of_epochs[0], high * of_epochs[1]
         return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
 
-    def _epochs(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> float:
-        """How many it takes: as its config says, or, where a budget ends it, as recorded runs did, else usually."""
+    def _epochs(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> tuple[float, tuple[float, float]]:
+        """How many it takes, and how far they may be from that: as its config says, or, where a budget ends it, as
+        recorded runs did, else usually."""
         if run.epochs is not None:
-            return float(run.epochs)
+            return float(run.epochs), _SURE
         recorded = self.paces.epochs(run.setting_id)
         if recorded is not None:
-            return recorded
-        return _once(("epochs", run.kind), lambda: usual_epochs(prepared(run.config)))
+            return recorded, _SURE
+        usual = _once(("epochs", run.kind), lambda: usual_epochs(prepared(run.config)))
+        return usual, _GUESSED if run.config.screening else _SURE
 
 
 def _timed(run: Planned, prepared: Run) -> float:

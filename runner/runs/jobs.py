@@ -100,8 +100,9 @@ def composed_job(sweep: str, overrides: dict[str, str], extra: Sequence[str]) ->
     groups = {name: value for name, value in overrides.items() if (REPOSITORY / "conf" / name).is_dir()}
     choices = tuple(f"{name}={value}" for name, value in groups.items())
     config = copy.deepcopy(_composed_once(sweep, choices, tuple(extra)))
-    for name in overrides.keys() - groups.keys():
-        OmegaConf.update(config, name, _parsed(f"{name}={overrides[name]}").value())
+    for name, value in overrides.items():
+        if name not in groups:
+            OmegaConf.update(config, name, _parsed(f"{name}={value}").value())
     config.tracking.job_type = overrides.get("experiment")
     final = resolved(config)
     return Job(sweep, overrides, *identify(final), final)

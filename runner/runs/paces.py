@@ -1,9 +1,8 @@
 """What an epoch costs on this machine, by the records of runs like it: no step is taken for what they tell.
 
-A record says how long a run took on a machine that others may have used, so that the times of one setting differ by up
-to a factor of five, and only ever upwards from what the run takes alone. That is therefore near the least of many, and
-is believed where two records agree on it (`_AGREE`); a record with its processor time is believed by itself. Where
-they do not agree, nothing is known, and less close likenesses are asked, then a clock.
+A record with the processor's time is believed. Older ones say how long a run took on the clock of a machine that others
+may have used, which is up to seven times as long, and alike for all runs of a busy machine: they tell how many epochs
+a run took, and no more. What no record tells is asked of a clock.
 
 Times are carried over from the machine of a record to this one by the yardstick of both (`runner.speed.yardstick`).
 """
@@ -23,15 +22,11 @@ from runner.config.fields import Cost
 from runner.runs.recorded_times import class_of, digest
 
 START_SECONDS = 2.0  # reading data, tracking, writing the record
-_AGREE = 1.3  # the two least times of a likeness, at most
-_ALONE = 1.5  # times within this factor of the least are of runs that had a core nearly to themselves
-# Yardsticks, in seconds, of processors whose runs were recorded before records kept them.
-_YARDSTICKS = {"Intel(R) Xeon(R) Processor": 0.0060, "AMD EPYC": 0.0054}
 SAME = "the same setting"
 UNTOLD = (0.67, 1.5)  # the scatter where too few records tell it, and of what is timed
 _FEW = 10  # settings
 # Groups whose classes hardly matter beside a network.
-MINOR = ("activation", "loss", "accountant", "optimizer", "normalization")
+MINOR = ("activation", "accountant", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,7 @@ def likenesses(setting_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         "screening": config.get("screening") or None,
         "batch_size": config["batch_size"],
         "diagnostics": sorted(config["diagnostics"]),
+        "diagnostics_every": config["diagnostics_every"] if config["diagnostics"] else None,
         "evaluation": config["evaluation"],
     }
     network = {name: value for name, value in close.items() if name not in MINOR}
@@ -150,15 +146,9 @@ class _Time:
 
 
 def _believed(times: Iterable[_Time]) -> float | None:
-    """Seconds of a run that has a core to itself: the median of those that had, if any can be told to have."""
-    times = list(times)
+    """Seconds of a run that has a core to itself: the median of those that tell."""
     sure = [time.seconds for time in times if time.sure]
-    if sure:
-        return median(sure)
-    seconds = sorted(time.seconds for time in times)
-    if len(seconds) < 2 or seconds[1] > _AGREE * seconds[0]:
-        return None
-    return median(each for each in seconds if each <= _ALONE * seconds[0])
+    return median(sure) if sure else None
 
 
 def _time(record: Mapping[str, Any], yardstick: float) -> _Time | None:
@@ -167,7 +157,7 @@ def _time(record: Mapping[str, Any], yardstick: float) -> _Time | None:
     alone = of.get("threads") == 1 and of.get("lockstep", 1) == 1 and of.get("step", "eager") == "eager"
     if not alone or "resumed_after" in of or record["status"] != "finished":
         return None
-    theirs = of.get("yardstick_seconds") or _YARDSTICKS.get(of["device"], yardstick)
+    theirs = of.get("yardstick_seconds", yardstick)
     seconds = max(of.get("processor_seconds", of["wall_seconds"]) - START_SECONDS, 1e-3)
     epochs = len(record["history"]["epoch"])
     return _Time(record["setting_id"], seconds / epochs * yardstick / theirs, "processor_seconds" in of, epochs)

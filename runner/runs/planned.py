@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Protocol
@@ -24,12 +24,12 @@ from runner.runs.listed import listed_jobs
 
 FILE = "planned.json"
 _PAPER_SCALE = "scale=paper"
-# What runs, their ids, kinds and likenesses follow from, and so the lines of the file.
+# What runs, their ids, kinds and likenesses follow from, and so the lines of the file: beside the sweeps themselves.
 _SOURCES = (
-    "conf/**/*.yaml", "sweeps/**/*.yaml", "sweeps/**/*.csv", "runner/config/*.py",
+    "conf/**/*.yaml", "runner/config/*.py",
     *(f"runner/runs/{name}.py" for name in ("alike", "classes", "identity", "jobs", "paces", "recorded_times")),
 )  # fmt: skip
-_COMMENT = re.compile(r"^\s*(#.*)?\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*(#(?!\s*@package).*)?\n", re.MULTILINE)  # Hydra obeys a comment that says a package
 
 
 class Planned(Protocol):
@@ -94,7 +94,7 @@ def planned_jobs(paper: str, extra: Sequence[str], sweep: str) -> Sequence[Plann
 def planned_text(sweeps: Mapping[str, Sequence[Job]]) -> str:
     """The file of a paper: its jobs at paper scale by sweep."""
     listed = [f"  {json.dumps(sweep)}: [\n{_lines(jobs)}\n  ]" for sweep, jobs in sweeps.items()]
-    return f'{{\n"made_of": "{made_of()}",\n"sweeps": {{\n' + ",\n".join(listed) + "\n}\n}\n"
+    return f'{{\n"made_of": "{made_of(sweeps)}",\n"sweeps": {{\n' + ",\n".join(listed) + "\n}\n}\n"
 
 
 def _lines(jobs: Sequence[Job]) -> str:
@@ -107,19 +107,22 @@ def _believed(paper: str) -> dict[str, list[dict[str, Any]]]:
     """The lines of a paper's file by sweep; none where there is no such file, or it is made of something else."""
     try:
         content = json.loads((REPOSITORY / "results" / paper / FILE).read_text(encoding="utf-8"))
-        fresh = content["made_of"] == made_of()
         sweeps: dict[str, list[dict[str, Any]]] = content["sweeps"]
-        return sweeps if fresh else {}
+        return sweeps if content["made_of"] == made_of(sweeps) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-@cache
-def made_of() -> str:
-    """A digest of all that lists of runs follow from, but for comments on lines of their own."""
+def made_of(sweeps: Iterable[str]) -> str:
+    """A digest of all that the runs of some sweeps follow from, but for comments on lines of their own in YAML.
+
+    Of sweeps and the tables that they read (`runner.config.chosen`), all of the same papers are in it.
+    """
+    folders = sorted({sweep.partition("/")[0] for sweep in sweeps})
     digest = hashlib.sha256()
-    for pattern in _SOURCES:
+    for pattern in (*_SOURCES, *(f"sweeps/{name}/*.{kind}" for name in folders for kind in ("yaml", "csv"))):
         for path in sorted(REPOSITORY.glob(pattern)):
-            text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            text = _COMMENT.sub("", text) if path.suffix == ".yaml" else text
             digest.update(f"{path.relative_to(REPOSITORY).as_posix()} {len(text)} {text}".encode())
     return digest.hexdigest()[:16]

@@ -14,7 +14,7 @@ from runner.report.papers import known, load
 from runner.runs import planned
 from runner.runs.estimate import Estimate
 from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.planned import FILE, Listed, planned_jobs, planned_text
+from runner.runs.planned import FILE, Listed, made_of, planned_jobs, planned_text
 
 PAPER_SCALE = ("scale=paper",)
 SWEEP = "tempered_sigmoid/text_sgd"
@@ -25,10 +25,8 @@ ATTRIBUTES = ("sweep", "overrides", "run_id", "setting_id", "label", "kind", "li
 @pytest.fixture(autouse=True)
 def read_anew() -> Iterator[None]:
     planned._believed.cache_clear()
-    planned.made_of.cache_clear()
     yield
     planned._believed.cache_clear()
-    planned.made_of.cache_clear()
 
 
 @pytest.fixture
@@ -48,8 +46,13 @@ def write_list(root: Path) -> None:
 def listed() -> bool:
     """Whether the runs come from the list."""
     planned._believed.cache_clear()
-    planned.made_of.cache_clear()
     return isinstance(planned_jobs("tempered_sigmoid", PAPER_SCALE, SWEEP)[0], Listed)
+
+
+@pytest.mark.parametrize("paper", known())
+def test_the_lists_of_the_papers_are_of_this_version(paper: str) -> None:
+    content = json.loads((REPOSITORY / "results" / paper / FILE).read_text())
+    assert content["made_of"] == made_of(content["sweeps"]), f"python -m runner.aggregate {paper} lists the runs anew"
 
 
 @pytest.mark.slow
@@ -80,6 +83,13 @@ def test_a_list_is_not_believed_once_something_of_it_has_changed(checkout: Path)
     assert listed()
     (checkout / "conf" / "config.yaml").write_text("# why\n\nseed: 1\n")
     assert listed(), "a comment changes no run"
+    (checkout / "conf" / "config.yaml").write_text("# @package optimizer\nseed: 1\n")
+    assert not listed(), "but for one that Hydra obeys"
+    write_list(checkout)
+    for paper, believed in (("composition", True), ("tempered_sigmoid", False)):
+        (checkout / "sweeps" / paper).mkdir(parents=True)
+        (checkout / "sweeps" / paper / "chosen.csv").write_text("optimizer.lr\n#1\n")
+        assert listed() is believed
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"made_of": 3}', None])

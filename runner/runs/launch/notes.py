@@ -24,6 +24,7 @@ from runner.runs.jobs import Job
 from runner.runs.records import write_whole
 
 BEAT = 5.0  # seconds between two beats of a task
+_TRIES, _PAUSE = 100, 0.01  # to lock a file, and seconds between them
 SILENT = 60.0  # seconds without a beat after which a task that nothing else is known of is taken to be gone
 
 
@@ -91,10 +92,9 @@ def notes(folder: Path) -> list[Note]:
 
 def heard(folder: Path, name: str) -> Heard | None:
     """What a task last said; None where it has not said anything yet."""
-    path = folder / f"{name}.beat"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        age = _now(folder) - path.stat().st_mtime
+        content = json.loads((folder / f"{name}.beat").read_text(encoding="utf-8"))
+        age = _age(folder, name, "beat")
     except (OSError, ValueError):
         return None
     ended = {run_id: (outcome, text) for run_id, (outcome, text) in content["ended"].items()}
@@ -131,9 +131,14 @@ def tidy(folder: Path) -> None:
             said = heard(folder, note.name)
             well = said is not None and said.over and all(outcome != "failed" for outcome, _ in said.ended.values())
             known = alive(folder, note)
-            gone = not note.job and (not known if known is not None else said is None or said.age > SILENT)
+            silent = (_age(folder, note.name, "task") if said is None else said.age) > SILENT
+            gone = not note.job and (silent if known is None else not known)
             if well or gone:
                 remove(folder, note.name)
+
+
+def _age(folder: Path, name: str, kind: str) -> float:
+    return _now(folder) - (folder / f"{name}.{kind}").stat().st_mtime
 
 
 def _now(folder: Path) -> float:
@@ -160,8 +165,7 @@ class Beat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._alive = ExitStack()
         with suppress(OSError):
-            file = self._alive.enter_context((self.folder / f"{self.name}.alive").open("wb"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._hold(self.folder / f"{self.name}.alive")
         self.say()
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
@@ -173,6 +177,18 @@ class Beat:
         self._over = kind is None
         self.say()
         self._alive.close()
+
+    def _hold(self, path: Path) -> None:
+        """Hold the lock that says that this process has the task; a command that looks has it for an instant."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._alive.enter_context(path.open("wb"))
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(_PAUSE)
+        path.unlink()  # nobody can tell then
 
     def began(self, jobs: Sequence[Job]) -> None:
         """These are computed now."""

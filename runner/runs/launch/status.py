@@ -81,7 +81,7 @@ def _of_task(
     fresh = alive is not False and heard is not None and not heard.over and heard.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")
     waits = state not in (None, "", "RUNNING")
-    here = fresh if state is None else bool(state)
+    here = (fresh or alive is True) if state is None else bool(state)
     found: dict[str, State] = {}
     for run_id in note.runs:
         outcome, text = (heard.ended if heard else {}).get(run_id, ("", ""))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -130,6 +132,26 @@ with Beat(Path({str(folder)!r}), "1") as beat:
     assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
     notes.tidy(folder)
     assert list(folder.glob("1.*")) == []
+
+
+def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs) -> None:
+    """A computer that slept, say, or a disk that is full. A later command that looks, or tidies, takes nothing."""
+    job, waits = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, waits.run_id), host=platform.node()))
+    notes.tidy(folder)  # before it has said anything
+    with (folder / "1.alive").open("wb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with Beat(folder, "1") as beat:
+            beat.began([job])
+            beat.say()
+            silent(folder, "1", 2 * notes.SILENT)
+            notes.tidy(folder)
+            found = states([job, waits])
+    assert found[job.run_id].kind == "running"
+    assert found[job.run_id].text.startswith("silent for 2m")
+    assert found[waits.run_id] == State("queued")
 
 
 def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
