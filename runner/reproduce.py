@@ -28,8 +28,10 @@ from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, s
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.data import DataError
+from runner.report.files import write_text
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
+from runner.runs import timings
 from runner.runs.devices import workers as usual_workers
 from runner.runs.estimate import Estimator, check_once, without_calibration
 from runner.runs.jobs import Job
@@ -68,6 +70,8 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)
+        if options.keep_timings and (items != paper.items or not options.plan):
+            raise ConfigError("--keep-timings goes with --plan of a whole paper, without --items.")
         ours, overrides = split(options.overrides)
         check_overrides(overrides)
         if options.jobs is not None and options.jobs < 1:
@@ -78,7 +82,8 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         extra = (f"scale={options.scale}", *overrides)
         if options.plan or options.status:
             planned = _by_item(items, partial(planned_jobs, paper.name, extra))
-            print(status_text(planned) if options.status else _plan(planned, options.jobs))
+            kept = paper.name if options.keep_timings else None
+            print(status_text(planned) if options.status else _plan(planned, options.jobs, kept))
             return 0
         jobs = _by_item(items, partial(listed_jobs, extra))
         first = _checked_first(jobs)
@@ -133,6 +138,9 @@ def _parser() -> Parser:
     parser.add_argument("--threads", type=int, help="CPU threads of each run (default: 1, which suits many runs best)")
     parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
+    parser.add_argument(
+        "--keep-timings", action="store_true", help="with --plan: leave what was timed among the results, for others"
+    )
     parser.add_argument(
         "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
     )
@@ -193,8 +201,12 @@ def _checked_first(jobs: Mapping[str, Sequence[J]]) -> J | None:
     return first
 
 
-def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None) -> str:
-    """The table of what is left; of runs without a config, so that few have to be composed."""
+def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None, timings_of: str | None) -> str:
+    """The table of what is left; of runs without a config, so that few have to be composed.
+
+    Args:
+        timings_of: the paper among whose results to leave what was timed; None: nothing is left.
+    """
     first = _checked_first(jobs)
     if first is None:
         return plan_text(jobs, {}, workers or usual_workers([]), 1.0)
@@ -202,6 +214,8 @@ def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None) -> str:
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(folder, job.run_id)]
     ranges = estimated(left, estimator, _prepared)
+    if timings_of is not None:
+        write_text(folder / timings_of / timings.FILE, timings.text(estimator.to_keep(left, ranges)))
     return plan_text(jobs, ranges, workers or usual_workers([first]), estimator.yardstick.crowding)
 
 

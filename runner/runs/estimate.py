@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from omegaconf import DictConfig
 
-from runner.config import FIELDS, REPOSITORY
+from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.fields import Part
-from runner.runs import kept
+from runner.runs import kept, timings
 from runner.runs.identity import plain
 from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
 from runner.runs.planned import Planned
 from runner.runs.provenance import device_name
 from runner.runs.records import results_folder
 from runner.runs.timed import timed_seconds, usual_epochs
+from runner.runs.timings import Timing
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
 
 _SURE, _GUESSED = (1.0, 1.0), (0.7, 1.6)  # of epochs; recorded screened runs took 0.71 to 1.61 times the usual ones
 _OF_A_JOB = ("job_type", "serves")  # of tracking
+TIMED, TIMED_BEFORE = "timed", "timed before"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Estimator:
         """What the records tell of this machine."""
         return Paces(read(self._folders), self.yardstick.seconds)
 
+    @cached_property
+    def timings(self) -> Mapping[str, Timing]:
+        """What was timed before of what no record tells, by kind: nothing for runs that are computed in other ways."""
+        return timings.read(self._folders) if self._one_core else {}
+
     def of(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> Estimate:
         """The estimate of a run.
 
@@ -72,15 +79,38 @@ class Estimator:
         """
         pace = self.paces.of(run.likenesses) if self._one_core else None
         if pace is None:
-            low, high = UNTOLD
-            key = ("timed", *_machine(), self._computed, run.kind)
-            worked = _once(key, lambda: _timed(run, prepared(without_calibration(run.config))))
-            seconds = START_SECONDS + worked * (run.epochs or 1)
-            return Estimate(low * seconds, seconds, high * seconds, "timed")
+            return self._timed(run, prepared)
         low, high = self.paces.scatter
         epochs, of_epochs = self._epochs(run, prepared)
         seconds, low, high = epochs * pace.seconds, low * of_epochs[0], high * of_epochs[1]
         return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
+
+    def to_keep(self, runs: Sequence[Planned], estimates: Mapping[str, Estimate]) -> dict[str, Timing]:
+        """Of estimates, by run id, those that were timed, by kind.
+
+        Raises:
+            ConfigError: the runs are not computed as timings are kept for.
+        """
+        if not self._one_core:
+            raise ConfigError("Timings are kept of one core of a CPU: without overrides of runtime.")
+        timed = {run.kind: run for run in runs if estimates[run.run_id].by in (TIMED, TIMED_BEFORE)}
+        return {kind: self._timing(run, estimates[run.run_id]) for kind, run in timed.items()}
+
+    def _timing(self, run: Planned, estimate: Estimate) -> Timing:
+        if run.kind in self.timings:
+            return self.timings[run.kind]
+        return Timing((estimate.seconds - START_SECONDS) / (run.epochs or 1), self.yardstick.seconds)
+
+    def _timed(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> Estimate:
+        """By the clock, or as it was timed before."""
+        low, high = UNTOLD
+        if run.kind in self.timings:
+            by, worked = TIMED_BEFORE, self.timings[run.kind].on(self.yardstick.seconds)
+        else:
+            key = (TIMED, *_machine(), self._computed, run.kind)
+            by, worked = TIMED, _once(key, lambda: _by_clock(run, prepared(without_calibration(run.config))))
+        seconds = START_SECONDS + worked * (run.epochs or 1)
+        return Estimate(low * seconds, seconds, high * seconds, by)
 
     def _epochs(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> tuple[float, tuple[float, float]]:
         """How many it takes, and how far they may be from that: as its config says, or, where a budget ends it, as
@@ -94,7 +124,7 @@ class Estimator:
         return usual, _GUESSED if run.config.screening else _SURE
 
 
-def _timed(run: Planned, prepared: Run) -> float:
+def _by_clock(run: Planned, prepared: Run) -> float:
     """Seconds of an epoch by the clock; of all that are expected where a budget ends the run."""
     return (timed_seconds(run.config, prepared) - START_SECONDS) / (run.epochs or 1)
 

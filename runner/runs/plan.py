@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from omegaconf import DictConfig
 
-from runner.runs.estimate import Estimate, Estimator
+from runner.runs.estimate import TIMED, TIMED_BEFORE, Estimate, Estimator
 from runner.runs.planned import Planned
 from runner.terminal import Line
 from runner.training.prepare import Run
@@ -41,12 +42,13 @@ def plan_text(
         sums = [sum(parts) / 3600 / workers for parts in zip(*((e.seconds, e.low, e.high) for e in left), strict=True)]
         alone, busy = (_hours([factor * hours for hours in sums or (0.0, 0.0, 0.0)]) for factor in (1.0, crowded))
         lines.append(f"{name:<14}{len(ids):>6}{len(ids) - len(left):>6}{len(left):>6}{alone:>27}{busy:>27}")
-    timed = sum(estimate.by == "timed" for estimate in estimates.values())
+    timed = Counter(estimate.by for estimate in estimates.values())
+    recorded = len(estimates) - timed[TIMED] - timed[TIMED_BEFORE]
     lines.append(
         f"With JOBS={workers}; in brackets the least and the most that it may be, as the records of like runs scatter. "
-        f"{len(estimates) - timed} runs are estimated by records; {timed} are like none and were timed here, of those "
-        "that measure the Hessian the most that they can take. Runs that items share are trained once, and in all "
-        "counted once."
+        f"{recorded} runs are estimated by records; {timed[TIMED_BEFORE]} are like none and were timed with the "
+        f"results, {timed[TIMED]} here, of those that measure the Hessian the most that they can take. Runs that items "
+        "share are trained once, and in all counted once."
     )
     return "\n".join(lines)
 

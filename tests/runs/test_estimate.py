@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from runner.runs import estimate, timed
+from runner.config import ConfigError
+from runner.runs import estimate, timed, timings
 from runner.runs.alike import alike
-from runner.runs.estimate import Estimate, Estimator
+from runner.runs.estimate import TIMED, TIMED_BEFORE, Estimate, Estimator
 from runner.runs.identity import identify, resolved
 from runner.runs.jobs import Job
 from runner.runs.paces import START_SECONDS, Pace
 from runner.runs.plan import plan_text
+from runner.runs.timings import Timing
+from runner.speed.yardstick import Yardstick
 from runner.training.prepare import prepare
 
 BASE = ("architecture=tempered_sigmoid_mnist",)
@@ -106,6 +109,69 @@ def test_what_no_record_resembles_is_timed_once_for_any_number_of_epochs(
     again = told.of(job(config), lambda _: pytest.fail("prepared again"))
     assert (again.seconds, again.by) == (START_SECONDS + 15.0, "timed")
     assert again.low < again.seconds < again.high
+
+
+KEPT = Timing(seconds=30.0, yardstick_seconds=0.01)
+
+
+def kept_timing(config: DictConfig, pace: Pace | None, monkeypatch: pytest.MonkeyPatch) -> Estimator:
+    """An estimator on a machine half as fast as the one that timed an epoch of the config's kind: 30 s."""
+    monkeypatch.setattr(timings, "read", lambda _: {job(config).kind: KEPT})
+    found = estimator(config, pace)
+    found.yardstick = Yardstick(0.02, 1.0)
+    return found
+
+
+def test_what_was_timed_before_is_carried_over_by_the_yardstick(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = smoke("runtime.device=cpu")
+    config.epochs = 4
+    found = kept_timing(config, None, monkeypatch).of(job(config), lambda _: pytest.fail("prepared"))
+    assert (found.seconds, found.by) == (START_SECONDS + 4 * 60.0, TIMED_BEFORE)
+    assert found.low < found.seconds < found.high
+    recorded = kept_timing(config, Pace(7.0, "like settings"), monkeypatch)
+    assert recorded.of(job(config), lambda _: pytest.fail("prepared")).by == "like settings", (
+        "records are believed first"
+    )
+
+
+@pytest.mark.parametrize("override", ["runtime.threads=2", "runtime.engine=vmap", "batch_size=17"])
+def test_what_was_timed_before_tells_nothing_of_other_ways_and_kinds(
+    smoke, override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: START_SECONDS + 5.0 * config.epochs)
+    told = kept_timing(smoke("runtime.device=cpu"), None, monkeypatch)
+    config = smoke("runtime.device=cpu", "epochs=4", override)
+    if override.startswith("runtime"):
+        told = kept_timing(config, None, monkeypatch)
+    assert told.of(job(config), lambda _: None).by == TIMED
+
+
+def test_of_what_was_timed_that_is_kept_which_no_record_tells(
+    smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was timed before stays as it was, on the machine that timed it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: START_SECONDS + 5.0 * config.epochs)
+    old, new = (job(smoke("runtime.device=cpu", "epochs=4", f"batch_size={size}")) for size in (16, 32))
+    told = kept_timing(old.config, None, monkeypatch)
+    estimates = {run.run_id: told.of(run, lambda _: None) for run in (old, new)}
+    assert told.to_keep([old, new], estimates) == {old.kind: KEPT, new.kind: Timing(5.0, 0.02)}
+    recorded = {run.run_id: Estimate(1.0, 1.0, 1.0, "like settings") for run in (old, new)}
+    assert told.to_keep([old, new], recorded) == {}
+    with pytest.raises(ConfigError, match="one core"):
+        estimator(smoke("runtime.threads=2"), None).to_keep([], {})
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "[]", '{"a": 3}', '{"a": {"seconds": 1}}', '{"a": {"seconds": 0, "yardstick_seconds": 1}}',
+                '{"a": {"seconds": 1, "yardstick_seconds": NaN}}', '{"a": {"seconds": "1", "yardstick_seconds": 1}}']
+)  # fmt: skip
+def test_kept_timings_are_read_of_every_paper_and_damaged_ones_tell_nothing(damaged: str, tmp_path: Path) -> None:
+    for paper, content in {"one": timings.text({"kind": KEPT, "other": Timing(1.0, 2.0)}), "two": damaged}.items():
+        (tmp_path / paper).mkdir()
+        (tmp_path / paper / timings.FILE).write_text(content)
+    assert timings.read([tmp_path, tmp_path / "absent"]) == {"kind": KEPT, "other": Timing(1.0, 2.0)}
 
 
 class Told:

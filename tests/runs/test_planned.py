@@ -11,7 +11,7 @@ import pytest
 from runner import reproduce
 from runner.config import REPOSITORY, ConfigError
 from runner.report.papers import known, load
-from runner.runs import planned
+from runner.runs import planned, timings
 from runner.runs.estimate import Estimate
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.planned import FILE, Listed, made_of, planned_jobs, planned_text
@@ -125,3 +125,19 @@ def test_a_plan_composes_one_run_and_what_is_to_be_timed(
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
     assert row.split()[1:4] == ["10", "0", "10"]
     assert composed == [SWEEP]
+
+
+def test_timings_are_kept_of_a_whole_papers_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduce, "estimated", lambda left, *_: dict.fromkeys([run.run_id for run in left], HOUR))
+    mine = f"runtime.results_root={tmp_path}"
+    assert reproduce.main(["lipschitz", "--plan", mine]) == 0
+    assert not list(tmp_path.iterdir()), "kept where nobody asked for it"
+    assert reproduce.main(["lipschitz", "--plan", "--keep-timings", mine]) == 0
+    kept = timings.read([tmp_path])
+    runs = [run for item in load("lipschitz").items for sweep in item.sweeps for run in sweep_jobs(sweep)]
+    assert set(kept) == {run.kind for run in runs}
+    for wrong in (["--plan", "--items", "fig-5a"], []):
+        assert reproduce.main(["lipschitz", "--keep-timings", *wrong, mine]) == 2
+    assert capsys.readouterr().err.strip().count("without --items") == 2
