@@ -211,6 +211,8 @@ def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None, timings_of
     if first is None:
         return plan_text(jobs, {}, workers or usual_workers([]), 1.0)
     folder, estimator = results_folder(first.config), Estimator(first.config)
+    if timings_of is not None:
+        estimator.check_keeps()
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(folder, job.run_id)]
     ranges = estimated(left, estimator, _prepared)

@@ -85,14 +85,15 @@ class Estimator:
         seconds, low, high = epochs * pace.seconds, low * of_epochs[0], high * of_epochs[1]
         return Estimate(START_SECONDS + low * seconds, START_SECONDS + seconds, START_SECONDS + high * seconds, pace.by)
 
-    def to_keep(self, runs: Sequence[Planned], estimates: Mapping[str, Estimate]) -> dict[str, Timing]:
-        """Of estimates, by run id, those that were timed, by kind.
-
-        Raises:
-            ConfigError: the runs are not computed as timings are kept for.
-        """
+    def check_keeps(self) -> None:
+        """Raise ConfigError where the runs are not computed as timings are kept for."""
         if not self._one_core:
-            raise ConfigError("Timings are kept of one core of a CPU: without overrides of runtime.")
+            raise ConfigError(
+                "Timings are kept of one core of a CPU, step by step: without overrides of runtime, where no GPU is."
+            )
+
+    def to_keep(self, runs: Sequence[Planned], estimates: Mapping[str, Estimate]) -> dict[str, Timing]:
+        """Of estimates, by run id, those that were timed, by kind."""
         timed = {run.kind: run for run in runs if estimates[run.run_id].by in (TIMED, TIMED_BEFORE)}
         return {kind: self._timing(run, estimates[run.run_id]) for kind, run in timed.items()}
 

@@ -35,13 +35,14 @@ def plan_text(
     Hours are for a machine that does nothing else, and for one that stays as `crowded` as it is.
     """
     every = [job for planned in jobs.values() for job in planned]
-    lines = [f"{'item':<14}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>27}{'as busy as now':>27}"]
+    width = 2 + max(len(name) for name in ("item", "in all", *jobs))
+    lines = [f"{'item':<{width}}{'runs':>6}{'done':>6}{'left':>6}{'hours left, alone':>27}{'as busy as now':>27}"]
     for name, planned in {**jobs, "in all": every}.items():
         ids = {job.run_id for job in planned}
         left = [estimates[each] for each in ids if each in estimates]
         sums = [sum(parts) / 3600 / workers for parts in zip(*((e.seconds, e.low, e.high) for e in left), strict=True)]
         alone, busy = (_hours([factor * hours for hours in sums or (0.0, 0.0, 0.0)]) for factor in (1.0, crowded))
-        lines.append(f"{name:<14}{len(ids):>6}{len(ids) - len(left):>6}{len(left):>6}{alone:>27}{busy:>27}")
+        lines.append(f"{name:<{width}}{len(ids):>6}{len(ids) - len(left):>6}{len(left):>6}{alone:>27}{busy:>27}")
     timed = Counter(estimate.by for estimate in estimates.values())
     recorded = len(estimates) - timed[TIMED] - timed[TIMED_BEFORE]
     lines.append(

@@ -160,7 +160,8 @@ def test_of_what_was_timed_that_is_kept_which_no_record_tells(
     recorded = {run.run_id: Estimate(1.0, 1.0, 1.0, "like settings") for run in (old, new)}
     assert told.to_keep([old, new], recorded) == {}
     with pytest.raises(ConfigError, match="one core"):
-        estimator(smoke("runtime.threads=2"), None).to_keep([], {})
+        estimator(smoke("runtime.threads=2"), None).check_keeps()
+    told.check_keeps()
 
 
 @pytest.mark.parametrize(

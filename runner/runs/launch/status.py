@@ -50,10 +50,11 @@ def status_text(jobs: Mapping[str, Sequence[Planned]]) -> str:
     """A table of items by state, then every run that is computed, or came to nothing, in words."""
     every = {job.run_id: job for planned in jobs.values() for job in planned}
     known = states(list(every.values()))
-    lines = [f"{'item':<14}{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS)]
+    width = 2 + max(len(name) for name in ("item", "in all", *jobs))
+    lines = [f"{'item':<{width}}{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS)]
     for name, planned in {**jobs, "in all": list(every.values())}.items():
         counts = Counter(known[run_id].kind for run_id in {job.run_id for job in planned})
-        lines.append(f"{name:<14}{counts.total():>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS))
+        lines.append(f"{name:<{width}}{counts.total():>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS))
     for kind in ("running", "failed", "lost"):
         for run_id, job in every.items():
             if known[run_id].kind == kind:
