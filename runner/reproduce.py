@@ -70,8 +70,8 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)
-        if options.keep_timings and (items != paper.items or not options.plan):
-            raise ConfigError("--keep-timings goes with --plan of a whole paper, without --items.")
+        if options.keep_timings and (items != paper.items or not options.plan or options.status):
+            raise ConfigError("--keep-timings goes with --plan of a whole paper, without --items and --status.")
         ours, overrides = split(options.overrides)
         check_overrides(overrides)
         if options.jobs is not None and options.jobs < 1:
@@ -139,7 +139,9 @@ def _parser() -> Parser:
     parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
     parser.add_argument(
-        "--keep-timings", action="store_true", help="with --plan: leave what was timed among the results, for others"
+        "--keep-timings",
+        action="store_true",
+        help="with --plan: time all that no record tells anew, and leave it among the results",
     )
     parser.add_argument(
         "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
@@ -210,15 +212,22 @@ def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None, timings_of
     first = _checked_first(jobs)
     if first is None:
         return plan_text(jobs, {}, workers or usual_workers([]), 1.0)
-    folder, estimator = results_folder(first.config), Estimator(first.config)
+    folder, estimator = results_folder(first.config), Estimator(first.config, anew=timings_of is not None)
     if timings_of is not None:
         estimator.check_keeps()
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(folder, job.run_id)]
     ranges = estimated(left, estimator, _prepared)
     if timings_of is not None:
-        write_text(folder / timings_of / timings.FILE, timings.text(estimator.to_keep(left, ranges)))
+        _write(folder / timings_of / timings.FILE, timings.text(estimator.to_keep(left, ranges)))
     return plan_text(jobs, ranges, workers or usual_workers([first]), estimator.yardstick.crowding)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _is_recorded(job: Job) -> bool:

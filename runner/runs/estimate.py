@@ -25,6 +25,7 @@ from runner.runs.provenance import device_name
 from runner.runs.records import results_folder
 from runner.runs.timed import timed_seconds, usual_epochs
 from runner.runs.timings import Timing
+from runner.speed import kernels
 from runner.speed.yardstick import Yardstick, measured
 from runner.training.prepare import Run
 
@@ -49,11 +50,13 @@ class Estimator:
     Args:
         one: the config of one of the runs: where and how it is computed, and where its results belong, all of them
             are. Records there tell, and those of this repository.
+        anew: time what no record tells, whatever was timed before.
     """
 
-    def __init__(self, one: DictConfig) -> None:
+    def __init__(self, one: DictConfig, *, anew: bool = False) -> None:
         self._folders = dict.fromkeys([REPOSITORY / "results", results_folder(one)])
-        self._one_core = _one_core(one)
+        self._usual = _usual(one)
+        self._anew: dict[str, float] | None = {} if anew else None  # what was timed, by kind
         self._computed = json.dumps(plain(one)["runtime"], sort_keys=True)
 
     @cached_property
@@ -69,7 +72,7 @@ class Estimator:
     @cached_property
     def timings(self) -> Mapping[str, Timing]:
         """What was timed before of what no record tells, by kind: nothing for runs that are computed in other ways."""
-        return timings.read(self._folders) if self._one_core else {}
+        return timings.read(self._folders) if self._usual and self._anew is None else {}
 
     def of(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> Estimate:
         """The estimate of a run.
@@ -77,7 +80,7 @@ class Estimator:
         Args:
             prepared: prepares the run with a config of its own, which is done where records do not tell enough.
         """
-        pace = self.paces.of(run.likenesses) if self._one_core else None
+        pace = self.paces.of(run.likenesses) if self._usual else None
         if pace is None:
             return self._timed(run, prepared)
         low, high = self.paces.scatter
@@ -87,31 +90,44 @@ class Estimator:
 
     def check_keeps(self) -> None:
         """Raise ConfigError where the runs are not computed as timings are kept for."""
-        if not self._one_core:
+        if not self._usual:
             raise ConfigError(
-                "Timings are kept of one core of a CPU, step by step: without overrides of runtime, where no GPU is."
+                "Timings are kept of one core of a CPU and its compiled kernels: without --threads, overrides of "
+                "runtime, DP_REPRO_KERNELS, or a GPU."
             )
 
     def to_keep(self, runs: Sequence[Planned], estimates: Mapping[str, Estimate]) -> dict[str, Timing]:
-        """Of estimates, by run id, those that were timed, by kind."""
-        timed = {run.kind: run for run in runs if estimates[run.run_id].by in (TIMED, TIMED_BEFORE)}
+        """Of estimates, by run id, those that were timed here, by kind."""
+        timed = {run.kind: run for run in runs if estimates[run.run_id].by == TIMED}
         return {kind: self._timing(run, estimates[run.run_id]) for kind, run in timed.items()}
 
     def _timing(self, run: Planned, estimate: Estimate) -> Timing:
-        if run.kind in self.timings:
-            return self.timings[run.kind]
-        return Timing((estimate.seconds - START_SECONDS) / (run.epochs or 1), self.yardstick.seconds)
+        seconds = (estimate.seconds - START_SECONDS) / (run.epochs or 1)
+        return Timing(seconds, self.yardstick.seconds, run.epochs is None and _screened(run))
 
     def _timed(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> Estimate:
         """By the clock, or as it was timed before."""
-        low, high = UNTOLD
-        if run.kind in self.timings:
-            by, worked = TIMED_BEFORE, self.timings[run.kind].on(self.yardstick.seconds)
+        known = self.timings.get(run.kind)
+        if known is not None:
+            by, worked, guessed = TIMED_BEFORE, known.on(self.yardstick.seconds), known.guessed
         else:
-            key = (TIMED, *_machine(), self._computed, run.kind)
-            by, worked = TIMED, _once(key, lambda: _by_clock(run, prepared(without_calibration(run.config))))
+            by, worked = TIMED, self._clocked(run, prepared)
+            guessed = run.epochs is None and _screened(run)
         seconds = START_SECONDS + worked * (run.epochs or 1)
-        return Estimate(low * seconds, seconds, high * seconds, by)
+        of_epochs = _GUESSED if guessed else _SURE
+        return Estimate(UNTOLD[0] * of_epochs[0] * seconds, seconds, UNTOLD[1] * of_epochs[1] * seconds, by)
+
+    def _clocked(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> float:
+        """Seconds of an epoch by the clock, once for all runs of a kind; of the run where a budget ends it."""
+
+        def clocked() -> float:
+            return _by_clock(run, prepared(without_calibration(run.config)))
+
+        if self._anew is None:
+            return _once((TIMED, *_machine(), self._computed, run.kind), clocked)
+        if run.kind not in self._anew:
+            self._anew[run.kind] = clocked()
+        return self._anew[run.kind]
 
     def _epochs(self, run: Planned, prepared: Callable[[DictConfig], Run]) -> tuple[float, tuple[float, float]]:
         """How many it takes, and how far they may be from that: as its config says, or, where a budget ends it, as
@@ -122,7 +138,12 @@ class Estimator:
         if recorded is not None:
             return recorded, _SURE
         usual = _once(("epochs", run.kind), lambda: usual_epochs(prepared(run.config)))
-        return usual, _GUESSED if run.config.screening else _SURE
+        return usual, _GUESSED if _screened(run) else _SURE
+
+
+def _screened(run: Planned) -> bool:
+    """Whether a run is: all of its kind are, which is kept, as its config may have to be composed."""
+    return bool(_once(("screened", run.kind), lambda: float(bool(run.config.screening))))
 
 
 def _by_clock(run: Planned, prepared: Run) -> float:
@@ -175,9 +196,12 @@ def without_calibration(config: DictConfig) -> DictConfig:
     return with_some
 
 
-def _one_core(config: DictConfig) -> bool:
-    """Whether a run is computed as those are whose records tell: on one core, step by step, alone."""
-    cpu = config.runtime.device == "cpu" or (config.runtime.device == "auto" and not torch.cuda.is_available())
-    usual = config.runtime.engine.value == "one_pass" and config.runtime.step.value in ("auto", "eager")
-    alone = (config.runtime.lockstep or 1) == 1 and (config.runtime.threads or torch.get_num_threads()) == 1
-    return cpu and usual and alone and config.runtime.guard_every is None
+def _usual(config: DictConfig) -> bool:
+    """Whether a run is computed as those are whose records tell: on one core, step by step, alone, with kernels, in
+    pieces of a batch as large as is best."""
+    runtime = config.runtime
+    cpu = runtime.device == "cpu" or (runtime.device == "auto" and not torch.cuda.is_available())
+    steps = runtime.engine.value == "one_pass" and runtime.step.value in ("auto", "eager")
+    pieces = runtime.physical_batch is None and runtime.guard_every is None
+    alone = (runtime.lockstep or 1) == 1 and (runtime.threads or torch.get_num_threads()) == 1
+    return cpu and steps and pieces and alone and kernels.as_usual()

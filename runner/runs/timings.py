@@ -2,28 +2,31 @@
 
 A first plan would time a step of each kind of run (`runner.runs.alike`) that nothing recorded resembles, which takes up
 to half a minute. `python -m runner.reproduce PAPER --plan --keep-timings` leaves what it timed in `timings.json` among
-the paper's results. Like records, timings are of one core, and are carried over to another machine by the yardstick of
-both (`runner.speed.yardstick`); a record of a like run is believed first.
+the paper's results, all of it timed anew: after a change that makes steps faster or slower it is to be said again. Like
+records, timings are of one core, and are carried over to another machine by the yardstick of both
+(`runner.speed.yardstick`); a record of a like run is believed first.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 FILE = "timings.json"
+_LEAST, _MOST = 1e-9, 1e9  # seconds, beyond which a number is damaged
 
 
 @dataclass(frozen=True)
 class Timing:
     """Processor seconds of an epoch of one kind of run, or of a run that its budget ends, and of the yardstick on the
-    machine that timed it."""
+    machine that timed it. `guessed`: how many epochs the run takes is, as its budget ends it and it is screened."""
 
     seconds: float
     yardstick_seconds: float
+    guessed: bool = False
 
     def on(self, yardstick_seconds: float) -> float:
         """Seconds on a machine whose yardstick takes so long."""
@@ -44,11 +47,16 @@ def text(timings: Mapping[str, Timing]) -> str:
 
 def _of_file(path: Path) -> dict[str, Timing]:
     try:
-        found = {kind: Timing(**values) for kind, values in json.loads(path.read_text(encoding="utf-8")).items()}
-        return {kind: timing for kind, timing in found.items() if _tells(timing)}
-    except (OSError, ValueError, TypeError, AttributeError):
+        entries = json.loads(path.read_text(encoding="utf-8")).items()
+    except (OSError, ValueError, AttributeError):
         return {}
+    return {kind: timing for kind, entry in entries if (timing := _of_entry(entry)) is not None}
 
 
-def _tells(timing: Timing) -> bool:
-    return all(math.isfinite(value) and value > 0 for value in asdict(timing).values())
+def _of_entry(entry: Any) -> Timing | None:
+    """None where it is damaged."""
+    try:
+        timing = Timing(float(entry["seconds"]), float(entry["yardstick_seconds"]), bool(entry["guessed"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return timing if _LEAST < timing.seconds < _MOST and _LEAST < timing.yardstick_seconds < _MOST else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,10 @@ def test_what_was_timed_before_is_carried_over_by_the_yardstick(smoke, monkeypat
     )
 
 
-@pytest.mark.parametrize("override", ["runtime.threads=2", "runtime.engine=vmap", "batch_size=17"])
+OTHER_WAYS = ("runtime.threads=2", "runtime.engine=vmap", "runtime.physical_batch=4", "runtime.guard_every=2")
+
+
+@pytest.mark.parametrize("override", [*OTHER_WAYS, "batch_size=17"])
 def test_what_was_timed_before_tells_nothing_of_other_ways_and_kinds(
     smoke, override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,32 +151,83 @@ def test_what_was_timed_before_tells_nothing_of_other_ways_and_kinds(
     assert told.of(job(config), lambda _: None).by == TIMED
 
 
-def test_of_what_was_timed_that_is_kept_which_no_record_tells(
+@pytest.mark.parametrize("said", [{"DP_REPRO_KERNELS": "0"}, {"CXX": "no-such-compiler"}])
+def test_without_the_usual_kernels_neither_records_nor_timings_tell(
+    smoke, said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps take about twice as long without them."""
+    config = smoke("runtime.device=cpu")
+    for name, value in {**said, "XDG_CACHE_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(estimate, "timed_seconds", lambda *_: START_SECONDS + 5.0)
+    told = kept_timing(config, Pace(7.0, "like settings"), monkeypatch)
+    assert told.of(job(config), lambda _: None).by == TIMED
+    with pytest.raises(ConfigError, match="kernels"):
+        told.check_keeps()
+
+
+def test_how_long_a_screened_run_takes_is_guessed_more_widely(
     smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was timed before stays as it was, on the machine that timed it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(estimate, "timed_seconds", lambda *_: START_SECONDS + 100.0)
+    plain, screened = (smoke("runtime.device=cpu", *more) for more in ((), ("screening=annealing",)))
+    for config, low, high in ((plain, 0.67, 1.5), (screened, 0.67 * 0.7, 1.5 * 1.6)):
+        config.max_epsilon = 3.5  # ends the run
+        clocked = estimator(config, None)
+        found = clocked.of(job(config), lambda _: None)
+        assert (found.low, found.high) == pytest.approx((low * found.seconds, high * found.seconds))
+        timing = clocked.to_keep([job(config)], {job(config).run_id: found})[job(config).kind]
+        assert timing == Timing(100.0, clocked.yardstick.seconds, guessed=config is screened)
+        again = estimator(config, None)
+        again.timings, again.yardstick = {job(config).kind: timing}, clocked.yardstick
+        assert again.of(job(config), lambda _: pytest.fail("prepared")) == replace(found, by=TIMED_BEFORE)
+
+
+def test_what_is_to_be_kept_is_timed_anew(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what was kept among the results nor the user's cache is asked, and a kind is timed once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(estimate, "timed_seconds", lambda config, run: START_SECONDS + 5.0 * config.epochs)
-    old, new = (job(smoke("runtime.device=cpu", "epochs=4", f"batch_size={size}")) for size in (16, 32))
-    told = kept_timing(old.config, None, monkeypatch)
-    estimates = {run.run_id: told.of(run, lambda _: None) for run in (old, new)}
-    assert told.to_keep([old, new], estimates) == {old.kind: KEPT, new.kind: Timing(5.0, 0.02)}
-    recorded = {run.run_id: Estimate(1.0, 1.0, 1.0, "like settings") for run in (old, new)}
-    assert told.to_keep([old, new], recorded) == {}
-    with pytest.raises(ConfigError, match="one core"):
-        estimator(smoke("runtime.threads=2"), None).check_keeps()
+    one, other = (job(smoke("runtime.device=cpu", f"batch_size={size}")) for size in (16, 32))
+    kept_timing(one.config, None, monkeypatch).of(other, lambda _: None)  # which leaves it in the cache
+    clocked: list[int] = []
+
+    def clock(config: DictConfig, run: object) -> float:
+        clocked.append(config.batch_size)
+        return START_SECONDS + 8.0 * config.epochs
+
+    monkeypatch.setattr(estimate, "timed_seconds", clock)
+    told = Estimator(one.config, anew=True)
+    told.paces, told.yardstick = Told(None, None), Yardstick(0.02, 1.0)
     told.check_keeps()
+    runs = [one, other, one]
+    estimates = {run.run_id: told.of(run, lambda _: None) for run in runs}
+    assert told.to_keep(runs, estimates) == {one.kind: Timing(8.0, 0.02), other.kind: Timing(8.0, 0.02)}
+    assert clocked == [16, 32]
+    recorded = {run.run_id: Estimate(1.0, 1.0, 1.0, "like settings") for run in runs}
+    assert told.to_keep(runs, recorded) == {}
+
+
+@pytest.mark.parametrize("override", OTHER_WAYS)
+def test_other_ways_to_compute_leave_no_timings(smoke, override: str) -> None:
+    with pytest.raises(ConfigError, match="one core"):
+        Estimator(smoke("runtime.device=cpu", override), anew=True).check_keeps()
 
 
 @pytest.mark.parametrize(
-    "damaged", ["", "[]", '{"a": 3}', '{"a": {"seconds": 1}}', '{"a": {"seconds": 0, "yardstick_seconds": 1}}',
-                '{"a": {"seconds": 1, "yardstick_seconds": NaN}}', '{"a": {"seconds": "1", "yardstick_seconds": 1}}']
+    "damaged", ["3", "null", "{}", "[]", '{"seconds": 1, "guessed": false}', *(
+        f'{{"seconds": {seconds}, "yardstick_seconds": {yardstick}, "guessed": false}}'
+        for seconds, yardstick in (("0", "1"), ("1", "NaN"), ("Infinity", "1"), ("[]", "1"), ("1", "1e300"),
+                                   ("1e-320", "1"), ("1" + "0" * 400, "1"), ('"x"', "1"))
+    )]
 )  # fmt: skip
 def test_kept_timings_are_read_of_every_paper_and_damaged_ones_tell_nothing(damaged: str, tmp_path: Path) -> None:
-    for paper, content in {"one": timings.text({"kind": KEPT, "other": Timing(1.0, 2.0)}), "two": damaged}.items():
+    known = {"kind": KEPT, "other": Timing(1.0, 2.0, guessed=True)}
+    files = {"one": timings.text(known), "two": damaged, "three": f'{{"a": {damaged}}}', "four": ""}
+    for paper, content in files.items():
         (tmp_path / paper).mkdir()
         (tmp_path / paper / timings.FILE).write_text(content)
-    assert timings.read([tmp_path, tmp_path / "absent"]) == {"kind": KEPT, "other": Timing(1.0, 2.0)}
+    assert timings.read([tmp_path, tmp_path / "absent"]) == known
 
 
 class Told:

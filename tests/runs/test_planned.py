@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from runner import reproduce
 from runner.config import REPOSITORY, ConfigError
@@ -138,6 +139,18 @@ def test_timings_are_kept_of_a_whole_papers_plan(
     kept = timings.read([tmp_path])
     runs = [run for item in load("lipschitz").items for sweep in item.sweeps for run in sweep_jobs(sweep)]
     assert set(kept) == {run.kind for run in runs}
-    for wrong in (["--plan", "--items", "fig-5a"], []):
+    capsys.readouterr()
+    monkeypatch.setattr(reproduce, "estimated", lambda *_: pytest.fail("estimated"))
+    for wrong in (["--plan", "--items", "fig-5a"], [], ["--plan", "--status"], ["--plan", "--threads", "2"]):
         assert reproduce.main(["lipschitz", "--keep-timings", *wrong, mine]) == 2
-    assert capsys.readouterr().err.strip().count("without --items") == 2
+        assert capsys.readouterr().err.count("without --") == 1
+    torch.set_num_threads(1)
+
+
+def test_timings_that_cannot_be_written_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduce, "estimated", lambda left, *_: dict.fromkeys([run.run_id for run in left], HOUR))
+    (tmp_path / "lipschitz").write_text("in the way")
+    assert reproduce.main(["lipschitz", "--plan", "--keep-timings", f"runtime.results_root={tmp_path}"]) == 2
+    assert "cannot be written" in capsys.readouterr().err

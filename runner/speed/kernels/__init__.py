@@ -79,6 +79,11 @@ def why_off() -> str | None:
     return None if _compiler() else f"No C++ compiler is found (c++, or what CXX names): no kernel is compiled, {off}"
 
 
+def as_usual() -> bool:
+    """Whether kernels are used here, compiled as they are where nothing else is said."""
+    return why_off() is None and not MORE_FLAGS
+
+
 def _compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++"))
 
