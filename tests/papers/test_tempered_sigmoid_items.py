@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from runner.config import REPOSITORY
-from runner.papers.tempered_sigmoid import computed, measures, theorem_1
+from runner.papers.tempered_sigmoid import comparisons, computed, measures, theorem_1
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import known, load, papers_and_studies
@@ -151,6 +152,13 @@ def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_
     both = papers_and_studies()
     assert set(known()) == {paper.name for paper in both} == folders
     assert len(both) == len({paper.place for paper in both}) == len(folders)
+
+
+@pytest.mark.parametrize(("best", "said"), [(0.05, "the least of them"), (0.5, None), (4.0, "the largest of them")])
+def test_a_rate_at_the_edge_of_its_search_is_said_to_be(best: float, said: str | None) -> None:
+    searched = [SimpleNamespace(field=dict.fromkeys(["optimizer.lr"], rate).get) for rate in (0.5, 0.05, 4.0, 1.0)]
+    words = comparisons._edge(best, searched)
+    assert said in words if said else words == ""
 
 
 @pytest.mark.parametrize("table", ["table_3", "table_4"])

@@ -39,10 +39,17 @@ def of_search(measure: Measure) -> Measure:
         if not chosen.recorded:
             return counted(planned, Measured(explanation=f"the search chose the learning rate {best:g}: not run"))
         found = measure(claim, Evidence(evidence.scale, {claim.sweep: chosen}))
-        text = f"at {best:g}, the best of {len(searched)} learning rates on held-out images"
+        text = f"at {best:g}, the best of {len(searched)} learning rates on held-out images{_edge(best, searched)}"
         return replace(found, explanation="; ".join(part for part in (text, found.explanation) if part))
 
     return Measure(of_chosen)
+
+
+def _edge(best: float, searched: Runs) -> str:
+    """Words where the search may have ended too early."""
+    rates = [run.field(_RATE) for run in searched]
+    which = "least" if best == min(rates) else "largest" if best == max(rates) else None
+    return f", the {which} of them: one beyond may do better" if which else ""
 
 
 accuracy_of_best_of_search = of_search(test_accuracy)
