@@ -102,7 +102,8 @@ class Annealing(UpdateRule):
         return planned if paid_for is None else min(planned, (self.rejection_threshold + 1) * paid_for)
 
     def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        return planned if paid_for is None else min(planned, _TRIES_PER_KEPT * paid_for)
+        most = self.most_steps(planned, paid_for)
+        return most if paid_for is None else min(most, _TRIES_PER_KEPT * paid_for)
 
     def split(self, test: Split) -> tuple[Split, ...]:
         """The images of the test split to report on, and those that screen.

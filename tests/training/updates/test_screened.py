@@ -347,6 +347,15 @@ def test_a_threshold_of_zero_keeps_every_update_too(smoke) -> None:
     assert screened.history["forced"][0] > 0
 
 
+@pytest.mark.parametrize(("threshold", "tries"), [(0, 100), (1, 200), (10, 200)])
+def test_no_more_tries_are_expected_than_there_can_be(threshold: int, tries: int) -> None:
+    """A hundred kept updates, of which each is the first where none may be rejected."""
+    rule = Annealing(initial_temperature=10.0, rejection_threshold=threshold)
+    assert rule.usual_steps(1_000, 100) == tries
+    assert rule.usual_steps(150, 100) == min(tries, 150)
+    assert rule.usual_steps(150, None) == 150
+
+
 def test_images_that_screen_and_images_reported_on(smoke) -> None:
     def splits(*overrides: str):
         return load(prepare(smoke("screening=annealing", *overrides)))
