@@ -11,7 +11,7 @@ OVERRIDES ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
-OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(filter no,$(WAIT)),--no-wait) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
+OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 # Two processes, a file of tests always in one of them: what a file computes once stays computed.
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
@@ -25,7 +25,7 @@ help: ## Explain every target
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | while IFS="	" read -r target text; do printf '  %-28s %s\n' "$$target" "$$text"; done
 	@echo
 	@echo "  PAPER is one of: $(PAPERS). Variables of reproduce- and plan-:"
-	@echo "    BUDGET=30m         start no run that would end later than this (90s, 30m, 2h, 1h30m)"
+	@echo "    BUDGET=30m         start no run that would end later (90s, 30m, 2h, 1h30m); tables and figures come after it"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
@@ -59,7 +59,7 @@ reproduce-%: $(VENV)/installed ## reproduce-PAPER: run what is not recorded yet,
 status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch and ε), queued, failed with why
 	@$(RUN) -m runner.reproduce $* --status $(OPTIONS)
 
-plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, hours left on this machine
+plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
 	@$(RUN) -m runner.reproduce $* --plan $(OPTIONS)
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing

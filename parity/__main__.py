@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         device_of(device)
     except ConfigError as error:
         parser.error(
-            f"{str(error).replace('runtime.device=', '--device ')} With --rehearse the CPU is compared to itself."
+            f"{str(error).replace('runtime.device=', '--device ')} --rehearse (make gpu-check OVERRIDES=--rehearse) "
+            "compares the CPU with itself."
         )
     machine.set_up(threads=1 if chosen.rehearse else None)
     started = time.perf_counter()

@@ -76,7 +76,9 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         check_overrides(overrides)
         if options.jobs is not None and options.jobs < 1:
             raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
-        launcher = launcher_of(options.launcher, ours)
+        if options.wait not in ("yes", "no"):
+            raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
+        launcher = launcher_of(options.launcher, ours, wait=options.wait == "yes")
         threads = options.threads or 1
         torch.set_num_threads(threads)  # for the estimates
         extra = (f"scale={options.scale}", *overrides)
@@ -102,7 +104,7 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
     estimates = {run_id: estimate.seconds for run_id, estimate in ranges.items()}
-    work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait)
+    work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait == "yes")
     try:
         tally = run_jobs(launcher, work, Line())
     except ConfigError as error:
@@ -131,7 +133,7 @@ def _parser() -> Parser:
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
     parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
-    parser.add_argument("--no-wait", dest="wait", action="store_false", help="hand the runs over (slurm), and end")
+    parser.add_argument("--wait", default="yes", help="yes (default), or no: hand the runs over (slurm), and end")
     parser.add_argument(
         "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
     )
@@ -170,8 +172,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             )
         if override.partition("=")[0].partition(".")[0] not in allowed:
             raise ConfigError(
-                f"OVERRIDES may set {' and '.join(allowed)}, not {override}: other settings are no part of the paper's "
-                f"tables; run them with python -m runner."
+                f"OVERRIDES may set {', '.join(allowed)} and launcher, not {override}: other settings are no part of "
+                f"the paper's tables; run them with python -m runner."
             )
     check_options(overrides)
 

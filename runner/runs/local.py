@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Protocol
@@ -73,6 +73,7 @@ def run_jobs(
                     and time.monotonic() + sum(estimates.get(j.run_id, 0.0) for j in group) > deadline
                 ):
                     tally.not_started.extend(group)
+                    clock.drop(group)
                     continue
                 running.append(start(group, threads, number, device=shared.taken()))
                 number += len(group)
@@ -86,6 +87,7 @@ def run_jobs(
                 if message[0] == "epoch":
                     if watch is not None:
                         watch.epoch(message[1].run_id, message[1].text)
+                    clock.at(message[1].run_id, message[1].done)
                     line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {duration(clock.left())} left in all")
                     continue
                 running.remove(worker)
@@ -98,7 +100,7 @@ def run_jobs(
                             time.sleep(BUSY_PAUSE)
                         queue.append((job,))
                         continue
-                    clock.done(job)
+                    clock.at(job.run_id, 1.0)
                     if watch is not None:
                         watch.ended(job, outcome, text)
                     if outcome == "failed":
@@ -117,23 +119,28 @@ def run_jobs(
 
 
 class _Clock:
-    """Time left: what the remaining runs were estimated at, corrected by how the finished ones compared."""
+    """Time left: what is still to be done was estimated at, corrected by how what is done compares."""
 
     def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
-        self._estimates, self._workers = estimates, workers
-        self._remaining = sum(estimates.get(job.run_id, 0.0) for job in jobs)
-        self._finished = 0.0
+        self._estimates = {job.run_id: estimates.get(job.run_id, 0.0) for job in jobs}
+        self._done = dict.fromkeys(self._estimates, 0.0)
+        self._workers = workers
         self._started = time.monotonic()
 
-    def done(self, job: Job) -> None:
-        self._finished += self._estimates.get(job.run_id, 0.0)
-        self._remaining -= self._estimates.get(job.run_id, 0.0)
+    def at(self, run_id: str, done: float) -> None:
+        """So much of a run is done, of 1."""
+        self._done[run_id] = done
+
+    def drop(self, jobs: Iterable[Job]) -> None:
+        """These are not started."""
+        for job in jobs:
+            self._estimates[job.run_id] = 0.0
 
     def left(self) -> float:
-        elapsed = time.monotonic() - self._started
-        pace = elapsed * self._workers / self._finished if self._finished else 1.0
-        under_way = 0.0 if self._finished else elapsed * self._workers
-        return max(0.0, (self._remaining * pace - under_way) / self._workers)
+        behind = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
+        elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
+        pace = elapsed / behind if behind else 1.0
+        return (sum(self._estimates.values()) - behind) * pace / self._workers
 
 
 def _name(worker: Worker, total: int) -> str:

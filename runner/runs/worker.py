@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from runner.runs.jobs import Job
-from runner.terminal import epoch_text
+from runner.terminal import epoch_text, part_done
 
 BUSY_PAUSE = 5.0  # seconds before a run that another process is computing is looked at again
 
@@ -38,11 +38,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is said after an epoch: the run's id, the history's row, and that in words."""
+    """What is said after an epoch: the run's id, the history's row, that in words, and how much of the run is done."""
 
     run_id: str
     row: dict[str, float]
     text: str
+    done: float
 
 
 def start(
@@ -103,7 +104,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, ju
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
-        say("epoch", Epoch(identity, row, last[identity]))
+        say("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
         return goes_on() if judged else True
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:

@@ -76,11 +76,12 @@ def test_no_noise_is_calibrated_for_a_clock(smoke, monkeypatch: pytest.MonkeyPat
 def test_a_run_of_two_items_counts_once_in_all(jobs) -> None:
     tanh, relu = jobs("fig_3", "mnist_tanh")[:2], jobs("fig_3", "mnist_relu")[:1]
     hour = {job.run_id: Estimate(1800.0, 3600.0, 7200.0, "timed") for job in (tanh[1], *relu)}  # the first is recorded
-    said = plan_text({"fig-3": [*tanh, *relu], "table-3": tanh}, hour, workers=2, crowded=3.0).splitlines()
-    assert [line.split()[-11:] for line in said[1:4]] == [
-        ["3", "1", "2", "1.00", "(0.50", "to", "2.00)", "3.00", "(1.50", "to", "6.00)"],
-        ["2", "1", "1", "0.50", "(0.25", "to", "1.00)", "1.50", "(0.75", "to", "3.00)"],
-        ["3", "1", "2", "1.00", "(0.50", "to", "2.00)", "3.00", "(1.50", "to", "6.00)"],
+    items = {"fig-3": [*tanh, *relu], "table-3": tanh, "table-1": []}
+    said = plan_text(items, hour, workers=2, crowded=3.0).splitlines()
+    assert [line.split() for line in said[1:4]] == [
+        ["fig-3", "3", "1", "2", "1h00m", "(30m00s", "to", "2h00m)", "3h00m", "(1h30m", "to", "6h00m)"],
+        ["table-3", "2", "1", "1", "30m00s", "(15m00s", "to", "1h00m)", "1h30m", "(45m00s", "to", "3h00m)"],
+        ["in", "all", "3", "1", "2", "1h00m", "(30m00s", "to", "2h00m)", "3h00m", "(1h30m", "to", "6h00m)"],
     ]
 
 

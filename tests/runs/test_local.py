@@ -22,7 +22,7 @@ from runner.data import DataError
 from runner.reproduce import _check_data, parse_duration
 from runner.runs.identity import identify
 from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.local import run_jobs
+from runner.runs.local import _Clock, run_jobs
 from runner.runs.records import failure_path, read_record, record_path, results_folder
 from runner.terminal import Line, duration
 from tests.conftest import Refusal
@@ -93,6 +93,22 @@ def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None
     assert [job.run_id for job in tally.not_started] == [job.run_id for job in jobs]
     assert not tally.recorded
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_time_left_goes_by_what_is_done_of_runs_that_are_not_over(tmp_path: Path, monkeypatch) -> None:
+    """Two at a time of four that were to take 10 s each: half of two after 20 s is a pace of four."""
+    now = 100.0
+    monkeypatch.setattr("runner.runs.local.time.monotonic", lambda: now)
+    jobs = small_jobs(tmp_path)
+    clock = _Clock(jobs, {job.run_id: 10.0 for job in jobs}, workers=2)
+    assert clock.left() == 20.0
+    now += 20.0
+    for job in jobs[:2]:
+        clock.at(job.run_id, 0.5)
+    assert clock.left() == 60.0
+    clock.at(jobs[0].run_id, 1.0)
+    clock.drop(jobs[3:])
+    assert clock.left() == pytest.approx(15 * (40 / 15) / 2)
 
 
 def _reproduce(tmp_path: Path) -> list[str]:

@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.name} is not installed: pip install -e '.[report]' brings it.")
     except (ValueError, ConfigError) as error:
         return _refuse(str(error))
-    return _for_wandb(dashboards, chosen)
+    code = _for_wandb(dashboards, chosen)
+    print(f"To look at, in a browser: {chosen.output}/*.html")
+    return code
 
 
 def _write_page(of: Dashboard, folder: Path, line: Line) -> None:

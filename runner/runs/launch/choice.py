@@ -26,11 +26,14 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return ours, [text for text in overrides if not text.startswith(_PREFIX)]
 
 
-def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:
+def launcher_of(name: str, overrides: Sequence[str] = (), *, wait: bool = True) -> Launcher:
     """The launcher with this name, its options set by `option=value` texts, ready to carry jobs out.
 
+    Args:
+        wait: whether the command stays until they are done.
+
     Raises:
-        ConfigError: there is none, an option is wrong, or what it needs is not here.
+        ConfigError: there is none, an option is wrong, what it needs is not here, or it cannot do without the command.
     """
     if name not in known():
         raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known())}.")
@@ -45,5 +48,5 @@ def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:
         launcher: Launcher = instantiate(OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides))))
     except InstantiationException as error:
         raise ConfigError(f"launcher {name}: {error.__cause__ or error}") from error
-    launcher.check()
+    launcher.check(wait)
     return launcher

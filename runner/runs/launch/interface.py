@@ -76,8 +76,8 @@ class Seats(Protocol):
 class Launcher(Protocol):
     """Carries jobs out. Its options are its file in conf/launcher/, and no part of what a run is."""
 
-    def check(self) -> None:
-        """Raise ConfigError where it cannot carry anything out here."""
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where it cannot carry anything out here, or needs the command to `wait` for that."""
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """Carry out jobs of which none is recorded; what fails stops no other."""

@@ -26,13 +26,13 @@ NAME = "local"
 class Local:
     """Processes of this machine."""
 
-    def check(self) -> None:
-        """Nothing is needed."""
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where the command is not to stay."""
+        if not wait:
+            raise ConfigError("WAIT=no is for a cluster: what this machine computes ends with the command.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""
-        if not work.wait:
-            raise ConfigError("WAIT=no is for a cluster: what this machine computes ends with the command.")
         folder, name = notes.folder_of(work.root), notes.new_name()
         at_once = work.at_once or workers(work.jobs)
         with suppress(OSError):

@@ -55,15 +55,15 @@ class Ray:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
 
-    def check(self) -> None:
-        """Raise ConfigError where Ray is not installed."""
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where the command is not to stay, or Ray is not installed."""
+        if not wait:
+            raise ConfigError("WAIT=no is not for the launcher ray, whose records come back to this command.")
         if find_spec("ray") is None:
             raise ConfigError("The launcher ray needs Ray: pip install -e '.[ray]'.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""
-        if not work.wait:
-            raise ConfigError("WAIT=no is not for the launcher ray, whose records come back to this command.")
         folder, name = notes.folder_of(work.root), notes.new_name()
         note = Note(name, NAME, "", tuple(job.run_id for job in work.jobs))
         with self._connected() as ray:

@@ -65,8 +65,8 @@ class Slurm:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
 
-    def check(self) -> None:
-        """Raise ConfigError where submitit or Slurm is not here."""
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where submitit or Slurm is not here; whether the command stays is all the same."""
         if find_spec("submitit") is None:
             raise ConfigError("The launcher slurm needs submitit: pip install -e '.[slurm]'.")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:

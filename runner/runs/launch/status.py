@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.runs.launch import notes, queue, slurm
 from runner.runs.launch.notes import Heard, Note
+from runner.runs.plan import with_runs
 from runner.runs.planned import Planned
 from runner.runs.records import failure_path, is_recorded, results_folder
 from runner.terminal import duration
@@ -48,11 +49,13 @@ def states(jobs: Sequence[Planned]) -> dict[str, State]:
 
 def status_text(jobs: Mapping[str, Sequence[Planned]]) -> str:
     """A table of items by state, then every run that is computed, or came to nothing, in words."""
-    every = {job.run_id: job for planned in jobs.values() for job in planned}
+    every: dict[str, Planned] = {}
+    for job in (job for planned in jobs.values() for job in planned):
+        every.setdefault(job.run_id, job)  # of items that share a run the first, as in what `make reproduce` says
     known = states(list(every.values()))
     width = 2 + max(len(name) for name in ("item", "in all", *jobs))
     lines = [f"{'item':<{width}}{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS)]
-    for name, planned in {**jobs, "in all": list(every.values())}.items():
+    for name, planned in {**with_runs(jobs), "in all": list(every.values())}.items():
         counts = Counter(known[run_id].kind for run_id in {job.run_id for job in planned})
         lines.append(f"{name:<{width}}{counts.total():>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS))
     for kind in ("running", "failed", "lost"):

@@ -45,7 +45,8 @@ def test_overrides_of_the_launcher_are_told_from_those_of_runs() -> None:
         (["--launcher", "slurm", "launcher.minutes=0"], "minutes=0 has to be above 0"),
         (["--launcher", "slurm", "launcher.retries=-1"], "retries=-1 has to be 0 or more"),
         (["--launcher", "ray", "launcher.cpus=0"], "cpus=0 has to be above 0"),
-        (["--no-wait"], "WAIT=no is for a cluster"),
+        (["--wait=no"], "WAIT=no is for a cluster"),
+        (["--wait=maybe"], "Expected WAIT=yes or no, got 'maybe'"),
         (["scale=smoke"], "Write --scale smoke"),
     ],
 )

@@ -70,7 +70,7 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     fake = Cluster(notes.folder_of(tmp_path), fabricate)
-    monkeypatch.setattr(Slurm, "check", lambda self: None)
+    monkeypatch.setattr(Slurm, "check", lambda self, wait: None)
     monkeypatch.setattr(Slurm, "_submitted", lambda self, *arguments: fake.submitted(self, *arguments))
     monkeypatch.setattr(queue, "states", lambda: fake.states)
     monkeypatch.setattr(queue, "how_it_ended", lambda job: "NODE_FAIL")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,11 @@ def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate: Fabric
         assert [found[job.run_id] for job in (done, computed, waits, pending)] == [
             State("recorded"), State("running", "epoch 2/3 · ε 1.1"), State("queued"), State("queued"),
         ]  # fmt: skip
-        table = status_text({"fig-1": [done, computed, waits, pending]})
+        again = replace(computed, sweep="tempered_sigmoid/another")
+        table = status_text({"fig-1": [done, computed, waits, pending], "fig-2": [again], "table-1": []})
     assert table.splitlines()[1].split() == ["fig-1", "4", "1", "1", "2", "0", "0", "0"]
-    assert table.splitlines()[-1].endswith(f"{computed.label} · epoch 2/3 · ε 1.1")
+    assert [line.split()[0] for line in table.splitlines()[2:4]] == ["fig-2", "in"], "of table-1 nothing is trained"
+    assert table.splitlines()[-1] == f"running: {computed.sweep} {computed.label} · epoch 2/3 · ε 1.1"
 
 
 def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_jobs, in_queue) -> None:
