@@ -7,7 +7,6 @@ Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from runner.report.rows import runs_table, settings_table
 from runner.report.runs import Runs
 from runner.report.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.runs import planned
-from runner.terminal import Line
+from runner.terminal import Line, Parser
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -151,7 +150,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m runner.aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",
     )

@@ -8,7 +8,6 @@ shows in the second table: runs that end at it.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,7 @@ from runner.report.runs import PlannedRun
 from runner.report.statistics import Interval, mean_of
 from runner.report.summary import summarise
 from runner.runs.identity import trained
+from runner.terminal import Parser
 from runner.training.instantiation import update_rule_of
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def planned_runs() -> list[PlannedRun]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    argparse.ArgumentParser(prog="python -m runner.report.leaderboard", description=__doc__).parse_args(arguments)
+    Parser(prog="python -m runner.report.leaderboard", description=__doc__).parse_args(arguments)
     try:
         found = entries(planned_runs())
         if not found:

@@ -9,7 +9,6 @@ Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was chan
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from runner.runs.classes import check_names
 from runner.runs.identity import identify_recorded
 from runner.runs.records import check_record, digest_of, record_path, text_of, write_whole
+from runner.terminal import Parser
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _check_moved(moved: dict[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m runner.runs.migrate", description=__doc__)
+    parser = Parser(prog="python -m runner.runs.migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(
         "--target",

@@ -9,7 +9,6 @@ Exit codes: 0 every record says what its config costs, 1 one does not, 2 bad inp
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.accounting import Releases, sound_epsilon
 from runner.config import REPOSITORY, Config
 from runner.runs.records import read_record
-from runner.terminal import Line
+from runner.terminal import Line, Parser
 from runner.training.prepare import Run, prepare
 
 TOLERANCE = 2e-4  # relative: records keep five digits, of bounds rounded up now and to the nearest in the oldest ones
@@ -99,7 +98,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m runner.runs.verify", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner.runs.verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
     chosen = parser.parse_args(arguments)

@@ -19,11 +19,13 @@ from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 
-MNIST, SEARCH = "composition/mnist", "composition/mnist_search"
+MNIST = "composition/mnist"
+LOSING_LESS = "composition/mnist_search"
+SEARCH = (LOSING_LESS, "composition/mnist_search_cross_entropy")
 
 
-def planned(sweep: str, epsilon: float = 1.0) -> Runs:
-    listed = sweep_jobs(sweep, ("scale=paper",))
+def planned(*sweeps: str, epsilon: float = 1.0) -> Runs:
+    listed = [job for sweep in sweeps for job in sweep_jobs(sweep, ("scale=paper",))]
     return Runs(PlannedRun(job, None) for job in listed if job.config.target_epsilon == epsilon)
 
 
@@ -42,7 +44,7 @@ def accuracy(cell, runs: int) -> list[float]:
 @pytest.fixture
 def evidence(tmp_path, fabricate) -> Evidence:
     """Searches at epsilon 1 that chose the rate of the experiments in all cells but the last, and two runs a cell."""
-    for cell, runs in by_cell(planned(SEARCH)).items():
+    for cell, runs in by_cell(planned(*SEARCH)).items():
         rates = runs.by_value(RATE)
         middle = sorted(rates)[1]
         best = sorted(rates)[2] if cell == NEW else middle
@@ -51,25 +53,27 @@ def evidence(tmp_path, fabricate) -> Evidence:
     for cell, runs in by_cell(planned(MNIST)).items():
         for run, value in zip(runs[:2], accuracy(cell, 2), strict=True):
             fabricate(run.job, [value], epsilon=1.0, sound=1.0)
-    return collect([MNIST, SEARCH], results_root=tmp_path)
+    return collect([MNIST, *SEARCH], results_root=tmp_path)
 
 
 @pytest.fixture
 def complete(evidence) -> Evidence:
     """The same, had the search chosen that rate in the last cell, too."""
-    only = by_cell(Runs(evidence.sweeps[SEARCH]))
+    only = by_cell(Runs(evidence.sweeps[LOSING_LESS]))
     kept = [run for cell, runs in only.items() for run in runs if cell != NEW or run.field(RATE) == 1]
-    return replace(evidence, sweeps={**evidence.sweeps, SEARCH: Runs(kept)})
+    return replace(evidence, sweeps={**evidence.sweeps, LOSING_LESS: Runs(kept)})
 
 
 @pytest.mark.parametrize("dataset", ["mnist", pytest.param("fashion_mnist", marks=pytest.mark.slow)])
-def test_every_cell_is_planned_with_five_seeds_and_searched_at_three_rates(dataset: str) -> None:
+def test_every_cell_is_planned_with_five_seeds_and_searched_at_the_rates_of_its_loss(dataset: str) -> None:
     for epsilon in (1.0, 3.0):
-        cells = by_cell(planned(f"composition/{dataset}", epsilon))
+        cells = by_cell(planned(f"composition/{dataset}", epsilon=epsilon))
         assert set(cells) == set(CELLS)
         assert {tuple(run.seed for run in runs) for runs in cells.values()} == {(0, 1, 2, 3, 4)}
-        searched = by_cell(planned(f"composition/{dataset}_search", epsilon))
-        assert {(len(runs.by_value(RATE)), len(runs)) for runs in searched.values()} == {(3, 3)}
+        names = [f"composition/{dataset}_search{loss}" for loss in ("", "_cross_entropy")]
+        searched = by_cell(planned(*names, epsilon=epsilon))
+        rates = {cell: tuple(float(run.field(RATE)) for run in runs) for cell, runs in searched.items()}
+        assert rates == {cell: (0.5, 1, 2) if cell[1] else (0.5, 1, 2, 4, 8) for cell in CELLS}
         evaluations = {run.field("evaluation").value for runs in searched.values() for run in runs}
         assert evaluations == {"holdout"}
 
@@ -94,7 +98,7 @@ def test_all_cells_get_the_same_noise_and_cost_what_they_were_calibrated_to() ->
 
 
 def test_the_searches_choose_and_only_runs_at_chosen_rates_count(evidence) -> None:
-    found = choices(evidence, [SEARCH])
+    found = choices(evidence, SEARCH)
     assert sum(choice.rate is not None for choice in found.values()) == 16  # of 32: epsilon 3 has not run
     counted = by_cell(at_chosen_rates(evidence, MNIST))
     assert set(counted) == set(CELLS) - {NEW}
@@ -105,9 +109,9 @@ def test_the_searches_choose_and_only_runs_at_chosen_rates_count(evidence) -> No
 
 
 def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
-    last = Runs(run for run in evidence.sweeps[SEARCH] if run.record is not None)[0]
-    cut = [replace(run, record=None) if run is last else run for run in evidence.sweeps[SEARCH]]
-    found = choices(replace(evidence, sweeps={SEARCH: Runs(cut)}), [SEARCH])
+    last = Runs(run for run in evidence.sweeps[LOSING_LESS] if run.record is not None)[0]
+    cut = [replace(run, record=None) if run is last else run for run in evidence.sweeps[LOSING_LESS]]
+    found = choices(replace(evidence, sweeps={**evidence.sweeps, LOSING_LESS: Runs(cut)}), SEARCH)
     assert sum(choice.rate is not None for choice in found.values()) == 15
     assert any(choice.text == "not chosen yet (2 of 0.5, 1, 2 run)" for choice in found.values())
 
@@ -165,15 +169,15 @@ def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> N
 
 def test_what_is_chosen_reaches_the_experiments(tmp_path, evidence) -> None:
     table = tmp_path / "chosen.csv"
-    assert choose.write(replace(evidence, sweeps={SEARCH: evidence.sweeps[SEARCH]}), table) == (16, 32)
+    assert choose.write(replace(evidence, sweeps={name: evidence.sweeps[name] for name in SEARCH}), table) == (16, 32)
     for cell, runs in by_cell(planned(MNIST)).items():
         config = runs[0].job.config
         node = config.optimizer._get_node("lr")
-        middle = sorted(by_cell(planned(SEARCH))[cell].by_value(RATE))
+        middle = sorted(by_cell(planned(*SEARCH))[cell].by_value(RATE))
         assert chosen(tmp_path, table.name, 9.0, node=node, root=config) == (middle[2] if cell == NEW else middle[1])
-    config = planned(MNIST, 3.0)[0].job.config
+    config = planned(MNIST, epsilon=3.0)[0].job.config
     assert chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config) == 9.0
-    table.write_text(table.read_text() + table.read_text().splitlines()[1] + "\n")
+    table.write_text(table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
     config = by_cell(planned(MNIST))[OLD][0].job.config
     with pytest.raises(ValueError, match="2 rows for one setting"):
         chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config)
@@ -190,7 +194,7 @@ def test_the_committed_rates_are_of_settings_that_are_searched() -> None:
 def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evidence) -> None:
     """The cell that the experiments have, all new, searched at one epsilon only: nothing is known to be the best."""
     one = claim("added", quantity="gain")
-    sweeps = {name: evidence.sweeps[name] for name in (MNIST, SEARCH)}
+    sweeps = {name: evidence.sweeps[name] for name in (MNIST, *SEARCH)}
     best = collect([one.sweep, *one.searches], results_root=tmp_path)
     found = measures.added(one, replace(best, sweeps={**best.sweeps, **sweeps}))
     assert (found.value, found.planned) == (None, 10)

@@ -8,7 +8,10 @@ from runner.papers.composition import figures, tables
 from runner.papers.composition.choices import DATASETS
 from runner.report.items import Item, Paper
 
-_SEARCH = tuple(f"composition/{dataset}_search" for dataset in DATASETS)
+_SEARCHES = {  # a loss each: their rates differ
+    dataset: tuple(f"composition/{dataset}_search{loss}" for loss in ("", "_cross_entropy")) for dataset in DATASETS
+}
+_SEARCH = tuple(sweep for sweeps in _SEARCHES.values() for sweep in sweeps)
 _BEST = tuple(f"composition/best_{dataset}" for dataset in DATASETS)
 _BEST_SEARCH = tuple(f"{sweep}{part}" for sweep in _BEST for part in ("_search", "_search_backprop"))
 _FIELDS = ("target_epsilon", "optimizer.lr")
@@ -25,7 +28,7 @@ ITEMS = (
         Item(
             dataset.replace("_", "-"),
             f"{name}: the sixteen cells",
-            sweeps=(f"composition/{dataset}_search", f"composition/{dataset}"),
+            sweeps=(*_SEARCHES[dataset], f"composition/{dataset}"),
             fields=_FIELDS,
             draw=figures.cells(dataset),
             table=tables.cells(dataset),
@@ -36,7 +39,7 @@ ITEMS = (
         Item(
             f"{dataset.replace('_', '-')}-effects",
             f"{name}: what each part is worth, and what they are worth to each other",
-            sweeps=(f"composition/{dataset}_search", f"composition/{dataset}"),
+            sweeps=(*_SEARCHES[dataset], f"composition/{dataset}"),
             fields=_FIELDS,
             table=tables.effects_of(dataset),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from runner.papers.composition.design import PARTS, Cell
+from runner.papers.composition.design import CELLS, PARTS, Cell
 from runner.report.evidence import Evidence
 from runner.report.runs import PlannedRun, Runs, last_accuracy
 
@@ -92,12 +92,11 @@ def best_cell(evidence: Evidence) -> Cell | None:
     """
     accuracies: dict[Cell, list[float]] = {}
     for sweep in DATASETS:
-        names = [f"{PAPER}/{sweep}_search"]
-        for setting, choice in choices(evidence, names).items():
+        for setting, choice in choices(evidence, searches(evidence, f"{PAPER}/{sweep}")).items():
             if choice.accuracy is None:
                 return None
             accuracies.setdefault(cell_of(setting), []).append(choice.accuracy)
-    if len({len(of) for of in accuracies.values()}) != 1:
+    if len(accuracies) != len(CELLS) or len({len(of) for of in accuracies.values()}) != 1:
         return None
     return max(accuracies, key=lambda cell: fmean(accuracies[cell]))
 

@@ -28,8 +28,8 @@ _POINTS = "%"  # two decimals, as accuracies have
 _NOTHING = "–"
 _WHOLE, _MORE, _ALONE = "gain_of_all", "more_than_parts", "gain_of_one"  # measures
 _HELD_OUT = (
-    "Learning rates are chosen on held-out training images (seed 0, three rates a setting), never on test images. A "
-    "cell counts once all its rates have been searched and its runs are at the chosen one."
+    "Learning rates are chosen on held-out training images (seed 0), never on test images. A cell counts once all its "
+    "rates have been searched and its runs are at the chosen one."
 )
 
 
