@@ -20,8 +20,10 @@ from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 
 MNIST = "composition/mnist"
-LOSING_LESS = "composition/mnist_search"
-SEARCH = (LOSING_LESS, "composition/mnist_search_cross_entropy")
+SEARCH = tuple(
+    f"composition/mnist_search_{epsilon}_{loss}" for epsilon in (1, 3) for loss in ("cross_entropy", "losing_less")
+)
+LOSING_LESS = SEARCH[1]
 
 
 def planned(*sweeps: str, epsilon: float = 1.0) -> Runs:
@@ -70,10 +72,11 @@ def test_every_cell_is_planned_with_five_seeds_and_searched_at_the_rates_of_its_
         cells = by_cell(planned(f"composition/{dataset}", epsilon=epsilon))
         assert set(cells) == set(CELLS)
         assert {tuple(run.seed for run in runs) for runs in cells.values()} == {(0, 1, 2, 3, 4)}
-        names = [f"composition/{dataset}_search{loss}" for loss in ("", "_cross_entropy")]
+        names = [name.replace("mnist", dataset) for name in SEARCH]
         searched = by_cell(planned(*names, epsilon=epsilon))
         rates = {cell: tuple(float(run.field(RATE)) for run in runs) for cell, runs in searched.items()}
-        assert rates == {cell: (0.5, 1, 2) if cell[1] else (0.5, 1, 2, 4, 8) for cell in CELLS}
+        old, new = {1: ((0.5, 1, 2, 4, 8), (0.5, 1, 2)), 3: ((2, 4, 8, 16), (1, 2, 4))}[epsilon]
+        assert rates == {cell: new if cell[1] else old for cell in CELLS}
         evaluations = {run.field("evaluation").value for runs in searched.values() for run in runs}
         assert evaluations == {"holdout"}
 

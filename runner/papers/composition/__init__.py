@@ -5,11 +5,16 @@ combinations at the same sound epsilon; then the best of them with what two more
 """
 
 from runner.papers.composition import figures, tables
-from runner.papers.composition.choices import DATASETS
+from runner.papers.composition.choices import DATASETS, EPSILONS
 from runner.report.items import Item, Paper
 
-_SEARCHES = {  # a loss each: their rates differ
-    dataset: tuple(f"composition/{dataset}_search{loss}" for loss in ("", "_cross_entropy")) for dataset in DATASETS
+_SEARCHES = {  # a loss and an epsilon each: their rates differ
+    dataset: tuple(
+        f"composition/{dataset}_search_{epsilon:g}_{loss}"
+        for epsilon in EPSILONS
+        for loss in ("cross_entropy", "losing_less")
+    )
+    for dataset in DATASETS
 }
 _SEARCH = tuple(sweep for sweeps in _SEARCHES.values() for sweep in sweeps)
 _BEST = tuple(f"composition/best_{dataset}" for dataset in DATASETS)
