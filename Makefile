@@ -16,7 +16,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help demo check test lint format aggregate leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -64,6 +64,8 @@ plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
 	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
+
+aggregate: $(PAPERS:%=aggregate-%) leaderboard ## The same of every paper and the leaderboard: claims of one may have runs of another
 
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner.report.leaderboard

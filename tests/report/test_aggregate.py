@@ -314,7 +314,7 @@ def test_what_another_version_aggregated_is_named(tmp_path, fabricate, jobs):
 
 @pytest.mark.slow
 def test_the_committed_results_are_current(tmp_path):
-    results, update = REPOSITORY / "results", "run make aggregate-PAPER for every paper and commit"
+    results, update = REPOSITORY / "results", "run make aggregate and commit"
     shutil.copytree(results / "runs", tmp_path / "runs")
     for name in known():
         aggregate(name, results_root=tmp_path)
