@@ -9,7 +9,7 @@ import pytest
 from runner.config import REPOSITORY
 from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
-from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices
+from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
 from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, words
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
@@ -43,11 +43,23 @@ def accuracy(cell, runs: int) -> list[float]:
     return [middle + 0.1 * (-1) ** seed for seed in range(runs)]
 
 
+def rate_of(cell) -> float:
+    """The rate that the experiments have now, by the committed table of chosen ones."""
+    return float(by_cell(planned(MNIST))[cell][0].field(RATE))
+
+
+def chosen_rate(cell, searched: Runs) -> float:
+    """What the made-up search of a cell chooses: the rate of the experiments, and any other one where all is new."""
+    rates = sorted(float(rate) for rate in searched.by_value(RATE))
+    own = rate_of(cell)
+    return next(rate for rate in rates if rate != own) if cell == NEW else own
+
+
 @pytest.fixture
 def evidence(tmp_path, fabricate) -> Evidence:
     """Searches at epsilon 1 that chose the rate of the experiments in all cells but the last, and two runs a cell."""
     for cell, runs in by_cell(planned(*SEARCH)).items():
-        best = 2 if cell == NEW else 1
+        best = chosen_rate(cell, runs)
         for rate, (run,) in runs.by_value(RATE).items():
             fabricate(run.job, [88.0 if rate == best else 87.0], sound=1.0)
     for cell, runs in by_cell(planned(MNIST)).items():
@@ -60,7 +72,7 @@ def evidence(tmp_path, fabricate) -> Evidence:
 def complete(evidence) -> Evidence:
     """The same, had the search chosen that rate in the last cell, too."""
     only = by_cell(Runs(evidence.sweeps[LOSING_LESS]))
-    kept = [run for cell, runs in only.items() for run in runs if cell != NEW or run.field(RATE) == 1]
+    kept = [run for cell, runs in only.items() for run in runs if cell != NEW or float(run.field(RATE)) == rate_of(NEW)]
     return replace(evidence, sweeps={**evidence.sweeps, LOSING_LESS: Runs(kept)})
 
 
@@ -174,13 +186,27 @@ def test_what_is_chosen_reaches_the_experiments(tmp_path, evidence) -> None:
     for cell, runs in by_cell(planned(MNIST)).items():
         config = runs[0].job.config
         node = config.optimizer._get_node("lr")
-        assert chosen(tmp_path, table.name, 9.0, node=node, root=config) == (2 if cell == NEW else 1)
+        assert chosen(tmp_path, table.name, 9.0, node=node, root=config) == chosen_rate(
+            cell, by_cell(planned(*SEARCH))[cell]
+        )
     config = planned(MNIST, epsilon=3.0)[0].job.config
     assert chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config) == 9.0
     table.write_text(table.read_text() + "".join(table.read_text().splitlines(keepends=True)[1:]))
     config = by_cell(planned(MNIST))[OLD][0].job.config
     with pytest.raises(ValueError, match="2 rows for one setting"):
         chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config)
+
+
+def test_what_two_searches_share_has_the_same_rates_in_both() -> None:
+    """Else the table of chosen rates, which is of all searches, would wait for rates that a page does not know."""
+    rates: dict[tuple, dict[bool, set[float]]] = {}
+    for sweep in choose.search_sweeps():
+        for job in sweep_jobs(sweep, ("scale=paper",)):
+            run = PlannedRun(job, None)
+            rates.setdefault(setting_of(run), {}).setdefault("best" in sweep, set()).add(float(run.field(RATE)))
+    shared = [of for of in rates.values() if len(of) == 2]
+    assert len(shared) == 4
+    assert all(of[True] == of[False] for of in shared)
 
 
 def test_the_committed_rates_are_of_settings_that_are_searched() -> None:

@@ -18,7 +18,7 @@ _SEARCHES = {  # a loss and an epsilon each: their rates differ
 }
 _SEARCH = tuple(sweep for sweeps in _SEARCHES.values() for sweep in sweeps)
 _BEST = tuple(f"composition/best_{dataset}" for dataset in DATASETS)
-_BEST_SEARCH = tuple(f"{sweep}{part}" for sweep in _BEST for part in ("_search", "_search_backprop"))
+_BEST_SEARCH = tuple(f"{sweep}{part}" for sweep in _BEST for part in ("_search_1", "_search_3", "_search_backprop"))
 _FIELDS = ("target_epsilon", "optimizer.lr")
 
 ITEMS = (
