@@ -22,7 +22,7 @@ _WORDS = (  # how verdicts are put together in a sentence
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
-    """A row a paper: what was found, what became of its numbers, where to look. Links are from README.md."""
+    """A row a paper or study: what was found, what became of its numbers, where to look. Links are from README.md."""
     rows = []
     for paper in papers:
         judged = [row for item in paper.items for row in item_rows(folder, paper, item)]
@@ -31,7 +31,7 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
             [
                 paper.name.replace("_", "-"),
                 "; ".join(said) + "." if said else _NONE,
-                _tally(counts_of(judged)),
+                "nobody claims them" if paper.study else _tally(counts_of(judged)),
                 _links(paper, folder),
             ]
         )
@@ -74,4 +74,5 @@ def _links(paper: Paper, folder: Path) -> str:
     place = f"results/{paper.name}"
     drawn = [item.name for item in paper.items if (folder / paper.name / item.name / "figure.png").exists()]
     figures = [f"[{name}]({place}/{name}/figure.png)" for name in drawn[:1]]
-    return ", ".join([*figures, f"[every claim]({place}/README.md)"])
+    every = "every number" if paper.study else "every claim"
+    return ", ".join([*figures, f"[{every}]({place}/README.md)"])

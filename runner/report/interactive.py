@@ -52,7 +52,7 @@ def page(results: Path, line: Line) -> str:
     recorded = {run.job.run_id: run for run in planned_runs() if run.record is not None}
     templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results, papers)],
+        findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results)],
         tables_head=tables_head(),
         board=searchable_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
         claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
@@ -75,8 +75,8 @@ def inline(text: str) -> Any:
     return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)))
 
 
-def _findings(results: Path, papers: Sequence[Paper]) -> Sequence[Sequence[str]]:
-    return findings_table(papers, results).rows
+def _findings(results: Path) -> Sequence[Sequence[str]]:
+    return findings_table(papers_and_studies(), results).rows
 
 
 def _script(text: str) -> Any:

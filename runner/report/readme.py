@@ -1,4 +1,4 @@
-"""What README.md begins with: what was found of each paper, between two markers."""
+"""What README.md begins with: what was found of each paper and study, between two markers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from runner.config import REPOSITORY
 from runner.report.files import markdown, write_text
 from runner.report.findings import findings_table
-from runner.report.papers import every_paper
+from runner.report.papers import papers_and_studies
 
 BEGIN, END = "<!-- results: written by `python -m runner.aggregate` -->", "<!-- end of results -->"
 
@@ -22,5 +22,5 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers between which the results table stands.")
-    table = findings_table(every_paper(), results)
+    table = findings_table(papers_and_studies(), results)
     return write_text(readme, f"{before}{BEGIN}\n{markdown(table)}{END}{after}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -11,7 +12,7 @@ from runner.config import REPOSITORY
 from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
 from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
-from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, words
+from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, words
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import every_paper, every_study, load
@@ -152,6 +153,9 @@ def test_the_pages_of_a_data_set(complete) -> None:
     assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00", "+2.00")
     assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "12 of 30")
     assert {row["does it add up?"] for row in others} == {"not run"}
+    left = "errors left, over those of independent shares"
+    assert first[left] == "1.22 [1.11, 1.34]"  # of 10 errors each part leaves 9, all four 8: 8 / (10 * 0.9^4)
+    assert {row[left] for row in others} == {"–"}
 
     cells = tables.cells("mnist")(complete, [])
     rows = [dict(zip(cells.header, row, strict=True)) for row in cells.rows]
@@ -180,6 +184,31 @@ def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> N
     assert len(heights) == 16
     assert heights == sorted(heights)
     assert figures.cells("fashion_mnist")(evidence) is None
+
+
+def test_the_figure_of_the_gains_names_what_has_not_run(complete, evidence) -> None:
+    first, *others = figures.adds_up(complete).axes
+    assert [bar.get_width() for bar in first.patches] == pytest.approx([1, 1, 1, 1, 4, 2])
+    assert [line.get_xdata()[1] - line.get_xdata()[0] for line in first.lines[:6]] == pytest.approx(
+        [2 * 0.29979] * 4 + [2 * 0.94802] + [2 * 0.29979], abs=1e-4
+    )
+    assert all([text.get_text() for text in axes.texts] == [" not run"] * 6 for axes in others)
+    assert figures.adds_up(replace(evidence, sweeps={**evidence.sweeps, MNIST: ()})) is None
+
+
+def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
+    """10 errors, of which parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2."""
+    shares = (0.5, 0.8, 0.9, 1.0)
+    cells = {OLD: [90.0], NEW: [92.8], **{alone: [100 - 10 * x] for alone, x in zip(ALONE, shares, strict=True)}}
+    found = errors_left(cells)
+    assert (found.value, found.interval) == (pytest.approx(2), None)
+    assert errors_left({**cells, NEW: [96.4]}).value == pytest.approx(1)
+    assert errors_left({**cells, NEW: [100.0]}) is None
+    assert errors_left({cell: of for cell, of in cells.items() if cell != OLD}) is None
+    noisy = {cell: [100 - (100 - x) * math.exp(s) for x in of for s in (-0.01, 0.01)] for cell, of in cells.items()}
+    interval = errors_left(noisy).interval  # s^2 = 0.0002 of 6 degrees of freedom, the weights' squares over n: 7
+    half = 2.446912 * math.sqrt(0.0002 * 7)
+    assert (interval.low, interval.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
 
 
 def test_what_is_chosen_reaches_the_experiments(tmp_path, evidence) -> None:

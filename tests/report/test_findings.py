@@ -8,7 +8,7 @@ from runner.config import REPOSITORY
 from runner.report.findings import findings_table, sentence
 from runner.report.items import Finding
 from runner.report.pages import item_rows, write_report
-from runner.report.papers import every_paper, every_study
+from runner.report.papers import every_paper, every_study, papers_and_studies
 
 ROW = {
     "item": "fig-1", "dataset": "MNIST", "unit": "%", "quantity": "test_accuracy", "claimed_value": "98",
@@ -48,7 +48,7 @@ def test_too_few_runs_for_an_interval_show_not_even_that_nothing_is_seen():
 
 def test_every_finding_is_of_one_claim():
     results = REPOSITORY / "results"
-    for paper in every_paper():
+    for paper in papers_and_studies():
         rows = [row for item in paper.items for row in item_rows(results, paper, item)]
         for finding in paper.findings:
             matching = [row for row in rows if all(row[name] == value for name, value in finding.claim.items())]
@@ -56,9 +56,12 @@ def test_every_finding_is_of_one_claim():
         assert paper.findings, paper.name
 
 
-def test_every_paper_has_a_row_and_numbers_that_add_up():
-    table = findings_table(every_paper(), REPOSITORY / "results")
-    assert [row[0] for row in table.rows] == [paper.name.replace("_", "-") for paper in every_paper()]
+def test_every_paper_and_study_has_a_row_and_nobody_claims_the_numbers_of_a_study():
+    table = findings_table(papers_and_studies(), REPOSITORY / "results")
+    assert [row[0] for row in table.rows] == [paper.name.replace("_", "-") for paper in papers_and_studies()]
+    said = {row[2] for row, paper in zip(table.rows, papers_and_studies(), strict=True) if paper.study}
+    assert said == {"nobody claims them"}
+    assert not any("nobody" in row[2] for row in table.rows[: len(every_paper())])
 
 
 def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):

@@ -6,7 +6,8 @@ combinations at the same sound epsilon; then the best of them with what two more
 
 from runner.papers.composition import figures, tables
 from runner.papers.composition.choices import DATASETS, EPSILONS
-from runner.report.items import Item, Paper
+from runner.report.items import Finding, Item, Paper
+from runner.report.verdicts import NOT_JUDGED
 
 _SEARCHES = {  # a loss and an epsilon each: their rates differ
     dataset: tuple(
@@ -27,6 +28,7 @@ ITEMS = (
         "Do the gains of tanh, the losing-less loss, automatic clipping and ScatterNet add up?",
         sweeps=(*_SEARCH, *(f"composition/{dataset}" for dataset in DATASETS)),
         fields=_FIELDS,
+        draw=figures.adds_up,
         table=tables.adds_up,
     ),
     *(
@@ -85,5 +87,19 @@ PAPER = Paper(
         "cells of an ε, the noise is calibrated to it, and it is sound.",
         "Settings are chosen on held-out training images, which no ε here charges for. The searches cover "
         "learning rates, and nothing else.",
+    ),
+    findings=tuple(
+        Finding({"measure": measure, "dataset": name, "privacy_epsilon": "1"}, {NOT_JUDGED: says})
+        for name, measure, says in (
+            (
+                "MNIST",
+                "gain_of_all",
+                "does progress add up? tanh, the losing-less loss, automatic clipping and ScatterNet **gain {measured} "
+                "points together** on MNIST at a sound ε of 1",
+            ),
+            ("MNIST", "more_than_parts", "less the sum of what each gains alone, that is {measured} {difference}"),
+            ("FashionMNIST", "gain_of_all", "on FashionMNIST they gain {measured} together"),
+            ("FashionMNIST", "more_than_parts", "less that sum {measured} {difference}"),
+        )
     ),
 )  # fmt: skip

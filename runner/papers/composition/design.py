@@ -20,6 +20,10 @@ The contrasts, with x_i = 1 where part i is new and -1 where it is old, and [i] 
   all are old;
 - what the whole is more than its parts: (mean_new - mean_old) - sum_i (mean_[i] - mean_old)
   = mean_new - sum_i mean_[i] + 3 mean_old. Zero inside the interval: as far as these runs tell, the gains add up.
+
+Near 100% points are harder to gain, so that what adds up need not be points. The other natural scale is the share of
+errors that a part removes: with ln(100 - y_cr) in the place of y_cr the last contrast is the logarithm of the errors
+that all four leave together, over those that they would leave, did each remove the share that it removes alone.
 """
 
 from __future__ import annotations
@@ -102,12 +106,13 @@ def gain_alone(part: Part) -> dict[Cell, float]:
 
 
 GAIN_OF_ALL: dict[Cell, float] = {NEW: 1.0, OLD: -1.0}
+SUM_OF_GAINS: dict[Cell, float] = {**dict.fromkeys(ALONE, 1.0), OLD: -float(len(PARTS))}
 MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OLD: len(PARTS) - 1.0}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast in points; its interval is None where no cell has a second run."""
+    """A contrast in points, or a ratio; its interval is None where no cell has a second run."""
 
     value: float
     interval: Interval | None
@@ -127,6 +132,21 @@ def estimate(accuracies: Accuracies, weights: Mapping[Cell, float]) -> Estimate 
     root = math.sqrt(math.fsum(weight**2 / len(accuracies[cell]) for cell, weight in weights.items()))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * spread * root
     return Estimate(value, Interval(value - half, value + half))
+
+
+def errors_left(accuracies: Accuracies) -> Estimate | None:
+    """The errors that all parts leave together, over what independent shares of errors would leave: 1 if they are.
+
+    None where a cell that it takes has no run, or where a run makes no error.
+    """
+    if any(value >= 100 for values in accuracies.values() for value in values):
+        return None
+    logarithms = {cell: [math.log(100 - value) for value in values] for cell, values in accuracies.items()}
+    found = estimate(logarithms, MORE_THAN_PARTS)
+    if found is None or found.interval is None:
+        return None if found is None else Estimate(math.exp(found.value), None)
+    low, high = (math.exp(end) for end in (found.interval.low, found.interval.high))
+    return Estimate(math.exp(found.value), Interval(low, high))
 
 
 def spread_within(accuracies: Accuracies) -> tuple[int, float | None]:

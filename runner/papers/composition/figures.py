@@ -1,13 +1,25 @@
-"""The figure of a data set: its cells in order of accuracy, and beneath each which of its parts are new."""
+"""Figures: what parts gain alone and together; and of a data set its cells in order of accuracy, and beneath each which
+of its parts are new.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.papers.composition.choices import DATASETS, EPSILONS, PAPER
-from runner.papers.composition.design import CELLS, NEW, OLD, PARTS, Cell
+from runner.papers.composition.design import (
+    CELLS,
+    GAIN_OF_ALL,
+    NEW,
+    OLD,
+    PARTS,
+    SUM_OF_GAINS,
+    Cell,
+    estimate,
+    gain_alone,
+)
 from runner.papers.composition.measures import accuracies_of, cells_at
 from runner.report.evidence import Evidence
 from runner.report.items import Draw
@@ -20,6 +32,47 @@ if TYPE_CHECKING:
 
 _COLOURS = {OLD: "C3", NEW: "C2"}
 _OTHERS = "0.35"
+_GAINS: tuple[tuple[str, Mapping[Cell, float], dict[str, Any]], ...] = (  # name, weights, how the bar is drawn
+    *((part.step, gain_alone(part), {"color": "0.7"}) for part in PARTS),
+    ("sum of the four", SUM_OF_GAINS, {"color": "white", "edgecolor": _OTHERS, "hatch": "///"}),
+    ("all four together", GAIN_OF_ALL, {"color": _COLOURS[NEW]}),
+)
+
+
+def adds_up(evidence: Evidence) -> Figure | None:
+    """A panel a data set and epsilon: the gain of each part alone, their sum, that of all together; 95% intervals."""
+    found = {
+        (dataset, epsilon): cells_at(evidence, f"{PAPER}/{dataset}", epsilon)
+        for dataset in DATASETS
+        for epsilon in EPSILONS
+    }
+    if not any(found.values()):
+        return None
+    drawn = figure(11, 5)
+    panels = drawn.subplots(len(DATASETS), len(EPSILONS), sharex="row", sharey=True)
+    for axes, ((dataset, epsilon), runs) in zip(panels.flat, found.items(), strict=True):
+        sound = max((of.largest("epsilon_sound") for of in runs.values()), default=epsilon)
+        axes.set_title(f"{DATASETS[dataset]}, sound ε ≤ {sound:.4g}")
+        _gains(axes, runs)
+    for axes in panels[-1]:
+        axes.set_xlabel("gain over all old (points of test accuracy)")
+    return drawn
+
+
+def _gains(axes: Axes, runs: Mapping[Cell, Runs]) -> None:
+    """A bar a gain, with its interval; those that lack a cell are named, and have none."""
+    accuracies = accuracies_of(runs)
+    for y, (_, weights, how) in enumerate(_GAINS):
+        if (gain := estimate(accuracies, weights)) is None:
+            axes.text(0, y, " not run", va="center", color=_OTHERS, fontsize=8)
+            continue
+        axes.barh(y, gain.value, height=0.65, zorder=2, **how)
+        if gain.interval:
+            axes.plot([gain.interval.low, gain.interval.high], [y, y], color="black", linewidth=1.2, zorder=3)
+    axes.set_yticks(range(len(_GAINS)), [name for name, *_ in _GAINS])
+    axes.set_ylim(len(_GAINS) - 0.4, -0.6)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.grid(visible=False, axis="y")
 
 
 def cells(dataset: str) -> Draw:

@@ -15,7 +15,17 @@ from runner.papers.composition.choices import (
     searches,
     setting_of,
 )
-from runner.papers.composition.design import CELLS, PARTS, Estimate, by_cell, effect_of, effects, estimate, words
+from runner.papers.composition.design import (
+    CELLS,
+    PARTS,
+    Estimate,
+    by_cell,
+    effect_of,
+    effects,
+    errors_left,
+    estimate,
+    words,
+)
 from runner.papers.composition.measures import accuracies_of, cells_at
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, mean_text, number
@@ -36,11 +46,12 @@ _HELD_OUT = (
 def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     """A row a data set and epsilon: what each part gains alone, their sum, all of them together, and the difference."""
     rows = []
-    for name in DATASETS.values():
+    for dataset, name in DATASETS.items():
         for epsilon in EPSILONS:
             of = [j for j in judged if j.claim.dataset == name and j.claim.epsilon == (epsilon, False)]
             whole, more = (_of(of, measure) for measure in (_WHOLE, _MORE))
             alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == _ALONE}
+            left = errors_left(accuracies_of(cells_at(evidence, f"{PAPER}/{dataset}", epsilon)))
             total = None
             if whole.measured.value is not None and more.measured.value is not None:
                 total = whole.measured.value - more.measured.value
@@ -53,6 +64,7 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
                     "all four together": _gain(whole),
                     "together less the sum": _gain(more),
                     "does it add up?": _answer(more),
+                    "errors left, over those of independent shares": _ratio(left),
                     "runs": runs_count(more),
                     "ε of the runs": number(more.measured.epsilon),
                     "sound ε": bound_text(more.measured.epsilon_sound),
@@ -62,7 +74,12 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         "Gains in points of test accuracy over the cell in which all four are old: ReLU, cross-entropy, flat clipping, "
         "pixels; in brackets 95% intervals, from the spread of runs within cells."
     )
-    return Table.of(rows, (note, _HELD_OUT, *_reasons(judged)))
+    shares = (
+        "Near 100% a point is harder to gain. So, in the column of errors, what all four leave together over what they "
+        "would leave, did each remove the share of errors that it removes alone: 1 if they did; above 1, together they "
+        "remove less than that, too."
+    )
+    return Table.of(rows, (note, shares, _HELD_OUT, *_reasons(judged)))
 
 
 def _of(judged: Sequence[Judged], measure: str) -> Judged:
@@ -72,6 +89,13 @@ def _of(judged: Sequence[Judged], measure: str) -> Judged:
 def _gain(judged: Judged) -> str:
     value = judged.measured.value
     return _NOTHING if value is None else difference_text(value, _POINTS, judged.measured.interval, "")
+
+
+def _ratio(found: Estimate | None) -> str:
+    if found is None:
+        return _NOTHING
+    interval = found.interval
+    return f"{found.value:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def _answer(more: Judged) -> str:
