@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from scipy import stats
 
 from runner.config import REPOSITORY
 from runner.config.chosen import chosen
@@ -26,6 +27,7 @@ SEARCH = tuple(
     f"composition/mnist_search_{epsilon}_{loss}" for epsilon in (1, 3) for loss in ("cross_entropy", "losing_less")
 )
 LOSING_LESS = SEARCH[1]
+MORE = stats.t.ppf(0.975, 196 / 86) * 0.14**0.5  # half of an interval: see test_composition_contrasts
 
 
 def planned(*sweeps: str, epsilon: float = 1.0) -> Runs:
@@ -133,10 +135,10 @@ def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
 
 
 def test_does_it_add_up(complete) -> None:
-    """One point for each of four parts alone; together four less two, with s^2 = 0.02 of 16 degrees of freedom."""
+    """One point for each of four parts alone; together four less two: variance 0.14 of 196 / 86 degrees of freedom."""
     found = measures.more_than_parts(claim("more_than_parts"), complete)
     assert (found.value, found.n, found.planned) == (pytest.approx(-2), 12, 30)
-    assert (found.interval.low, found.interval.high) == pytest.approx((-2.7932, -1.2068), abs=1e-4)
+    assert (found.interval.low, found.interval.high) == pytest.approx((-2 - MORE, -2 + MORE))
     assert (found.epsilon, found.epsilon_sound) == (1.0, 1.0)
     judged = judge(claim("more_than_parts"), found, "paper")
     assert (judged.verdict, judged.decided.interval) == ("not judged", found.interval)
@@ -149,12 +151,12 @@ def test_the_pages_of_a_data_set(complete) -> None:
     own = load("composition").measures
     table = tables.adds_up(complete, [judge(c, own[c.measure](c, complete), "paper") for c in claims])
     first, *others = (dict(zip(table.header, row, strict=True)) for row in table.rows)
-    assert first["together less the sum"] == "−2.00 [−2.79, −1.21]"
+    assert first["together less the sum"] == "−2.00 [−3.43, −0.57]"
     assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00", "+2.00")
     assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "12 of 30")
     assert {row["does it add up?"] for row in others} == {"not run"}
     left = "errors left, over those of independent shares"
-    assert first[left] == "1.22 [1.11, 1.34]"  # of 10 errors each part leaves 9, all four 8: 8 / (10 * 0.9^4)
+    assert first[left] == "1.22 [1.07, 1.39]"  # of 10 errors each part leaves 9, all four 8: 8 / (10 * 0.9^4)
     assert {row[left] for row in others} == {"–"}
 
     cells = tables.cells("mnist")(complete, [])
@@ -187,10 +189,11 @@ def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> N
 
 
 def test_the_figure_of_the_gains_names_what_has_not_run(complete, evidence) -> None:
+    of_two, of_sum = stats.t.ppf(0.975, 2) * 0.02**0.5, stats.t.ppf(0.975, 400 / 260) * 0.2**0.5
     first, *others = figures.adds_up(complete).axes
     assert [bar.get_width() for bar in first.patches] == pytest.approx([1, 1, 1, 1, 4, 2])
     assert [line.get_xdata()[1] - line.get_xdata()[0] for line in first.lines[:6]] == pytest.approx(
-        [2 * 0.29979] * 4 + [2 * 0.94802] + [2 * 0.29979], abs=1e-4
+        [2 * of_two] * 4 + [2 * of_sum] + [2 * of_two]
     )
     assert all([text.get_text() for text in axes.texts] == [" not run"] * 6 for axes in others)
     assert figures.adds_up(replace(evidence, sweeps={**evidence.sweeps, MNIST: ()})) is None
@@ -206,8 +209,8 @@ def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_o
     assert errors_left({**cells, NEW: [100.0]}) is None
     assert errors_left({cell: of for cell, of in cells.items() if cell != OLD}) is None
     noisy = {cell: [100 - (100 - x) * math.exp(s) for x in of for s in (-0.01, 0.01)] for cell, of in cells.items()}
-    interval = errors_left(noisy).interval  # s^2 = 0.0002 of 6 degrees of freedom, the weights' squares over n: 7
-    half = 2.446912 * math.sqrt(0.0002 * 7)
+    interval = errors_left(noisy).interval  # s^2 = 0.0002 in each, where it is 0.02 above
+    half = MORE / 10
     assert (interval.low, interval.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
 
 

@@ -17,7 +17,7 @@ from runner.papers.composition.design import (
     effect_of,
     estimate,
     gain_alone,
-    spread_within,
+    spreads,
     words,
 )
 from runner.report.claims import Claim
@@ -55,10 +55,10 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
             lack = sum(cell not in cells for cell in weights)
             text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
             return Measured(n=len(counted), planned=of, explanation=text)
-        freedom, spread = spread_within(accuracies_of(cells))
-        text = "one run a cell: no interval"
-        if spread is not None:
-            text = f"runs within a cell spread by {spread:.2f} points ({freedom} degrees of freedom)"
+        within = spreads(accuracies_of(cells), weights)
+        text = "a cell has one run: no interval"
+        if found.interval is not None:
+            text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
         return Measured(
             found.value, interval=found.interval, n=len(counted), planned=of, diverged=counted.diverged,
             explanation=text,

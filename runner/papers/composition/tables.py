@@ -72,7 +72,7 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             )
     note = (
         "Gains in points of test accuracy over the cell in which all four are old: ReLU, cross-entropy, flat clipping, "
-        "pixels; in brackets 95% intervals, from the spread of runs within cells."
+        "pixels; in brackets 95% intervals, from the spread of the runs of each cell (Welch's)."
     )
     shares = (
         "Near 100% a point is harder to gain. So, in the column of errors, what all four leave together over what they "
@@ -103,7 +103,7 @@ def _answer(more: Judged) -> str:
     if value is None:
         return "not run"
     if interval is None:
-        return "one run a cell cannot tell"
+        return "one run of a cell cannot tell"
     if interval.low <= 0 <= interval.high:
         return "yes, as far as these runs tell"
     return "no, together they gain " + ("more" if value > 0 else "less")
