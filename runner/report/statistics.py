@@ -98,21 +98,6 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
     return _difference(one, other, 0.0, 0.0)
 
 
-def contrast(groups: Sequence[tuple[float, Sequence[float]]]) -> Interval:
-    """Welch's interval of a weighted sum of means: each group's weight and values, each with a variance of its own.
-
-    Of the weights 1 and -1 it is `difference`.
-
-    Raises:
-        ValueError: a group has fewer than two values.
-    """
-    if min(len(values) for _, values in groups) < 2:
-        raise ValueError("Expected two values or more of each group.")
-    half = _welch(*((weight**2 * stdev(values) ** 2 / len(values), len(values) - 1) for weight, values in groups))
-    middle = math.fsum(weight * fmean(values) for weight, values in groups)
-    return Interval(middle - half, middle + half)
-
-
 def difference_less_claim(one: Sequence[float], other: Sequence[float], claimed: float, runs: int) -> Interval:
     """The interval of the difference of two means minus a claimed one, of means of so many `runs` each.
 

@@ -15,6 +15,7 @@ from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import known, load, papers_and_studies
 from runner.report.runs import last_accuracy
+from runner.runs.jobs import sweep_jobs
 
 NOTHING = Evidence("paper", {})
 ITEMS = (
@@ -66,7 +67,7 @@ def test_the_claims_are_the_papers():
     assert claimed["text", "FashionMNIST", "DP-SGD ReLU"] == "81.9"
     assert claimed["text", "CIFAR10", "DP-SGD ReLU"] == "61.6"
     assert {r["privacy_epsilon"] for r in rows if r["source"] == "abstract"} == {"<3"}
-    assert len(rows) == 51
+    assert len(rows) == 56
 
 
 def test_figure_1_tanh_is_tanh():
@@ -166,9 +167,43 @@ def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> 
     """By the records of this repository: a rate in sweeps/ is not written from hope."""
     claims = [c for c in read_claims(claims_path("tempered_sigmoid")) if c.sweep == f"tempered_sigmoid/{table}_chosen"]
     found = collect(dict.fromkeys(sweep for claim in claims for sweep in (claim.sweep, *claim.searches)))
-    for claim in claims:
-        searched = [run for sweep in claim.searches for run in found.planned(sweep, claim.experiment)]
+    for claim, experiment in ((one, name) for one in claims for name in one.experiments):
+        searched = [run for sweep in claim.searches for run in found.planned(sweep, experiment)]
         assert searched
-        assert all(run.record for run in searched), f"{claim.experiment}: the search is not done"
+        assert all(run.record for run in searched), f"{experiment}: the search is not done"
         best = max(searched, key=last_accuracy).field("optimizer.lr")
-        assert {run.field("optimizer.lr") for run in found.planned(claim.sweep, claim.experiment)} == {best}
+        assert {run.field("optimizer.lr") for run in found.planned(claim.sweep, experiment)} == {best}
+
+
+def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fabricate) -> None:
+    """The searches choose what the committed table has; one run that is at another rate does not count."""
+    (one,) = (
+        c
+        for c in read_claims(claims_path("tempered_sigmoid"))
+        if (c.measure, c.dataset) == ("above_at_best_of_search", "MNIST")
+    )
+    rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(one.sweep, ("scale=paper",))}
+    reached = dict(zip(one.experiments, (98.0, 96.5), strict=True))
+    for job in sweep_jobs(one.sweep, ("scale=paper",)):
+        if job.experiment in reached and job.config.seed < 2:
+            fabricate(job, [reached[job.experiment] + job.config.seed], sound=2.0)
+    sweeps = [one.sweep, *one.searches]
+    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    assert (found.value, found.n, found.planned) == (None, 4, 10)
+    assert found.explanation.count("the search has not run (0 of 8 settings)") == 2
+
+    for job in sweep_jobs(one.searches[0], ("scale=paper",)):
+        if job.experiment in reached:
+            best = job.config.optimizer.lr == rates[job.experiment]
+            fabricate(job, [95.0 if best else 94.0], sound=2.0)
+    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    assert (found.value, found.reference, found.n, found.epsilon_sound) == (98.5, 97.0, 4, 2.0)
+    assert (found.comparison, found.sample.values, found.against.values) == ("order", (98.0, 99.0), (96.5, 97.5))
+
+    searched = [job for job in sweep_jobs(one.searches[0], ("scale=paper",)) if job.experiment == one.experiments[1]]
+    other = next(job for job in searched if job.config.optimizer.lr != rates[job.experiment])
+    next(tmp_path.rglob(f"{other.run_id}.json")).unlink()
+    fabricate(other, [96.0], sound=2.0)  # it is chosen now, and has no run
+    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    assert found.value is None
+    assert "not run" in found.explanation

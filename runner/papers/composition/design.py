@@ -1,15 +1,17 @@
 """The factorial: four parts of a private network, each at an old and a new level, in all sixteen combinations.
 
-With n_c runs in cell c, their accuracies y_cr independent and normal with a mean and a variance of the cell's own,
-every number here is a contrast, L = sum_c w_c mean_c with sum_c w_c = 0. Its variance is sum_c w_c^2 sigma_c^2 / n_c,
-estimated without bias by V = sum_c V_c, V_c = w_c^2 s_c^2 / n_c, with s_c the standard deviation of the cell's runs. So
+Every number here is a contrast of the cells' mean accuracies, L = sum_c w_c mean_c with sum_c w_c = 0. All cells run
+with the same seeds, and a seed is more than a label: it draws the first weights and the noise, so that the runs of one
+seed go up and down together in some cells (flat and automatic clipping above all) and not in others. So L is taken
+seed by seed: with y_cr the accuracy of cell c under seed r, of the n seeds that all cells of the contrast have,
 
-    L plus or minus t_{f, 97.5%} sqrt(V)    with    f = V^2 / (sum_c V_c^2 / (n_c - 1))
+    L_r = sum_c w_c y_cr,    L = mean_r L_r    plus or minus    t_{n-1, 97.5%} s / sqrt(n),
 
-(Welch, and Satterthwaite's f) holds L's true value in about 95% of all repetitions, from three runs a cell on. One
-spread for all cells would be simpler, and is not what runs have: where all parts are old they spread two to three times
-as much as where all are new, and that cell has the largest weight in what the whole is more than its parts. At such
-spreads the interval from a common one holds in 85 to 90% of simulated repetitions.
+s the standard deviation of the n numbers L_r. Where the vectors (y_cr)_c of the seeds are independent draws of one
+normal distribution, the L_r are independent draws of one normal number, whatever the cells' spreads and however they
+hang together, so that this interval is exact. An interval that takes the cells to be independent (Welch's) is too
+narrow where they are not and the weights add what goes together: where the runs of a seed are luckier with a part than
+without, the interval of that part's effect. Its price is the few degrees of freedom: four, of five seeds.
 
 The contrasts, with x_i = 1 where part i is new and -1 where it is old, and [i] the cell with part i alone new:
 
@@ -33,13 +35,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean, stdev
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from runner.report.runs import PlannedRun, Runs
-from runner.report.statistics import Interval, contrast
+from runner.report.statistics import Interval, mean_of
 
 Cell: TypeAlias = tuple[bool, ...]  # by part, whether it is new
-Accuracies: TypeAlias = Mapping[Cell, Sequence[float]]  # percent, a number a run
+Accuracies: TypeAlias = Mapping[Cell, Mapping[int, float]]  # percent, by seed
+Group = TypeVar("Group")  # what runs are grouped by: a cell, or an experiment
 
 
 @dataclass(frozen=True)
@@ -110,30 +113,36 @@ MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OL
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast in points, or a ratio; its interval is None where one of its cells has no second run."""
+    """A contrast in points, or a ratio; its interval is None where its cells share one seed only."""
 
     value: float
     interval: Interval | None
 
 
-def estimate(accuracies: Accuracies, weights: Mapping[Cell, float]) -> Estimate | None:
-    """A contrast of the cells' means; None where a cell that has a weight has no run."""
-    if not all(accuracies.get(cell) for cell in weights):
+def shared_seeds(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> list[int]:
+    """The seeds that all cells with a weight have run with, in order."""
+    return sorted(set.intersection(*(set(accuracies.get(cell, ())) for cell in weights)))
+
+
+def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> Estimate | None:
+    """A contrast, seed by seed; None where the cells that have a weight share no seed."""
+    seeds = shared_seeds(accuracies, weights)
+    if not seeds:
         return None
-    value = math.fsum(weight * fmean(accuracies[cell]) for cell, weight in weights.items())
-    if min(len(accuracies[cell]) for cell in weights) < 2:
-        return Estimate(value, None)
-    return Estimate(value, contrast([(weight, accuracies[cell]) for cell, weight in weights.items()]))
+    by_seed = [math.fsum(weight * accuracies[cell][seed] for cell, weight in weights.items()) for seed in seeds]
+    return Estimate(fmean(by_seed), mean_of(by_seed) if len(seeds) > 1 else None)
 
 
 def errors_left(accuracies: Accuracies) -> Estimate | None:
     """The errors that all parts leave together, over what independent shares of errors would leave: 1 if they are.
 
-    None where a cell that it takes has no run, or where a run makes no error.
+    None where the cells that it takes share no seed, or where a run makes no error.
     """
-    if any(value >= 100 for values in accuracies.values() for value in values):
+    if any(value >= 100 for values in accuracies.values() for value in values.values()):
         return None
-    logarithms = {cell: [math.log(100 - value) for value in values] for cell, values in accuracies.items()}
+    logarithms = {
+        cell: {seed: math.log(100 - value) for seed, value in values.items()} for cell, values in accuracies.items()
+    }
     found = estimate(logarithms, MORE_THAN_PARTS)
     if found is None or found.interval is None:
         return None if found is None else Estimate(math.exp(found.value), None)
@@ -143,4 +152,4 @@ def errors_left(accuracies: Accuracies) -> Estimate | None:
 
 def spreads(accuracies: Accuracies, weights: Mapping[Cell, float]) -> list[float]:
     """The standard deviations of runs within the cells that have a weight and a second run."""
-    return [stdev(accuracies[cell]) for cell in weights if len(accuracies.get(cell, ())) > 1]
+    return [stdev(accuracies[cell].values()) for cell in weights if len(accuracies.get(cell, ())) > 1]

@@ -108,13 +108,12 @@ def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> Non
     accuracies = accuracies_of(runs)
     for x, cell in enumerate(order):
         colour = _COLOURS.get(cell, _OTHERS)
-        axes.plot([x] * len(accuracies[cell]), accuracies[cell], "o", color=colour, markersize=3, alpha=0.5)
-        axes.plot([x - 0.35, x + 0.35], [fmean(accuracies[cell])] * 2, color=colour, linewidth=2.5)
+        values = list(accuracies[cell].values())
+        axes.plot([x] * len(values), values, "o", color=colour, markersize=3, alpha=0.5)
+        axes.plot([x - 0.35, x + 0.35], [fmean(values)] * 2, color=colour, linewidth=2.5)
         if cell in _COLOURS:
             text = "all new" if cell == NEW else "all old"
-            axes.annotate(
-                text, (x, max(accuracies[cell])), (0, 6), textcoords="offset points", ha="center", color=colour
-            )
+            axes.annotate(text, (x, max(values)), (0, 6), textcoords="offset points", ha="center", color=colour)
     axes.set(xlim=(-0.6, len(order) - 0.4), xticks=[])
     axes.margins(y=0.12)
 

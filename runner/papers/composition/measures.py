@@ -17,16 +17,16 @@ from runner.papers.composition.design import (
     effect_of,
     estimate,
     gain_alone,
+    shared_seeds,
     spreads,
     words,
 )
 from runner.report.claims import Claim
 from runner.report.evidence import Evidence
 from runner.report.guarantee import decides, guaranteed
-from runner.report.measured import Measured, of_two
+from runner.report.measured import Measured
 from runner.report.measures import Measure, bound_of
 from runner.report.runs import PlannedRun, Runs
-from runner.report.statistics import difference
 
 
 def cells_at(evidence: Evidence, sweep: str, epsilon: float) -> dict[Cell, Runs]:
@@ -36,8 +36,14 @@ def cells_at(evidence: Evidence, sweep: str, epsilon: float) -> dict[Cell, Runs]
 
 
 def accuracies_of(cells: Mapping[Cell, Runs]) -> Accuracies:
-    """The last accuracies (percent) of the runs of each cell."""
-    return {cell: runs.sample().values for cell, runs in cells.items()}
+    """The last accuracies (percent) of the runs of each cell, by seed."""
+    return {cell: by_seed(runs) for cell, runs in cells.items()}
+
+
+def by_seed(runs: Runs) -> dict[int, float]:
+    """The last accuracy (percent) of each run, by its seed."""
+    sample = runs.sample()
+    return dict(zip(sample.seeds, sample.values, strict=True))
 
 
 def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
@@ -48,15 +54,19 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
         weights, epsilon = weights_of(claim), bound_of(claim)
         cells = cells_at(evidence, claim.sweep, epsilon)
         planned = by_cell(Runs(evidence.sweeps.get(claim.sweep, ())).where("target_epsilon", epsilon))
-        counted = Runs(run for cell in weights for run in cells.get(cell, ()))
+        accuracies = accuracies_of(cells)
+        seeds = shared_seeds(accuracies, weights)
+        counted = Runs(run for cell in weights for run in cells.get(cell, ()) if run.seed in seeds)
         of = sum(len(planned.get(cell, ())) for cell in weights)
-        found = estimate(accuracies_of(cells), weights)
+        found = estimate(accuracies, weights)
         if found is None:
             lack = sum(cell not in cells for cell in weights)
             text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
-            return Measured(n=len(counted), planned=of, explanation=text)
-        within = spreads(accuracies_of(cells), weights)
-        text = "a cell has one run: no interval"
+            if not lack:
+                text = "no seed has run in all of its cells"
+            return Measured(n=sum(len(cells.get(cell, ())) for cell in weights), planned=of, explanation=text)
+        within = spreads(accuracies, weights)
+        text = "one seed has run in all of its cells: no interval"
         if found.interval is not None:
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
         return Measured(
@@ -104,18 +114,20 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
     if not text:
         there = at_chosen_rates(evidence, claim.sweep) if searches(evidence, claim.sweep) else planned
         recorded = _planned(claim, there).recorded
-    one, other = (Runs(run for run in recorded if run.job.experiment == name) for name in claim.experiments)
-    if not one or not other:
-        return Measured(n=len(recorded), planned=len(planned), explanation=text or "not run at a chosen learning rate")
-    found = of_two("difference", "mean", one.sample(), other.sample())
-    several = min(len(one), len(other)) > 1
-    interval = difference(one.sample().values, other.sample().values) if several else None
-    found = replace(
-        found, interval=interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
-        explanation="" if several else "one run each: no interval",
+    cells = {name: Runs(run for run in recorded if run.job.experiment == name) for name in claim.experiments}
+    gain = dict(zip(claim.experiments, (1.0, -1.0), strict=True))
+    found = estimate({name: by_seed(runs) for name, runs in cells.items()}, gain)
+    if found is None:
+        text = text or "no seed has run in both at a chosen learning rate"
+        return Measured(n=len(recorded), planned=len(planned), explanation=text)
+    seeds = shared_seeds({name: by_seed(runs) for name, runs in cells.items()}, gain)
+    recorded = Runs(run for run in recorded if run.seed in seeds)
+    measured = Measured(
+        found.value, interval=found.interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
+        explanation="" if found.interval else "one run each: no interval",
     ).charged(recorded, sound=max(map(guaranteed, recorded)))  # fmt: skip
     tries = any(decides(run) for run in recorded)
-    return replace(found, epsilon_tries=recorded.largest("epsilon_sound")) if tries else found
+    return replace(measured, epsilon_tries=recorded.largest("epsilon_sound")) if tries else measured
 
 
 def _planned(claim: Claim, runs: Iterable[PlannedRun]) -> Runs:

@@ -72,7 +72,7 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             )
     note = (
         "Gains in points of test accuracy over the cell in which all four are old: ReLU, cross-entropy, flat clipping, "
-        "pixels; in brackets 95% intervals, from the spread of the runs of each cell (Welch's)."
+        "pixels, and in brackets 95% intervals (Student's, of the numbers of each seed)."
     )
     shares = (
         "Near 100% a point is harder to gain. So, in the column of errors, what all four leave together over what they "

@@ -6,6 +6,8 @@ from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
 from runner.report.items import Finding, Item, Paper
 from runner.report.verdicts import ORDER_HOLDS
 
+_EACH_AT_ITS_BEST = "tanh above ReLU, each at its best"
+
 ITEMS = (
     Item(
         "fig-3",
@@ -71,15 +73,15 @@ PAPER = Paper(
     place=1,
     findings=(
         Finding(
-            {"item": "fig-3", "dataset": "MNIST", "method": "tanh above ReLU"},
+            {"item": "table-3", "dataset": "MNIST", "method": _EACH_AT_ITS_BEST},
             {
-                ORDER_HOLDS: "**tanh beats ReLU** in DP-SGD on MNIST, by {difference} points {runs} at a sound ε "
-                "of {sound}"
+                ORDER_HOLDS: "**tanh beats ReLU** in DP-SGD, each at the learning rate that its search chose: on MNIST "
+                "by {difference} points {runs} at a sound ε of {sound}, where the paper's numbers differ by 1.5"
             },
         ),
         Finding(
-            {"item": "fig-3", "dataset": "FashionMNIST", "method": "tanh above ReLU"},
-            {ORDER_HOLDS: "on FashionMNIST by {difference} points {runs} at {sound}"},
+            {"item": "table-3", "dataset": "FashionMNIST", "method": _EACH_AT_ITS_BEST},
+            {ORDER_HOLDS: "on FashionMNIST by {difference} points {runs} at {sound}, where they differ by 4.2"},
         ),
     ),
 )

@@ -24,25 +24,43 @@ def of_search(measure: Measure) -> Measure:
     """
 
     def of_chosen(claim: Claim, evidence: Evidence) -> Measured:
-        searched = Runs(
-            run for sweep in claim.searches for run in evidence.planned(sweep, claim.experiment.removesuffix("_norms"))
-        )
         planned = evidence.planned(claim.sweep, claim.experiment)
-        done = len(searched.recorded)
-        if done < len(searched) or not searched:
-            text = f"the search has not run ({done} of {len(searched)} settings)"
+        chosen, text = _at_chosen_rate(claim, evidence, claim.experiment)
+        if not chosen.recorded:
             if fixed := planned.sample().values:
                 text += f"; at one fixed setting the mean after the last epoch is {fmean(fixed):.2f} (n = {len(fixed)})"
-            return Measured(planned=len(planned), n=len(planned.recorded), explanation=text)
-        best = max(searched.recorded, key=last_accuracy).field(_RATE)
-        chosen = planned.where(_RATE, best)
-        if not chosen.recorded:
-            return counted(planned, Measured(explanation=f"the search chose the learning rate {best:g}: not run"))
+            return counted(planned, Measured(explanation=text))
         found = measure(claim, Evidence(evidence.scale, {claim.sweep: chosen}))
-        text = f"at {best:g}, the best of {len(searched)} learning rates on held-out images{_edge(best, searched)}"
         return replace(found, explanation="; ".join(part for part in (text, found.explanation) if part))
 
     return Measure(of_chosen)
+
+
+@Measure
+def above_at_best_of_search(claim: Claim, evidence: Evidence) -> Measured:
+    """Mean last-epoch accuracy of the first experiment beside the second's, each at the rate that its search chose."""
+    planned = Runs(run for name in claim.experiments for run in evidence.planned(claim.sweep, name))
+    chosen, texts = zip(*(_at_chosen_rate(claim, evidence, name) for name in claim.experiments), strict=True)
+    text = "; ".join(f"{name.rpartition('/')[2]}: {of}" for name, of in zip(claim.experiments, texts, strict=True))
+    if not all(runs.recorded for runs in chosen):
+        return counted(planned, Measured(explanation=text))
+    one, other = (runs.recorded.sample() for runs in chosen)
+    return counted(Runs(run for runs in chosen for run in runs), of_two("order", "mean", one, other, explanation=text))
+
+
+def _at_chosen_rate(claim: Claim, evidence: Evidence, experiment: str) -> tuple[Runs, str]:
+    """The planned runs of an experiment at the rate that the search chose, and how; none until all of it has run."""
+    searched = Runs(
+        run for sweep in claim.searches for run in evidence.planned(sweep, experiment.removesuffix("_norms"))
+    )
+    done = len(searched.recorded)
+    if done < len(searched) or not searched:
+        return Runs(), f"the search has not run ({done} of {len(searched)} settings)"
+    best = max(searched.recorded, key=last_accuracy).field(_RATE)
+    chosen = evidence.planned(claim.sweep, experiment).where(_RATE, best)
+    if not chosen.recorded:
+        return chosen, f"the search chose the learning rate {best:g}: not run"
+    return chosen, f"at {best:g}, the best of {len(searched)} learning rates on held-out images{_edge(best, searched)}"
 
 
 def _edge(best: float, searched: Runs) -> str:

@@ -12,6 +12,8 @@ from runner.report.verdicts import Judged, explanation
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
+_TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first that an experiment is in
+_TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's own rates
 
 
 def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
@@ -19,11 +21,13 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
     computed = [explanation(j) + "." for j in judged if j.claim.quantity == "epsilon"]
     header, rows = claim_cells(accuracies)
-    return Table(header, rows, (*computed, *search_notes(evidence, TABLE_3_SEARCH)))
+    return Table(header, rows, (*computed, *search_notes(evidence, TABLE_3_SEARCH, _TABLE_3)))
 
 
 def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
-    """A row an optimizer: learning rate and accuracy without and with differential privacy."""
+    """A row an optimizer: learning rate and accuracy without and with differential privacy; below it, what the search
+    here found, and the accuracies at what it chose.
+    """
     by_method = {j.claim.method: j for j in judged}
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
     kinds = {"non-private": "non-private", "DP": "private"}
@@ -31,15 +35,22 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     for kind in kinds.values():
         header += [f"{kind}: {name}" for name in ("learning rate", *measured)]
     header += ["claimed ε", "ε of the run", "sound ε of the run", "the claimed ε is"]
-    rows = []
+    rows, in_table = [], []
     for optimizer in ("SGD", "Adam"):
         row = [optimizer]
         for method in kinds:
             j = by_method[f"{optimizer} {method}"]
+            in_table.append(j)
             row += [_learning_rate(evidence, j), j.claim.claimed_value, *measured_text(j)]
         row += [j.claim.privacy_epsilon, number(j.measured.epsilon), bound_text(j.measured.epsilon_sound), j.privacy]
         rows.append(row)
-    return Table(header, rows, search_notes(evidence, TABLE_4_SEARCH))
+    chosen = [
+        f"{j.claim.method}: {value} for {j.claim.claimed_value} (n = {n}), {explanation(j)}."
+        for j in judged
+        if j.claim.quantity == "test_accuracy" and j not in in_table
+        for value, _, n, _ in [measured_text(j)]
+    ]
+    return Table(header, rows, (*search_notes(evidence, TABLE_4_SEARCH, _TABLE_4), *chosen))
 
 
 def _learning_rate(evidence: Evidence, judged: Judged) -> str:
@@ -47,8 +58,12 @@ def _learning_rate(evidence: Evidence, judged: Judged) -> str:
     return f"{planned[0].job.config.optimizer.lr:g}" if planned else "–"
 
 
-def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
-    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images."""
+def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str]) -> tuple[str, ...]:
+    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images.
+
+    Args:
+        tables: the sweeps that a table may be of; it is of the first that the technique is in.
+    """
     notes = []
     for sweep in sweeps:
         for experiment, planned in Runs(evidence.sweeps.get(sweep, ())).by(lambda run: run.job.experiment).items():
@@ -59,14 +74,13 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str]) -> tuple[str, ...]:
             notes.append(
                 f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
                 f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
-                f"training images; this table is at {_table_rate(evidence, sweep, experiment)}."
+                f"training images; this table is at {_table_rate(evidence, tables, experiment)}."
             )
     return tuple(notes)
 
 
-def _table_rate(evidence: Evidence, search: str, experiment: str) -> str:
-    table = search.partition("_search")[0]
-    for sweep in (f"{table}_chosen", table):
+def _table_rate(evidence: Evidence, tables: Sequence[str], experiment: str) -> str:
+    for sweep in tables:
         rates = {float(run.job.config.optimizer.lr) for run in evidence.planned(sweep, experiment)}
         if rates:
             return ", ".join(f"{rate:g}" for rate in sorted(rates))
