@@ -39,7 +39,10 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
 
 
 def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
-    """What a finding says under its claim's verdict, else under what its claimed epsilon is; empty where nothing."""
+    """What a finding says under its claim's verdict, else under what its claimed epsilon is; empty where nothing.
+
+    So too of a claim that is not among the rows: one that is new says something once its paper has been aggregated.
+    """
     for row in judged:
         if all(row[name] == value for name, value in finding.claim.items()):
             for word in (row["verdict"], row["claimed_epsilon"]):
@@ -58,7 +61,7 @@ def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
                         sound=sound,
                     )
             return ""
-    raise ValueError(f"No claim is {finding.claim}.")
+    return ""
 
 
 def _tally(counts: Counter[str]) -> str:
