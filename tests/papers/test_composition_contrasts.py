@@ -18,7 +18,6 @@ from runner.papers.composition.design import (
     effects,
     estimate,
     gain_alone,
-    shared_seeds,
     spreads,
 )
 
@@ -78,7 +77,7 @@ def test_of_two_cells_the_interval_is_that_of_scipy_s_paired_test() -> None:
 
 def test_only_seeds_that_all_cells_have_count() -> None:
     cells = {OLD: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
-    assert shared_seeds(cells, gain_alone(PARTS[0])) == [1, 3]
+    assert estimate(cells, gain_alone(PARTS[0])).seeds == (1, 3)
     both = {cell: {seed: cells[cell][seed] for seed in (1, 3)} for cell in cells}
     assert estimate(cells, gain_alone(PARTS[0])) == estimate(both, gain_alone(PARTS[0]))
     assert estimate(both, gain_alone(PARTS[0])).value == pytest.approx(3.5)

@@ -113,24 +113,22 @@ MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OL
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast in points, or a ratio; its interval is None where its cells share one seed only."""
+    """A contrast in points, or a ratio, of the seeds that all its cells have run with, in order; its interval is None
+    where that is one seed only.
+    """
 
     value: float
     interval: Interval | None
-
-
-def shared_seeds(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> list[int]:
-    """The seeds that all cells with a weight have run with, in order."""
-    return sorted(set.intersection(*(set(accuracies.get(cell, ())) for cell in weights)))
+    seeds: tuple[int, ...]
 
 
 def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> Estimate | None:
     """A contrast, seed by seed; None where the cells that have a weight share no seed."""
-    seeds = shared_seeds(accuracies, weights)
+    seeds = tuple(sorted(set.intersection(*(set(accuracies.get(cell, ())) for cell in weights))))
     if not seeds:
         return None
     by_seed = [math.fsum(weight * accuracies[cell][seed] for cell, weight in weights.items()) for seed in seeds]
-    return Estimate(fmean(by_seed), mean_of(by_seed) if len(seeds) > 1 else None)
+    return Estimate(fmean(by_seed), mean_of(by_seed) if len(seeds) > 1 else None, seeds)
 
 
 def errors_left(accuracies: Accuracies) -> Estimate | None:
@@ -144,10 +142,10 @@ def errors_left(accuracies: Accuracies) -> Estimate | None:
         cell: {seed: math.log(100 - value) for seed, value in values.items()} for cell, values in accuracies.items()
     }
     found = estimate(logarithms, MORE_THAN_PARTS)
-    if found is None or found.interval is None:
-        return None if found is None else Estimate(math.exp(found.value), None)
-    low, high = (math.exp(end) for end in (found.interval.low, found.interval.high))
-    return Estimate(math.exp(found.value), Interval(low, high))
+    if found is None:
+        return None
+    interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
+    return Estimate(math.exp(found.value), interval, found.seeds)
 
 
 def spreads(accuracies: Accuracies, weights: Mapping[Cell, float]) -> list[float]:

@@ -17,7 +17,6 @@ from runner.papers.composition.design import (
     effect_of,
     estimate,
     gain_alone,
-    shared_seeds,
     spreads,
     words,
 )
@@ -55,16 +54,14 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
         cells = cells_at(evidence, claim.sweep, epsilon)
         planned = by_cell(Runs(evidence.sweeps.get(claim.sweep, ())).where("target_epsilon", epsilon))
         accuracies = accuracies_of(cells)
-        seeds = shared_seeds(accuracies, weights)
-        counted = Runs(run for cell in weights for run in cells.get(cell, ()) if run.seed in seeds)
         of = sum(len(planned.get(cell, ())) for cell in weights)
+        there = Runs(run for cell in weights for run in cells.get(cell, ()))
         found = estimate(accuracies, weights)
         if found is None:
             lack = sum(cell not in cells for cell in weights)
             text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
-            if not lack:
-                text = "no seed has run in all of its cells"
-            return Measured(n=sum(len(cells.get(cell, ())) for cell in weights), planned=of, explanation=text)
+            return Measured(n=len(there), planned=of, explanation=text if lack else "no seed has run in all its cells")
+        counted = Runs(run for run in there if run.seed in found.seeds)
         within = spreads(accuracies, weights)
         text = "one seed has run in all of its cells: no interval"
         if found.interval is not None:
@@ -114,14 +111,14 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
     if not text:
         there = at_chosen_rates(evidence, claim.sweep) if searches(evidence, claim.sweep) else planned
         recorded = _planned(claim, there).recorded
-    cells = {name: Runs(run for run in recorded if run.job.experiment == name) for name in claim.experiments}
-    gain = dict(zip(claim.experiments, (1.0, -1.0), strict=True))
-    found = estimate({name: by_seed(runs) for name, runs in cells.items()}, gain)
+    accuracies = {
+        name: by_seed(Runs(run for run in recorded if run.job.experiment == name)) for name in claim.experiments
+    }
+    found = estimate(accuracies, dict(zip(claim.experiments, (1.0, -1.0), strict=True)))
     if found is None:
         text = text or "no seed has run in both at a chosen learning rate"
         return Measured(n=len(recorded), planned=len(planned), explanation=text)
-    seeds = shared_seeds({name: by_seed(runs) for name, runs in cells.items()}, gain)
-    recorded = Runs(run for run in recorded if run.seed in seeds)
+    recorded = Runs(run for run in recorded if run.seed in found.seeds)
     measured = Measured(
         found.value, interval=found.interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
         explanation="" if found.interval else "one run each: no interval",
