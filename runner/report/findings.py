@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.report.files import Table
 from runner.report.items import Finding, Paper
-from runner.report.pages import counts_of, item_rows, numbers_of
+from runner.report.pages import each_once, item_rows, numbers_of
 from runner.report.verdicts import BETTER, NOT_REPRODUCED, NOT_RUN, ORDER_FAILS, ORDER_HOLDS, REPRODUCED, UNDECIDED
 
 _NONE = "Nothing has been decided yet."
-_COMPUTED = " (computed)"
 _WORDS = (  # how verdicts are put together in a sentence
-    ("reproduced", (REPRODUCED, BETTER, ORDER_HOLDS)),
+    ("reproduced", (REPRODUCED, ORDER_HOLDS)),
+    ("better", (BETTER,)),
     ("not", (NOT_REPRODUCED, ORDER_FAILS)),
     ("undecided", (UNDECIDED,)),
     ("not run", (NOT_RUN,)),
 )
+_SETTINGS_MATTER = ("reproduced", "better", "not")
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
@@ -31,7 +31,7 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
             [
                 paper.name.replace("_", "-"),
                 "; ".join(said) + "." if said else _NONE,
-                "nobody claims them" if paper.study else _tally(counts_of(judged)),
+                "nobody claims them" if paper.study else tally(each_once(judged)),
                 _links(paper, folder),
             ]
         )
@@ -64,12 +64,16 @@ def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
     return ""
 
 
-def _tally(counts: Counter[str]) -> str:
+def tally(numbers: Sequence[Mapping[str, str]]) -> str:
+    """`15 reproduced (1 computed, 14 with settings of ours), 0 not, ...`, of rows that are a number each."""
     parts = []
     for words, verdicts in _WORDS:
-        found = {v: n for v, n in counts.items() if v.removesuffix(_COMPUTED) in verdicts}
-        computed = sum(n for v, n in found.items() if v.endswith(_COMPUTED))
-        parts.append(f"{sum(found.values())} {words}" + (f" ({computed} computed)" if computed else ""))
+        found = [row for row in numbers if row["verdict"] in verdicts]
+        computed = sum(row.get("computed") == "yes" for row in found)
+        ours = sum(bool(row["ours"]) for row in found) if words in _SETTINGS_MATTER else 0
+        of_them = [f"{n} {what}" for n, what in ((computed, "computed"), (ours, "with settings of ours")) if n]
+        if found or words != "better":
+            parts.append(f"{len(found)} {words}" + (f" ({', '.join(of_them)})" if of_them else ""))
     return ", ".join(parts)
 
 

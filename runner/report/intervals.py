@@ -7,19 +7,20 @@ from collections.abc import Callable, Sequence
 from runner.report import statistics
 from runner.report.claims import ORDERS, THRESHOLDS, Claim
 from runner.report.measured import Measured
-from runner.report.statistics import Interval
+from runner.report.statistics import LEVEL, Interval
 
 _ENOUGH = 5  # runs that agree before a spread of zero is taken for one
 
 
-def interval_of(claim: Claim, measured: Measured, runs: int | None = None) -> Interval | None:
-    """Where measured minus claimed lies (of an order: the claim's setting minus the other) with 95% confidence.
+def interval_of(claim: Claim, measured: Measured, runs: int | None = None, level: float = LEVEL) -> Interval | None:
+    """Where measured minus claimed lies (of an order: the claim's setting minus the other) with a confidence `level`.
 
     The best of k runs is judged by k runs or more, a mean with a mean. Of a claimed difference of bests, each spreads
     at most as single runs do, and the interval is that of single runs: too wide rather than too narrow.
 
     Args:
         runs: as if so many runs of each setting had the present mean and spread; None for those there are.
+        level: 95% unless told; an interval that a measure has its own way to find is always at that.
 
     Returns:
         None where there is none: no sample, fewer than two runs, or few that all came out the same; fewer than the
@@ -34,18 +35,18 @@ def interval_of(claim: Claim, measured: Measured, runs: int | None = None) -> In
         return None
     values, *others = [statistics.like(sample, runs) if runs else sample for sample in samples]
     if not others:
-        found = _of_one(claim, measured, values)
+        found = _of_one(claim, measured, values, level)
     elif claim.direction in ORDERS:
-        found = statistics.difference(values, others[0])
+        found = statistics.difference(values, others[0], level)
     elif measured.comparison == "ratio":
         runs_of_each = None if claim.direction in THRESHOLDS else claim.runs
         positive = min(*values, *others[0]) > 0
-        found = statistics.ratio(values, others[0], runs_of_each).less(_aim(claim)) if positive else None
+        found = statistics.ratio(values, others[0], runs_of_each, level).less(_aim(claim)) if positive else None
     elif claim.direction in THRESHOLDS:
-        found = statistics.difference(values, others[0]).less(_aim(claim))
+        found = statistics.difference(values, others[0], level).less(_aim(claim))
     else:
         of_each = 1 if measured.statistic == "best" else claim.runs
-        found = statistics.difference_less_claim(values, others[0], _aim(claim), of_each)
+        found = statistics.difference_less_claim(values, others[0], _aim(claim), of_each, level)
     return Interval(found.low, float("inf")) if found and measured.at_least else found
 
 
@@ -67,12 +68,13 @@ def _without_spread(values: Sequence[float]) -> bool:
     return len(values) < 2 or (len(values) < _ENOUGH and len(set(values)) == 1)
 
 
-def _of_one(claim: Claim, measured: Measured, values: Sequence[float]) -> Interval | None:
+def _of_one(claim: Claim, measured: Measured, values: Sequence[float], level: float) -> Interval | None:
     if claim.direction in THRESHOLDS:
-        return statistics.mean_of(values).less(_aim(claim))
+        return statistics.mean_of(values, level).less(_aim(claim))
     if measured.statistic == "best":
-        return statistics.best_less_claim(values, _aim(claim), claim.runs) if len(values) >= claim.runs else None
-    return statistics.mean_less_claim(values, _aim(claim), claim.runs)
+        enough = len(values) >= claim.runs
+        return statistics.best_less_claim(values, _aim(claim), claim.runs, level) if enough else None
+    return statistics.mean_less_claim(values, _aim(claim), claim.runs, level)
 
 
 def _aim(claim: Claim) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,19 +22,23 @@ from runner.data.datasets import Split
 from runner.report import plots
 from runner.report.evidence import PAPER_SCALE, collect, folder_of
 from runner.report.files import Table, bound_text, markdown, number, write_csv, write_text
-from runner.report.guarantee import guaranteed
+from runner.report.guarantee import decides, guaranteed
 from runner.report.runs import PlannedRun
 from runner.report.statistics import Interval, mean_of
 from runner.report.summary import summarise
-from runner.runs.identity import trained
+from runner.runs.estimate import without_calibration
+from runner.runs.identity import hashed_config, trained
+from runner.runs.jobs import Job
 from runner.terminal import Parser
 from runner.training.instantiation import update_rule_of
+from runner.training.prepare import prepare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
+ADDED = "add-or-remove-one"  # the neighbours of most
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
 _VARIED = {"experiment", "seed", "target_epsilon"}  # what else a sweep varies makes a search of it
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
@@ -42,7 +46,7 @@ _DRAWN = 6  # methods of a panel
 _MARKERS = "osD^vPX*"
 COLUMNS = (
     "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",
-    "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "setting_id",
+    "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "setting_id",
 )  # fmt: skip
 
 
@@ -50,10 +54,10 @@ COLUMNS = (
 class Entry:
     """A setting's accuracies (percent) at a bound on the sound epsilon, one a run that got there.
 
-    sound: the largest sound epsilon spent there; the bound itself for runs whose end hangs on what they keep: it is
-    what they guarantee if they are also stopped by it. made_for_it: whether its runs end there. held_out: whether its
-    settings were chosen on held-out images. by_test_images: whether the images reported on chose the updates.
-    on_a_part: whether the accuracies are of a part of the test images, the others being taken for public.
+    sound: the largest sound epsilon spent there; of runs whose end hangs on what they keep, what is guaranteed if they
+    are also stopped by the bound. neighbours: for which it holds. made_for_it: whether its runs end there. held_out:
+    whether its settings were chosen on held-out images. by_test_images: whether the images reported on chose its
+    updates. on_a_part: whether the accuracies are of a part of the test images, the others being taken for public.
     """
 
     dataset: str
@@ -63,6 +67,7 @@ class Entry:
     accuracies: tuple[float, ...]
     planned: int
     sound: float
+    neighbours: str
     made_for_it: bool
     held_out: bool
     by_test_images: bool
@@ -81,13 +86,20 @@ class Entry:
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Every setting at every bound that one of its runs has an epoch within, the highest mean first."""
     settings: dict[str, dict[int, PlannedRun]] = {}
+    held_out: set[str] = set()
     for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
-        settings.setdefault(trained(run.job.config), {}).setdefault(run.seed, run)
+        setting = trained(run.job.config)
+        settings.setdefault(setting, {}).setdefault(run.seed, run)
+        if HELD_OUT in run.job.config.tracking.tags:
+            held_out.add(setting)
     found = []
-    for setting, planned in settings.items():
-        recorded = [run for run in planned.values() if run.record is not None]
+    recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
+    methods = _methods({setting: recorded[0] for setting, recorded in recorded_of.items() if recorded})
+    for setting in methods:
+        recorded, planned = recorded_of[setting], len(settings[setting])
+        neighbours = prepare(without_calibration(recorded[0].job.config)).mechanism.neighbouring_relation
         for epsilon in epsilons:
-            entry = _entry(setting, recorded, len(planned), epsilon)
+            entry = _entry(setting, methods[setting], recorded, planned, epsilon, setting in held_out, neighbours)
             found += [entry] if entry else []
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.method))
 
@@ -97,25 +109,35 @@ def _counts(run: PlannedRun) -> bool:
     return set(run.job.overrides) <= _VARIED and config.evaluation is EvaluationSplit.test and run.delta <= DELTA
 
 
-def _entry(setting: str, recorded: Sequence[PlannedRun], planned: int, epsilon: float) -> Entry | None:
+def _entry(
+    setting: str,
+    method: str,
+    recorded: Sequence[PlannedRun],
+    planned: int,
+    epsilon: float,
+    held_out: bool,
+    neighbours: str,
+) -> Entry | None:
     reached = []
     for run in recorded:
         within = [epoch for epoch, spent in enumerate(run.history("epsilon_sound")) if spent <= epsilon]
         reached += [(run, within[-1])] if within else []
     if not reached:
         return None
-    first = recorded[0].job
     sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    if any(decides(run) for run, _ in reached):
+        sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
     return Entry(
-        dataset=str(first.config.dataset.name),
+        dataset=str(recorded[0].job.config.dataset.name),
         epsilon=epsilon,
-        method=_method(first.experiment, str(first.overrides.get("target_epsilon", ""))),
+        method=method,
         setting=setting,
         accuracies=tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
         planned=planned,
-        sound=epsilon if any(guaranteed(run) > run.final("epsilon_sound") for run, _ in reached) else sound,
+        sound=sound,
+        neighbours=neighbours,
         made_for_it=sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
-        held_out=HELD_OUT in first.config.tracking.tags,
+        held_out=held_out,
         by_test_images=any(_reports_on_what_chose(run) for run, _ in reached),
         on_a_part=_reports_on_a_part(recorded[0]),
     )
@@ -137,9 +159,37 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
     return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
 
 
-def _method(experiment: str, target: str) -> str:
-    paper, _, name = experiment.partition("/")
+def _methods(firsts: Mapping[str, PlannedRun]) -> dict[str, str]:
+    """What to call each setting, given one of its runs: its experiment, and how it differs from others called like it.
+
+    Those of other lengths or learning rates, say: a sweep's own overrides make settings of one experiment.
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for setting, run in firsts.items():
+        alike.setdefault((str(run.job.config.dataset.name), _method(run.job)), []).append(setting)
+    named = {}
+    for (_, method), settings in alike.items():
+        fields = {setting: _flat(hashed_config(firsts[setting].job.config)) for setting in settings}
+        every = dict.fromkeys(name for of in fields.values() for name in of)
+        told = [name for name in every if name != "seed" and len({of.get(name) for of in fields.values()}) > 1]
+        for setting in settings:
+            values = [f"{name}={fields[setting].get(name, 'null')}" for name in told]
+            named[setting] = ", ".join([method, *values])
+    return named
+
+
+def _method(job: Job) -> str:
+    paper, _, name = job.experiment.partition("/")
+    target = job.overrides.get("target_epsilon", "")
     return f"{paper.replace('_', '-')}: {name}" + (f", calibrated to {target}" if target else "")
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """A nested config as dotted names and texts."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: str(value)}
+    return flat
 
 
 def board(found: Sequence[Entry], title: str) -> str:
@@ -168,7 +218,8 @@ def _ranked(entry: Entry) -> bool:
 
 
 def _marked(entry: Entry) -> str:
-    marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part))
+    other = {ADDED: "", "zero-out": "⁰", "replace-one": "²"}[entry.neighbours]
+    marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part), (other, bool(other)))
     return " ".join([entry.method, *(mark for mark, holds in marks if holds)])
 
 
@@ -197,6 +248,7 @@ def row(entry: Entry) -> dict[str, Any]:
         "n": len(entry.accuracies),
         "planned": entry.planned,
         "sound_epsilon": entry.sound,
+        "neighbours": entry.neighbours,
         "made_for_it": "yes" if entry.made_for_it else "no",
         "held_out": "yes" if entry.held_out else "no",
         "chosen_by_test_images": "yes" if entry.by_test_images else "no",
@@ -234,15 +286,21 @@ _TEXT = f"""# Leaderboard
 Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the mean] at the sound ε spent, with
 δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released. Of a run that ends where it has kept enough
 updates, the number of tries hangs on the data, and with it what they cost: there it is the bound itself, which holds if
-the run is also stopped before its tries cost more. A single run has no interval. **Bold**: the highest mean of several
-runs without †, if there is one; where intervals overlap it may be chance. Settings that differ in their length only are
-rows of their own.
+the run is also stopped before its tries cost more, or what all the tries that it may make would cost, where that is
+less. A single run has no interval. **Bold**: the highest mean of several runs without †, if there is one; where
+intervals overlap it may be chance. Settings that differ in their length only are rows of their own.
 
-Settings are the papers' own, and how a paper chose them is its own affair: most were compared on test images. The
-Lipschitz paper gives none: its rows' are ours, in part from an exploration that saw test images. ‡ marks settings
-chosen here on held-out training images; † marks runs whose updates were chosen by the very images they report on, which
-flatters them; § marks accuracies of every second test image, 5,000 of 10,000, where the others, with their labels, are
-taken for public (and screen, or not). Rows are in the order of their last column.
+The ε of rows are not all of one kind: most are for a data set with an example more or less; ⁰ marks those for one whose
+example counts as zero, as where batches are shuffled, and ² those for one of as many examples, one of them another. The
+same noise has about twice the ε for the last: an ε of ² is a stronger promise than one as large without it.
+
+Settings are the papers' own where they give them, and how a paper chose them is its own affair: most were compared on
+test images. What a paper leaves open is ours: [its list of claims](../README.md) says what, and some of that was picked
+with the claimed accuracies in view. The Lipschitz paper gives none: its rows' are ours, in part from an exploration
+that saw test images. ‡ marks settings chosen here on held-out training images; † marks runs whose updates were chosen
+by the very images they report on, which flatters them; § marks accuracies of every second test image, 5,000 of 10,000,
+where the others, with their labels, are taken for public (and screen, or not). Rows are in the order of their last
+column.
 
 """
 

@@ -93,7 +93,8 @@ def of_experiments(measure: Callable[..., Measured]) -> Measure:
 def against_others(measure: Callable[..., Measured]) -> Measure:
     """A measure of the claim's first experiment beside the others, if all have a recorded run.
 
-    It is given the recorded runs of each. The first's count and are charged.
+    It is given the recorded runs of each. The first's are charged, and count; where it is of two samples, the others'
+    count, too.
     """
 
     @wraps(measure)
@@ -102,7 +103,8 @@ def against_others(measure: Callable[..., Measured]) -> Measure:
         recorded = [runs.recorded for runs in (own, *others)]
         if not all(recorded):
             return counted(own, Measured())
-        return counted(own, measure(claim, *recorded))
+        found = measure(claim, *recorded)
+        return counted(own, found if found.against is None else made_of(found, own, *others))
 
     return Measure(of_first)
 
@@ -110,10 +112,16 @@ def against_others(measure: Callable[..., Measured]) -> Measure:
 def counted(planned: Runs, found: Measured) -> Measured:
     """What was found, with how many runs are planned, recorded and diverged, and what those recorded cost in all.
 
-    What the measure says itself stays: how many count (n), and what they cost (with their delta).
+    What the measure says itself stays: how many count (n, planned), and what they cost (with their delta).
     """
-    counts = replace(found, n=found.n or len(planned.recorded), planned=len(planned), diverged=planned.diverged)
+    n, of = found.n or len(planned.recorded), found.planned or len(planned)
+    counts = replace(found, n=n, planned=of, diverged=planned.diverged)
     return counts if found.value is None or found.delta is not None else counts.charged(planned)
+
+
+def made_of(found: Measured, *planned: Runs) -> Measured:
+    """What was found, as made of the recorded ones of these planned runs alone, where a claim has more."""
+    return replace(found, n=sum(len(runs.recorded) for runs in planned), planned=sum(map(len, planned)))
 
 
 @of_runs

@@ -101,9 +101,12 @@ def _verdict(claim: Claim, measured: Measured) -> Verdict:
 def _of_all(claim: Claim, measured: Measured) -> Verdict:
     """All of several statements have to hold: one that fails decides, then one that is undecided.
 
+    That all of m hold, each at 95%, is no more likely by chance than one alone. That one of them fails is: for m that
+    are true, at up to m times 5%. So one fails where it does at 1 - 5%/m (Bonferroni), and else is undecided.
+
     The interval is that of the statement whose value is shown. Where another one decides, its own is in the reason.
     """
-    each = [(one, _of_one(claim, one)) for one in measured.every]
+    each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
     shown = next(v for one, v in each if one is _shown(measured))
     for words in (_FAIL, (UNDECIDED,)):
         of_rank = [(one, v) for one, v in each if v.word in words]
@@ -136,18 +139,23 @@ def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _of_one(claim: Claim, measured: Measured) -> Verdict:
+def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
+    """`statements`: how many of the claim it is one of."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(_of_point(claim, measured))
     if measured.sample and any(map(math.isinf, measured.sample.values)):
-        return _of_never_reached(claim, measured.sample.values)
+        return _of_never_reached(claim, measured.sample.values, statements)
     interval = interval_of(claim, measured)
     if interval is None:
         return Verdict(UNDECIDED, reason=_without_interval(claim, measured))
     word = _of_interval(claim, interval)
     if word == BETTER and measured.chosen_on_test:
         return Verdict(UNDECIDED, interval, reason="better, but at an epoch or setting picked on test data")
+    if word in _FAIL and statements > 1:
+        wider = interval_of(claim, measured, level=1 - (1 - LEVEL) / statements)
+        if wider is None or _of_interval(claim, wider) not in _FAIL:
+            return Verdict(UNDECIDED, interval, reason=f"it alone would fail, but as one of {statements} by chance")
     if word != UNDECIDED:
         return Verdict(word, interval)
     more = more_runs_for(claim, measured, lambda found: _of_interval(claim, found) != UNDECIDED)
@@ -188,18 +196,19 @@ def _of_interval(claim: Claim, interval: Interval) -> str:
     return NOT_REPRODUCED if above or below else UNDECIDED
 
 
-def _of_never_reached(claim: Claim, values: Sequence[float]) -> Verdict:
+def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
     """Runs of which some never reach what the claimed number is the cost of: infinite, as the paper counts them.
 
     A finite claim means that all of the paper's runs reached it. It fails where Fisher's exact test tells the two
-    numbers of runs apart, at 2.5% as it looks to one side. That it is never reached holds where no run does.
+    numbers of runs apart, at 2.5% (over all the `statements` of a claim) as it looks to one side. That it is never
+    reached holds where no run does.
     """
     never = sum(map(math.isinf, values))
     text = f"{never} of {len(values)} runs never reach it"
     if claim.direction == "above":
         return Verdict(REPRODUCED if never == len(values) >= 2 else UNDECIDED, reason=text)
     table = [[never, len(values) - never], [0, claim.runs]]
-    unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2
+    unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
     return Verdict(NOT_REPRODUCED if unlikely else UNDECIDED, reason=text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.config import REPOSITORY
-from runner.report.findings import findings_table, sentence
+from runner.report.findings import findings_table, sentence, tally
 from runner.report.items import Finding
 from runner.report.pages import item_rows, write_report
 from runner.report.papers import every_paper, every_study, papers_and_studies
@@ -44,6 +44,21 @@ def test_too_few_runs_for_an_interval_show_not_even_that_nothing_is_seen():
 
 def test_a_claim_that_is_not_aggregated_yet_says_nothing_and_stops_no_other_page():
     assert sentence(Finding({"item": "fig-2"}, {"undecided": "no gain is seen"}), [ROW]) == ""
+
+
+def test_a_tally_says_what_is_computed_and_what_hangs_on_settings_of_ours():
+    own, computed = {"ours": "the learning rate", "computed": "no"}, {"ours": "", "computed": "yes"}
+    numbers = [
+        {"verdict": "reproduced", **own},
+        {"verdict": "order holds", **own},
+        {"verdict": "reproduced", **computed},
+        {"verdict": "not reproduced", **own},
+        {"verdict": "undecided", **own},
+    ]
+    said = "3 reproduced (1 computed, 2 with settings of ours), 1 not (1 with settings of ours), 1 undecided, 0 not run"
+    assert tally(numbers) == said
+    better = [{"verdict": "better", **own}, {"verdict": "not run", **own}]
+    assert tally(better) == "0 reproduced, 1 better (1 with settings of ours), 0 not, 0 undecided, 1 not run"
 
 
 def test_every_finding_is_of_one_claim():

@@ -72,6 +72,50 @@ def test_a_single_run_is_never_bold(planned: Callable[..., list[PlannedRun]]) ->
     assert "**" not in board(entries(relu[:1] + tanh, [1.0]), "Title")
 
 
+def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(
+    jobs: Callable[..., list[Job]], fabricate: Fabricate
+) -> None:
+    """Figure 3 has the rate 0.25, which the search chose for ReLU, too: such a setting is marked once."""
+    firsts = [jobs(sweep, f"mnist_{name}")[0] for name in ("tanh", "relu") for sweep in ("fig_3", "table_3_chosen")]
+    paths = {
+        job.run_id: fabricate(job, [90.0, 95.0, 96.0], sound=SOUND) for job in {j.run_id: j for j in firsts}.values()
+    }
+    runs = [PlannedRun(job, read_record(paths[job.run_id])) for job in firsts]
+    found = {entry.method: entry.held_out for entry in entries(runs, [1.0])}
+    assert found == {
+        "tempered-sigmoid: mnist_tanh, optimizer.lr=0.25": False,
+        "tempered-sigmoid: mnist_tanh, optimizer.lr=0.15": True,
+        "tempered-sigmoid: mnist_relu": True,
+    }
+
+
+def test_whose_epsilon_is_of_other_neighbours_is_marked(
+    jobs: Callable[..., list[Job]], fabricate: Fabricate, planned: Callable[..., list[PlannedRun]]
+) -> None:
+    runs = planned("mnist_tanh", [[90.0, 95.0, 96.0]])
+    for name in ("mnist_printed", "mnist_printed_replace_one"):
+        job = jobs("table_1", name, paper="backprop_clipping")[0]
+        runs.append(PlannedRun(job, read_record(fabricate(job, [80.0, 85.0, 86.0], sound=SOUND))))
+    found = entries(runs, [1.0])
+    assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
+    text = board(found, "Title")
+    assert "| backprop-clipping: mnist_printed ⁰ |" in text
+    assert "| backprop-clipping: mnist_printed_replace_one ² |" in text
+
+
+def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
+    """At a bound above what is guaranteed it is that, and at one below, the bound, by which the run is stopped."""
+    job = jobs("table_1", "mnist_screened_momentum", paper="noise_screening")[0]
+    extra = {"epsilon_sound_at_max_tries": 6.5}
+    record = read_record(fabricate(job, [90.0, 95.0, 96.0], sound=SOUND))
+    record["final"] |= extra
+    found = entries([PlannedRun(job, record)], [1.0, 8.0])
+    assert [(entry.epsilon, entry.sound, entry.made_for_it) for entry in found] == [
+        (1.0, 1.0, False),
+        (8.0, 6.5, False),
+    ]
+
+
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
 def test_which_runs_were_made_for_a_budget(planned: Callable[..., list[PlannedRun]], end: float, made: bool) -> None:
     """Those that end at it: not those that stop far below, nor those that go on."""

@@ -202,6 +202,20 @@ def test_of_several_statements_all_have_to_hold():
     assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "not reproduced"
 
 
+def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
+    """t(4) s/sqrt(5): 2.776445 * 0.070711 = 0.1963 at 95%, 3.960 * 0.070711 = 0.2800 at 98.33%, for one of three."""
+    high, low = mean_of(*(value + 1 for value in FIVE)), mean_of(*FIVE)
+    for target, verdict in (("98.41", "undecided"), ("98.47", "undecided"), ("98.49", "not reproduced")):
+        one = claim(direction="above", target=target, tolerance="")
+        assert judge(one, low, "paper").verdict == "not reproduced"
+        assert judge(one, replace(low, every=(low, high, high)), "paper").verdict == verdict
+    judged = judge(
+        claim(direction="above", target="98.41", tolerance=""), replace(low, every=(low, high, high)), "paper"
+    )
+    assert judged.decided.more_runs is None
+    assert "as one of 3 by chance" in judged.decided.reason
+
+
 def test_few_runs_that_agree_are_no_proof_of_no_spread():
     one = claim(direction="above", target="0.9", tolerance="")
     assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "undecided"

@@ -23,7 +23,7 @@ from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
 from runner.report.claims import Claim
 from runner.report.evidence import PAPER_SCALE
 from runner.report.measured import Measured, of_sample, of_two
-from runner.report.measures import Measure, bound_of, never_below, of_experiments, of_runs
+from runner.report.measures import Measure, bound_of, made_of, never_below, of_experiments, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, last_accuracy
 from runner.runs.jobs import sweep_jobs
 
@@ -87,10 +87,10 @@ def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Measu
     def smallest_ratio(_: Claim, *experiments: Runs) -> Measured:
         ratios: list[Measured] = []
         charged, texts = [], []
-        for one, other in _recorded_pairs(experiments):
-            of_pair = [_ratio(one, other, numbers, index) for index in range(len(numbers(one[0])))]
+        for one, other in _pairs(experiments):
+            of_pair = [_ratio(one, other, numbers, index) for index in range(len(numbers(one.recorded[0])))]
             ratios += of_pair
-            charged += [*one, *other]
+            charged += [*one.recorded, *other.recorded]
             texts.append(_ratios_text(one, other, of_pair))
         if not ratios:
             return Measured()
@@ -104,22 +104,22 @@ def ratio_of(numbers: Numbers, what: str, *, first_epoch: bool = False) -> Measu
 
 def _ratio(one: Runs, other: Runs, numbers: Numbers, index: int) -> Measured:
     own, others = (runs.sample(lambda run: numbers(run)[index]) for runs in (one, other))
-    return of_two("ratio", "geometric", own, others)
+    return made_of(of_two("ratio", "geometric", own, others), one, other)
 
 
 def _ratios_text(one: Runs, other: Runs, ratios: Sequence[Measured]) -> str:
     values = [found.value or 0.0 for found in ratios]
-    names = f"{one[0].name} over {other[0].name} (n = {len(one)} and {len(other)})"
+    names = f"{one[0].name} over {other[0].name} (n = {len(one.recorded)} and {len(other.recorded)})"
     if len(values) == 1:
         return f"{names} {values[0]:.3g}"
     above = sum(value > 1 for value in values)
     return f"{names} {min(values):.3g} to {max(values):.3g}, {above} of {len(values)} above 1"
 
 
-def _recorded_pairs(experiments: Sequence[Runs]) -> list[tuple[Runs, Runs]]:
-    """The recorded runs of every two experiments of which both have some."""
-    found = [runs.recorded for runs in experiments]
-    return [pair for pair in zip(found[::2], found[1::2], strict=True) if all(pair)]
+def _pairs(experiments: Sequence[Runs]) -> list[tuple[Runs, Runs]]:
+    """The planned runs of every two experiments of which both have some recorded."""
+    found = zip(experiments[::2], experiments[1::2], strict=True)
+    return [(one, other) for one, other in found if one.recorded and other.recorded]
 
 
 def last_norms(*kinds: str) -> Numbers:
@@ -164,18 +164,21 @@ def gain_of(read: Read, what: str, *, first_epoch: bool = False) -> Measure:
 
     @of_experiments
     def smallest_gain(_: Claim, *experiments: Runs) -> Measured:
-        pairs = _recorded_pairs(experiments)
+        pairs = _pairs(experiments)
         number = _mean_of(read)
-        gains = [of_two("difference", "mean", one.sample(number), other.sample(number)) for one, other in pairs]
+        gains = [
+            made_of(of_two("difference", "mean", one.sample(number), other.sample(number)), one, other)
+            for one, other in pairs
+        ]
         if not gains:
             return Measured()
         texts = [
-            f"{one[0].name} less {other[0].name} {gain.value:+.3f} (n = {len(one)} and {len(other)})"
+            f"{one[0].name} less {other[0].name} {gain.value:+.3f} (n = {gain.sizes.replace('+', 'and')})"
             for (one, other), gain in zip(pairs, gains, strict=True)
         ]
         smallest = min(gains, key=lambda gain: gain.value or 0.0)
         found = replace(smallest, every=tuple(gains), explanation=f"mean over {what}: {'; '.join(texts)}")
-        charged = [run for pair in pairs for runs in pair for run in runs]
+        charged = [run for pair in pairs for runs in pair for run in runs.recorded]
         return found.charged(RunsAt((run, 0) for run in charged) if first_epoch else Runs(charged))
 
     return smallest_gain
@@ -229,12 +232,11 @@ def class_accuracy_distance(_: Claim, *experiments: Runs) -> Measured:
     have to hold; the value is that where ours is the least closer.
     """
     every, used, texts = [], [], []
-    threes = [runs.recorded for runs in experiments]
-    for ours, ce, without in zip(threes[::3], threes[1::3], threes[2::3], strict=True):
-        if ours and ce and without:
-            own, others = (runs.sample(partial(_distance, others=without)) for runs in (ours, ce))
-            every.append(of_two("order", "mean", own, others))
-            used += [*ours, *ce]
+    for ours, ce, without in zip(experiments[::3], experiments[1::3], experiments[2::3], strict=True):
+        if ours.recorded and ce.recorded and without.recorded:
+            own, others = (runs.sample(partial(_distance, others=without.recorded)) for runs in (ours, ce))
+            every.append(made_of(of_two("order", "mean", own, others), ours, ce))
+            used += [*ours.recorded, *ce.recorded]
             texts.append(f"{ours[0].name} {fmean(own.values):.3g}, {ce[0].name} {fmean(others.values):.3g}")
     if not every:
         return Measured()
@@ -265,14 +267,15 @@ def lead_after(epoch: Callable[[PlannedRun], int], when: str) -> Measure:
     @of_experiments
     def smallest_lead(claim: Claim, *experiments: Runs) -> Measured:
         # "Best of all" says something of a data set only once all of them have run on it.
-        pairs = _recorded_pairs(experiments)
+        pairs = _pairs(experiments)
         asked, ran = Counter(claim.experiments[::2]), Counter(one[0].job.experiment for one, _ in pairs)
         whole = [pair for pair in pairs if ran[pair[0][0].job.experiment] == asked[pair[0][0].job.experiment]]
         if not whole:
             return Measured()
         leads, used, texts = [], [], []
-        for one, other in ((one.at(reached), other.at(reached)) for one, other in whole):
-            lead = of_two("difference", "mean", one.sample(), other.sample())
+        for pair in whole:
+            one, other = (runs.at(reached) for runs in pair)
+            lead = made_of(of_two("difference", "mean", one.sample(), other.sample()), *pair)
             leads.append(lead)
             used += [*one, *other]
             texts.append(f"{one[0][0].name} − {other[0][0].name} {lead.value:+.2f}")

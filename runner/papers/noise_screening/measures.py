@@ -23,7 +23,7 @@ from runner.report.evidence import Evidence
 from runner.report.files import bound_text
 from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.measured import Measured, of_sample
-from runner.report.measures import Measure, against_others, bound_of, counted, of_runs
+from runner.report.measures import Measure, against_others, bound_of, counted, made_of, of_runs
 from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
 from runner.report.statistics import LEVEL, Interval
 
@@ -258,40 +258,44 @@ lead_in_loss = lead_in("test_loss", larger=False)
 
 
 def over_field(
-    field: str, explanation: str, found: Callable[[dict[float, Sample]], Measured | None], at: float | None = None
+    field: str,
+    explanation: str,
+    found: Callable[[dict[float, Sample]], Measured | None],
+    among: Callable[[float], bool] = lambda _: True,
 ) -> Measure:
-    """A measure of accuracy (percent, last epoch) by a swept field: what is `found` in the accuracies of each value.
-
-    Charged is the largest cost of the runs, or of those `at` one value.
+    """A measure of accuracy (percent, last epoch) by a swept field: what is `found` in the accuracies of each value
+    `among` those that the claim is about. Charged is the largest cost of their runs.
     """
 
     @of_runs
     def measure(_: Claim, runs: Runs) -> Measured:
         samples = {value: of.sample() for value, of in runs.recorded.by_value(field).items()}
-        measured = found(samples)
+        measured = found({value: sample for value, sample in samples.items() if among(value)})
         if measured is None:
             return Measured()
         text = ", ".join(f"{value:g}: {fmean(sample.values):.2f}" for value, sample in samples.items())
-        charged = runs if at is None else runs.where(field, at)
+        own = Runs(run for run in runs if among(float(run.field(field))))
         found_there = replace(measured, values=(), explanation=f"{explanation}: {text}")
-        return found_there.charged(charged, most_guaranteed(charged))
+        return made_of(found_there, own).charged(own, most_guaranteed(own))
 
     return measure
 
 
 def mean_at_value(field: str, value: float, explanation: str) -> Measure:
     """A measure: the mean accuracy of the seeds at one value of a swept field."""
-    return over_field(field, explanation, lambda s: of_sample("mean", s[value]) if value in s else None, at=value)
+    return over_field(
+        field, explanation, lambda s: of_sample("mean", s[value]) if s else None, lambda swept: swept == value
+    )
 
 
 def spread_from(field: str, least: float, explanation: str) -> Measure:
     """A measure: how far the mean accuracies lie apart, over the values of a swept field that are `least` or more."""
 
     def spread(samples: dict[float, Sample]) -> Measured | None:
-        means = [fmean(sample.values) for value, sample in samples.items() if value >= least]
+        means = [fmean(sample.values) for sample in samples.values()]
         return Measured(max(means) - min(means)) if len(means) > 1 else None
 
-    return over_field(field, explanation, spread)
+    return over_field(field, explanation, spread, lambda value: value >= least)
 
 
 def _lowest(samples: dict[float, Sample]) -> Measured | None:

@@ -17,7 +17,7 @@ from runner.papers.noise_screening.measures import (
 )
 from runner.papers.noise_screening.settings import DATASETS, SWEEP, claimed_at, delta, screened_run, screening
 from runner.report.evidence import Evidence
-from runner.report.files import Table, bound_text, delta_text, mean_text, number, spread_text
+from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 from runner.report.runs import Runs
 from runner.report.statistics import difference
 from runner.report.verdicts import Judged, explanation
@@ -135,6 +135,8 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         costs = ["–", "–"]
         if reached:
             text = mean_text(reached.values("epsilon"))
+            if len(reached) < len(recorded):  # the mean of the others alone is too small
+                text = f"{plus_minus(j.measured.value, None, at_least=j.measured.at_least)} (of those that do: {text})"
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.measured.n} of {j.measured.planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
@@ -143,7 +145,8 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         )
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
-        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs that reach it. "
+        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs; where some do "
+        "not reach it, at least the mean with what these have spent. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
         "others run to about 3, and of a run that ends there no more is known than that it needs more: undecided, "
         "unless that is too much for the claim already, or the same run was carried on to 6"
