@@ -219,7 +219,7 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
         accuracy.margins(y=0.3)
         accuracy.set(ylabel="accuracy (%) on the screening images", xscale=scale, xlabel=label)
         accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
-        accuracy.set_title(runs_text(planned), fontsize=8)
+        accuracy.set_title(f"{planned.recorded_of} runs, a dot each", fontsize=8)
         charged = (
             (runs.finals("epsilon"), "o-C0", "kept updates, as the paper counts"),
             (runs.finals("epsilon_sound"), "s-C1", "tries made, had their number been fixed"),
@@ -229,7 +229,7 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
             costs.plot(at, spent, style, markersize=4, label=text)
         costs.set(ylabel="ε", xscale=scale, xlabel=label)
         costs.set_ylim(bottom=0)
-        costs.legend()
+        legend_below(costs, 0.2, fontsize=7)
         return drawn
 
     return draw

@@ -60,7 +60,9 @@ def _at_chosen_rate(claim: Claim, evidence: Evidence, experiment: str) -> tuple[
     chosen = evidence.planned(claim.sweep, experiment).where(_RATE, best)
     if not chosen.recorded:
         return chosen, f"the search chose the learning rate {best:g}: not run"
-    return chosen, f"at {best:g}, the best of {len(searched)} learning rates on held-out images{_edge(best, searched)}"
+    seeds = "" if len({run.seed for run in searched}) > 1 else ", one seed each"  # so that chance had a part in it
+    how = f"the best of {len(searched)} learning rates on held-out images{seeds}{_edge(best, searched)}"
+    return chosen, f"at {best:g}, {how}"
 
 
 def _edge(best: float, searched: Runs) -> str:
