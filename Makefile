@@ -38,7 +38,7 @@ help: ## Explain every target
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
 	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke --jobs 2 --items fig-3,fig-4,table-1,theorem-1
 
-check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within two minutes
+check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within a few minutes
 	$(PYTEST) -m "not slow"
 
 test: $(VENV)/installed lint ## Linters, types and all tests

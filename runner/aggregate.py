@@ -24,7 +24,7 @@ from runner.report.rows import runs_table, settings_table
 from runner.report.runs import Runs
 from runner.report.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.runs import planned
-from runner.terminal import Line, Parser
+from runner.terminal import Line, Parser, end
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -170,4 +170,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

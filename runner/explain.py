@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.terminal import Parser
+from runner.terminal import Parser, end
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,4 +35,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -89,7 +89,9 @@ def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: fl
     lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
     values = " ".join(f"{name}={value:g}" for name, value in chosen.values.items())
     experiment = space.draws[0].experiment
-    lines.append(f"python -m runner experiment={experiment} {values} evaluation=test seed=1")
+    scale = space.composed.scale.name
+    more = "" if scale == "paper" else f" scale={scale}"
+    lines.append(f"python -m runner experiment={experiment} {values} evaluation=test seed=1{more}")
     lines.append(f"(trains all epochs: what was chosen is the last one at a sound ε of {budget:g} or less)")
     return "\n".join(lines)
 

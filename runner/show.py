@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 from runner.report.own import own_records, runs_text
-from runner.terminal import Parser
+from runner.terminal import Parser, end
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,4 +41,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

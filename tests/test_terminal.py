@@ -1,6 +1,8 @@
 """What is said of a run under way."""
 
 import io
+import subprocess
+import sys
 
 import pytest
 
@@ -58,3 +60,13 @@ def test_a_line_knows_how_long_it_has_been_silent(monkeypatch):
     assert line.silent == 5
     line.keep("kept")
     assert line.silent == 0
+
+
+def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
+    # 1 MB, more than any pipe holds; the reader takes a line of it and closes the pipe
+    code = "from runner.terminal import end; end(lambda: print('line\\n' * 200_000) or 0)"
+    command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert command.stdout.readline() == b"line\n"
+    command.stdout.close()
+    assert command.stderr.read() == b""
+    assert command.wait() == 141

@@ -8,7 +8,16 @@ from pathlib import Path
 from runner.report.files import Table
 from runner.report.items import Finding, Paper
 from runner.report.pages import each_once, item_rows, numbers_of
-from runner.report.verdicts import BETTER, NOT_REPRODUCED, NOT_RUN, ORDER_FAILS, ORDER_HOLDS, REPRODUCED, UNDECIDED
+from runner.report.verdicts import (
+    BETTER,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    ORDER_FAILS,
+    ORDER_HOLDS,
+    REPRODUCED,
+    UNDECIDED,
+)
 
 _NONE = "Nothing has been decided yet."
 _WORDS = (  # how verdicts are put together in a sentence
@@ -17,8 +26,10 @@ _WORDS = (  # how verdicts are put together in a sentence
     ("not", (NOT_REPRODUCED, ORDER_FAILS)),
     ("undecided", (UNDECIDED,)),
     ("not run", (NOT_RUN,)),
+    ("not judged", (NOT_JUDGED,)),
 )
 _SETTINGS_MATTER = ("reproduced", "better", "not")
+_IF_ANY = ("better", "not judged")
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
@@ -35,7 +46,23 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
                 _links(paper, folder),
             ]
         )
+    claimed = [p for p in papers if not p.study]
+    rows.insert(
+        len(claimed), _together([row for p in claimed for item in p.items for row in item_rows(folder, p, item)])
+    )
     return Table(("paper", "what was found", "its numbers", "see"), rows)
+
+
+def _together(judged: Sequence[Mapping[str, str]]) -> list[str]:
+    """The row of all papers: how much of what they claim is measured, and where most of the rest is."""
+    numbers = each_once(judged)
+    not_run = [row for row in numbers if row["verdict"] == NOT_RUN]
+    cifar10 = sum("CIFAR" in row["dataset"] or row["dataset"] == "all" for row in not_run)
+    found = (
+        f"of {len(numbers)} numbers {len(numbers) - len(not_run)} are measured or computed; {cifar10} of the other "
+        f"{len(not_run)} need CIFAR-10, of which most runs take hours without a GPU."
+    )
+    return ["**all of them**", found, tally(numbers), "[every item](results/README.md)"]
 
 
 def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
@@ -57,6 +84,7 @@ def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
                         claimed=claimed + unit,
                         measured=f"{value}{unit}{counted}",
                         difference=difference,
+                        interval=difference[difference.find("[") : difference.find("]") + 1],
                         runs=counted.lstrip(),
                         sound=sound,
                     )
@@ -72,7 +100,7 @@ def tally(numbers: Sequence[Mapping[str, str]]) -> str:
         computed = sum(row.get("computed") == "yes" for row in found)
         ours = sum(bool(row["ours"]) for row in found) if words in _SETTINGS_MATTER else 0
         of_them = [f"{n} {what}" for n, what in ((computed, "computed"), (ours, "with settings of ours")) if n]
-        if found or words != "better":
+        if found or words not in _IF_ANY:
             parts.append(f"{len(found)} {words}" + (f" ({', '.join(of_them)})" if of_them else ""))
     return ", ".join(parts)
 

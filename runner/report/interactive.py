@@ -14,7 +14,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from runner.config import REPOSITORY, ConfigError
 from runner.report.explain import released_text, trained_text
 from runner.report.files import read_csv, write_text
 from runner.report.findings import findings_table
-from runner.report.leaderboard import planned_runs
-from runner.report.markdown import method_text
+from runner.report.leaderboard.entries import planned_runs
+from runner.report.markdown import CLAIMED_EPSILON, method_text
 from runner.report.own import result_text
 from runner.report.pages import item_rows, numbers_of
 from runner.report.papers import Paper, every_paper, papers_and_studies
@@ -55,11 +55,11 @@ def page(results: Path, line: Line) -> str:
         findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results)],
         tables_head=tables_head(),
         board=searchable_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
-        claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", "claimed ε"]),
+        claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", CLAIMED_EPSILON]),
         vega=_script(_vega()),
         chart=_script(json.dumps(_chart())),
         items=_script(json.dumps(items_of(results, papers_and_studies(), recorded))),
-        runs=_script(json.dumps(runs_of(recorded.values(), line))),
+        runs=_script(json.dumps(runs_of(list(recorded.values()), line))),
     )
 
 
@@ -167,7 +167,7 @@ def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[lis
                 cells += [row["verdict"], epsilon, sound, holds, row["explanation"]]
                 link = f'<a href="#item={place}">{item.name}</a>'
                 rows.append([paper.name.replace("_", "-"), link, *map(html.escape, cells)])
-    return [*header, "ε of the run", "sound ε", "claimed ε", "note"], rows
+    return [*header, "ε of the run", "sound ε", CLAIMED_EPSILON, "note"], rows
 
 
 def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, PlannedRun]) -> dict[str, Any]:
@@ -189,16 +189,16 @@ def label(run: PlannedRun) -> str:
     return " ".join([run.name, *others])
 
 
-def runs_of(recorded: Iterable[PlannedRun], line: Line) -> dict[str, Any]:
+def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:
     """Of each run what its own page shows, by run id. Runs of one setting share what is said of it."""
     found: dict[str, Any] = {}
     said: dict[str, tuple[list[str], list[str]]] = {}
-    for number, run in enumerate(recorded, 1):
+    for number, run in enumerate(runs, 1):
         record = run.record
         assert record is not None
         setting = f"{record['setting_id']}-{record['final']['steps']}-{record['final'].get('accepted')}"
         if setting not in said:
-            line.show(f"report: run {number} ...")
+            line.show(f"report: run {number} of {len(runs)} ...")
             prepared = run_of(record["config"])
             said[setting] = trained_text(record, prepared), released_text(record, prepared)
         trained, released = said[setting]

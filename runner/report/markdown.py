@@ -8,11 +8,13 @@ from runner.report.files import Table, bound_text, number, plus_minus
 from runner.report.statistics import Interval
 from runner.report.verdicts import NOT_JUDGED, NOT_RUN, Judged, explanation
 
+CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
+
 _MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict")
 HEADER = (
-    *("dataset", "method", "claimed", "at ε"),
+    *("dataset", "method", "claimed", "tolerance", "at ε"),
     *_MEASURED,
-    *("ε of the run", "sound ε of the run", "claimed ε"),
+    *("ε of the run", "sound ε of the run", CLAIMED_EPSILON),
 )
 
 
@@ -33,6 +35,7 @@ def _row(judged: Judged) -> list[str]:
     return [
         *(claim.dataset, method_text(claim.method, claim.quantity)),
         claim.claimed_value or "qualitative",
+        claim.tolerance or "–",
         claim.privacy_epsilon.replace("inf", "∞") or "–",
         *measured_text(judged),
         difference_text(judged.difference, unit, judged.decided.interval, claim.target),

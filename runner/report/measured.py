@@ -30,6 +30,7 @@ class Measured:
         layer each); the value is then that of the one that supports it least. Empty where there is one.
     lacking: experiments of the claim without any run, where the others say something without it.
     chosen_on_test: whether the test data chose the epoch or the setting that was measured.
+    each: how many runs each of several settings is of, "6 x 5", where no two samples say so.
     n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
     epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
         largest too.
@@ -51,6 +52,7 @@ class Measured:
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
+    each: str = ""
     n: int = 0
     planned: int = 0
     diverged: int = 0
@@ -67,8 +69,8 @@ class Measured:
 
     @property
     def sizes(self) -> str:
-        """How many runs each of two samples is of, "5 + 5"; empty where there are not two."""
-        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else ""
+        """How many runs each of two samples is of, "5 + 5", or each of several; empty where there is but one."""
+        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else self.each
 
     def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
         """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""

@@ -86,6 +86,7 @@ class Checkpoint:
             return None
         self.epochs, self.seconds = content["epochs"], content["seconds"]
         self.resumed_after = [*content["resumed_after"], self.epochs]
+        print(f"Run {self.path.stem} goes on after epoch {self.epochs}.", file=sys.stderr)
         state: dict[str, Any] = content["state"]
         return state
 

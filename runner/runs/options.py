@@ -10,15 +10,27 @@ from hydra.errors import HydraException
 
 from runner.config import REPOSITORY, ConfigError
 
+# Hydra's own, and no abbreviations, which it takes: --experiment would be --experimental-rerun, and --config-d a folder
+# that `runner.runs.hydra_keys` does not see.
+OF_HYDRA = (
+    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
+    "--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info",
+)  # fmt: skip
+
 
 def check_options(arguments: Sequence[str]) -> None:
     """Check that what a command line chooses for a group is the name of an option; whether there is one, Hydra says.
 
     Raises:
-        ConfigError: it is null, or no name.
+        ConfigError: it is null, or no name; or an argument has dashes before it and is none of Hydra's.
     """
     parser = OverridesParser.create()
     for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in OF_HYDRA:
+            raise ConfigError(
+                f"There is no {name}: what a run is made of has no dashes, as in experiment=tempered_sigmoid/mnist_tanh"
+            )
         try:
             override = parser.parse_override(argument)
         except HydraException:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.accounting import Releases, sound_epsilon
 from runner.config import REPOSITORY, Config
 from runner.runs.records import read_record
-from runner.terminal import Line, Parser
+from runner.terminal import Line, Parser, end
 from runner.training.prepare import Run, prepare
 
 TOLERANCE = 2e-4  # relative: records keep five digits, of bounds rounded up now and to the nearest in the oldest ones
@@ -123,4 +123,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

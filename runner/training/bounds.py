@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.config import REPOSITORY, ConfigError, register
+from runner.terminal import end
 from runner.training.prepare import Run, prepare
 
 
@@ -49,4 +50,4 @@ def main(overrides: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

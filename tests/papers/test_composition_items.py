@@ -157,7 +157,7 @@ def test_the_pages_of_a_data_set(complete) -> None:
     first, *others = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert first["together less the sum"] == "−2.00 [−3.02, −0.98]"
     assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00", "+2.00")
-    assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "12 of 30")
+    assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "6 x 2 of 30")
     assert {row["does it add up?"] for row in others} == {"not run"}
     left = "errors left, over those of independent shares"
     assert first[left] == "1.22 [1.09, 1.36]"  # of 10 errors each part leaves 9, all four 8: 8 / (10 * 0.9^4)

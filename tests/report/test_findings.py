@@ -18,9 +18,10 @@ ROW = {
 
 def test_a_sentence_has_the_numbers_of_its_row():
     finding = Finding(
-        {"item": "fig-1", "dataset": "MNIST"}, {"undecided": "{measured} for {claimed}, {difference}, {sound}"}
+        {"item": "fig-1", "dataset": "MNIST"},
+        {"undecided": "{measured} for {claimed}, {difference}, {interval}, {sound}"},
     )
-    assert sentence(finding, [ROW]) == "97.50 ± 0.25% (3 of 5) for 98%, −0.50 [−1.10, +0.10], 2.36"
+    assert sentence(finding, [ROW]) == "97.50 ± 0.25% (3 of 5) for 98%, −0.50 [−1.10, +0.10], [−1.10, +0.10], 2.36"
 
 
 def test_under_another_outcome_nothing_is_said():
@@ -73,10 +74,25 @@ def test_every_finding_is_of_one_claim():
 
 def test_every_paper_and_study_has_a_row_and_nobody_claims_the_numbers_of_a_study():
     table = findings_table(papers_and_studies(), REPOSITORY / "results")
-    assert [row[0] for row in table.rows] == [paper.name.replace("_", "-") for paper in papers_and_studies()]
-    said = {row[2] for row, paper in zip(table.rows, papers_and_studies(), strict=True) if paper.study}
-    assert said == {"nobody claims them"}
-    assert not any("nobody" in row[2] for row in table.rows[: len(every_paper())])
+    count = len(every_paper())
+    papers, together, studies = table.rows[:count], table.rows[count], table.rows[count + 1 :]
+    names = [paper.name.replace("_", "-") for paper in papers_and_studies()]
+    assert [row[0] for row in (*papers, *studies)] == names
+    assert {row[2] for row in studies} == {"nobody claims them"}
+    assert not any("nobody" in row[2] for row in papers)
+    assert together[0] == "**all of them**"
+
+
+def test_all_papers_together_are_told_by_how_much_is_measured_and_where_the_rest_is(tmp_path):
+    """Without a record nothing is, and what needs CIFAR-10 is counted of the whole."""
+    papers = every_paper()
+    rows = [row for paper in papers for item in paper.items for row in item_rows(tmp_path, paper, item)]
+    of_cifar10 = sum("CIFAR" in row["dataset"] or row["dataset"] == "all" for row in rows)
+    row = findings_table(papers, tmp_path).rows[-1]
+    assert row[1].startswith(
+        f"of {len(rows)} numbers 0 are measured or computed; {of_cifar10} of the other {len(rows)} "
+    )
+    assert row[2] == f"0 reproduced, 0 not, 0 undecided, {len(rows)} not run"
 
 
 def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):

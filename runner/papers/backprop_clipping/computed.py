@@ -79,7 +79,8 @@ def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
         "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
         "times as large.",
         "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
-        "its noise is too small by the batch size B.",
+        "its noise is too small by a factor of B where a row comes up to b. A row of the last layer cannot where b is "
+        "above √2 / B, of which no bound here makes use: the sound ε with the bug is an upper bound, and not tight.",
     )
     return Table.of(rows, notes)
 

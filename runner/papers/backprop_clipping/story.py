@@ -64,7 +64,7 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     reached = [at_claim[label][0] for label in ("joint", _PLAIN_LARGE) if label in at_claim]
     if len(reached) == 2 and max(reached) < claimed_accuracy - 1 and "original bug" in at_claim:
         notes.append(
-            "The claimed accuracy is that of a code whose noise is too small by the batch size. With the noise that "
+            "The claimed accuracy is that of a code whose noise is too small by up to the batch size. With the noise "
             "this ε needs, neither backpropagation clipping at these settings nor plain DP-SGD with the same batches "
             "comes near it."
         )
@@ -105,6 +105,6 @@ def draw(evidence: Evidence) -> Figure:
         axes.set(xscale="log", title=title, xlabel=f"ε ({delta_text(delta)})")
     if left.dataLim.y1 > 0:
         by_error(left)
-    left.set_ylabel("test accuracy (%)")
+    left.set_ylabel("test accuracy (%), spread by error: mean and range of runs")
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return drawn

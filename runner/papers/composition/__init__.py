@@ -99,11 +99,11 @@ PAPER = Paper(
                 "MNIST",
                 "gain_of_all",
                 "does progress add up? tanh, the losing-less loss, automatic clipping and ScatterNet **gain {measured} "
-                "points together** on MNIST at a sound ε of 1",
+                "points together** {interval} on MNIST at a sound ε of 1",
             ),
-            ("MNIST", "more_than_parts", "less the sum of what each gains alone, that is {measured} {difference}"),
-            ("FashionMNIST", "gain_of_all", "on FashionMNIST they gain {measured} together"),
-            ("FashionMNIST", "more_than_parts", "less that sum {measured} {difference}"),
+            ("MNIST", "more_than_parts", "less the sum of what each gains alone, that is {measured} {interval}"),
+            ("FashionMNIST", "gain_of_all", "on FashionMNIST they gain {measured} {interval} together"),
+            ("FashionMNIST", "more_than_parts", "less that sum {measured} {interval}"),
         )
     ),
 )  # fmt: skip

@@ -55,7 +55,7 @@ def adds_up(evidence: Evidence) -> Figure | None:
         axes.set_title(f"{DATASETS[dataset]}, sound ε ≤ {sound:.4g}")
         _gains(axes, runs)
     for axes in panels[-1]:
-        axes.set_xlabel("gain over all old (points of test accuracy)")
+        axes.set_xlabel("gain over all old (points of test accuracy), 95% interval")
     return drawn
 
 

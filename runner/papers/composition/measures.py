@@ -67,9 +67,14 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
         if found.interval is not None:
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
         return Measured(
-            found.value, interval=found.interval, n=len(counted), planned=of, diverged=counted.diverged,
+            found.value,
+            interval=found.interval,
+            each=f"{len(weights)} x {len(found.seeds)}",
+            n=len(counted),
+            planned=of,
+            diverged=counted.diverged,
             explanation=text,
-        ).charged(counted)  # fmt: skip
+        ).charged(counted)
 
     return Measure(of_cells)
 

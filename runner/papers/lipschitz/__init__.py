@@ -13,7 +13,7 @@ _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound",
 ITEMS = (
     Item(
         "fig-5a",
-        "Figure 5a: accuracy against ε, MNIST: every epoch of every trial, and three fronts",
+        "Figure 5a: accuracy against ε, MNIST: every epoch of every trial (dots), and fronts",
         sweeps=(
             *(f"lipschitz/fig_5a{part}" for part in ("", "_search", "_as_paper", "_plain")),
             *(
@@ -26,7 +26,7 @@ ITEMS = (
     ),
     Item(
         "fig-5b",
-        "Figure 5b: accuracy against ε, FashionMNIST: every epoch of every trial, and three fronts",
+        "Figure 5b: accuracy against ε, FashionMNIST: every epoch of every trial (dots), and fronts",
         sweeps=("lipschitz/fig_5b", "lipschitz/fig_5b_search", "lipschitz/fig_5b_as_paper", "lipschitz/fig_5b_plain"),
         fields=_DRAWN,
         draw=fronts.front("fashion_mnist", "5b", "wide"),

@@ -31,7 +31,7 @@ _SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
 
 
 def front(dataset: str, number: str, chosen: str) -> Draw:
-    """Of one data set: every epoch of every trial, and three fronts of different worth.
+    """Of one data set: every epoch of every trial, and fronts of different worth.
 
     On held-out images, over all epochs of all trials; on test images, of the trial that was chosen by those, trained
     again with other seeds; and as the paper does, the largest accuracy on test images over all epochs of all draws.

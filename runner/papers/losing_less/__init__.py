@@ -155,11 +155,11 @@ PAPER = Paper(
         Finding(
             {"item": "fig-3", "dataset": "MNIST", "method": _MINUS, "quantity": _EARLY},
             {REPRODUCED: "**the proposed loss learns faster**: on MNIST its lead over cross-entropy is {measured} "
-             "points larger after a quarter of the epochs than at the end"},
+             "points {interval} larger after a quarter of the epochs than at the end"},
         ),
         Finding(
             {"item": "fig-3", "dataset": "FashionMNIST", "method": _MINUS, "quantity": _EARLY},
-            {REPRODUCED: "on FashionMNIST {measured} points"},
+            {REPRODUCED: "on FashionMNIST {measured} points {interval}"},
         ),
         Finding(
             {"item": "fig-3", "dataset": "MNIST", "method": "O-T-CNN above CE-T-CNN"},

@@ -31,7 +31,8 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     """Accuracy of each method at the claimed epsilon, and a line from there to the epsilon that holds for it.
 
     Claimed accuracies are stars at the claimed epsilon, at the paper's scale only. The dashed line is a lower bound
-    on the true epsilon of kept updates at these settings (see theorem 1): nothing left of it holds for what screens.
+    on the true epsilon of kept updates at these settings under the worst rule of theorem 1 that was found: nothing left
+    of it holds for whatever screens.
     """
     claims = {claim.experiment: claim for claim in claims_of("noise_screening", item="table-1")}
     for place, (pattern, (label, colour)) in enumerate(METHODS.items()):
@@ -55,7 +56,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
         axes.plot([], [], "*", color="grey", markersize=12, markerfacecolor="none", label="claimed accuracy")
     title = settings.DATASETS[dataset]
     least = at_least(title, worst(title))
-    text = f"same settings: the true ε is at least {number(least, bound='lower')} (theorem 1)"
+    text = f"same settings, worst rule found: the true ε is at least {number(least, bound='lower')}"
     axes.axvline(least, color="k", linestyle="--", linewidth=1, label=text)
     axes.axvline(claimed_at(), color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     axes.set(xlabel="ε", xlim=(0, None))

@@ -1,0 +1,76 @@
+"""`python -m runner.report.leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
+
+Nothing is trained: the numbers are of the records. A setting counts where its delta is at most that of the board and
+its runs report on test images; of each of its runs, what it had after the last epoch whose sound epsilon is at most the
+one in question. Epochs are not chosen by accuracy. That a longer run may do worse there than one made for this budget
+shows in the second table: runs that end at it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.config import ConfigError
+from runner.report import plots
+from runner.report.evidence import PAPER_SCALE, folder_of
+from runner.report.files import write_csv, write_text
+from runner.report.leaderboard.entries import DELTA, Entry, entries, planned_runs
+from runner.report.leaderboard.figure import draw
+from runner.report.leaderboard.tables import COLUMNS, board, row
+from runner.terminal import Parser, end
+
+_TEXT = f"""# Leaderboard
+
+Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the mean] at the sound ε spent, with
+δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released. Of a run that ends where it has kept enough
+updates, the number of tries hangs on the data, and with it what they cost: there it is the bound itself, which holds if
+the run is also stopped before its tries cost more, or what all the tries that it may make would cost, where that is
+less. A single run has no interval. **Bold**: the highest mean of several runs without †, if there is one; where
+intervals overlap it may be chance. Settings that differ in their length only are rows of their own.
+
+The ε of rows are not all of one kind: most are for a data set with an example more or less; ⁰ marks those for one whose
+example counts as zero, as where batches are shuffled, and ² those for one of as many examples, one of them another. The
+same noise has about twice the ε for the last: an ε of ² is a stronger promise than one as large without it.
+
+Settings are the papers' own where they give them, and how a paper chose them is its own affair: most were compared on
+test images. What a paper leaves open is ours: [its list of claims](../README.md) says what, and some of that was picked
+with the claimed accuracies in view. The Lipschitz paper gives none: its rows' are ours, in part from an exploration
+that saw test images. ‡ marks settings chosen here on held-out training images; † marks runs whose updates were chosen
+by the very images they report on, which flatters them; § marks accuracies of every second test image, 5,000 of 10,000,
+where the others, with their labels, are taken for public (and screen, or not). No ε holds the mean and deviation of the
+training images by which backpropagation clipping's rows on MNIST standardise pixels. Rows are in the order of their
+last column.
+
+"""
+
+
+def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
+    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder; returns what was written."""
+    place = folder / "leaderboard"
+    made = [entry for entry in found if entry.made_for_it]
+    text = _TEXT + board(found, "By the last epoch within the budget")
+    text += "\n" + board(made, "Runs that end at the budget") if made else ""
+    written = [write_text(place / "README.md", text), write_csv(place / "leaderboard.csv", COLUMNS, [*map(row, found)])]
+    with plots.style():
+        return written + plots.save(draw(found), place)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    Parser(prog="python -m runner.report.leaderboard", description=__doc__).parse_args(arguments)
+    try:
+        found = entries(planned_runs())
+        if not found:
+            raise ValueError("no run is recorded that a leaderboard could show.")
+        for path in write(folder_of(PAPER_SCALE), found):
+            print(path)
+    except (ValueError, ConfigError) as error:
+        print(f"leaderboard: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    end(main)

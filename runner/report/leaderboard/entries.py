@@ -1,0 +1,187 @@
+"""What a leaderboard is made of: a setting's accuracies at a bound on the sound epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from runner.config import REPOSITORY, EvaluationSplit
+from runner.data.datasets import Split
+from runner.report.evidence import collect
+from runner.report.guarantee import decides, guaranteed
+from runner.report.runs import PlannedRun
+from runner.report.statistics import Interval, mean_of
+from runner.runs.estimate import without_calibration
+from runner.runs.identity import hashed_config, trained
+from runner.runs.jobs import Job
+from runner.training.instantiation import update_rule_of
+from runner.training.prepare import prepare
+
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
+DELTA = 1e-5
+ADDED = "add-or-remove-one"  # the neighbours of most
+HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
+_VARIED = {"experiment", "seed", "target_epsilon"}  # what else a sweep varies makes a search of it
+_MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A setting's accuracies (percent) at a bound on the sound epsilon, one a run that got there.
+
+    sound: the largest sound epsilon spent there; of runs whose end hangs on what they keep, what is guaranteed if they
+    are also stopped by the bound. neighbours: for which it holds. made_for_it: whether its runs end there. held_out:
+    whether its settings were chosen on held-out images. by_test_images: whether the images reported on chose its
+    updates. on_a_part: whether the accuracies are of a part of the test images, the others being taken for public.
+    """
+
+    dataset: str
+    epsilon: float
+    method: str
+    setting: str
+    accuracies: tuple[float, ...]
+    planned: int
+    sound: float
+    neighbours: str
+    made_for_it: bool
+    held_out: bool
+    by_test_images: bool
+    on_a_part: bool
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95% interval of the mean, as far as there are accuracies; None of a single run."""
+        if len(self.accuracies) == 1:
+            return None
+        around = mean_of(self.accuracies)
+        return Interval(max(around.low, 0.0), min(around.high, 100.0))
+
+    @property
+    def mean(self) -> float:
+        return sum(self.accuracies) / len(self.accuracies)
+
+
+def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
+    """Every setting at every bound that one of its runs has an epoch within, the highest mean first."""
+    settings: dict[str, dict[int, PlannedRun]] = {}
+    held_out: set[str] = set()
+    for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
+        setting = trained(run.job.config)
+        settings.setdefault(setting, {}).setdefault(run.seed, run)
+        if HELD_OUT in run.job.config.tracking.tags:
+            held_out.add(setting)
+    found = []
+    recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
+    methods = _methods({setting: recorded[0] for setting, recorded in recorded_of.items() if recorded})
+    for setting in methods:
+        recorded, planned = recorded_of[setting], len(settings[setting])
+        neighbours = prepare(without_calibration(recorded[0].job.config)).mechanism.neighbouring_relation
+        for epsilon in epsilons:
+            entry = _entry(setting, methods[setting], recorded, planned, epsilon, setting in held_out, neighbours)
+            found += [entry] if entry else []
+    return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.method))
+
+
+def _counts(run: PlannedRun) -> bool:
+    config = run.job.config
+    return set(run.job.overrides) <= _VARIED and config.evaluation is EvaluationSplit.test and run.delta <= DELTA
+
+
+def _entry(
+    setting: str,
+    method: str,
+    recorded: Sequence[PlannedRun],
+    planned: int,
+    epsilon: float,
+    held_out: bool,
+    neighbours: str,
+) -> Entry | None:
+    reached = []
+    for run in recorded:
+        within = [epoch for epoch, spent in enumerate(run.history("epsilon_sound")) if spent <= epsilon]
+        reached += [(run, within[-1])] if within else []
+    if not reached:
+        return None
+    sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
+    if any(decides(run) for run, _ in reached):
+        sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
+    return Entry(
+        dataset=str(recorded[0].job.config.dataset.name),
+        epsilon=epsilon,
+        method=method,
+        setting=setting,
+        accuracies=tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
+        planned=planned,
+        sound=sound,
+        neighbours=neighbours,
+        made_for_it=sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
+        held_out=held_out,
+        by_test_images=any(_reports_on_what_chose(run) for run, _ in reached),
+        on_a_part=_reports_on_a_part(recorded[0]),
+    )
+
+
+def _last(run: PlannedRun) -> int:
+    return len(run.history("epoch")) - 1
+
+
+def _reports_on_what_chose(run: PlannedRun) -> bool:
+    """Whether a record says that no image reported on was kept from choosing (see `unscreened_accuracy`)."""
+    assert run.record is not None
+    return "unscreened_accuracy" in run.record["history"] and all(map(math.isnan, run.history("unscreened_accuracy")))
+
+
+def _reports_on_a_part(run: PlannedRun) -> bool:
+    """Whether the update rule sets a part of the test images aside, so that accuracies are of the others."""
+    images = Split(torch.empty(8), torch.empty(8))
+    return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
+
+
+def _methods(firsts: Mapping[str, PlannedRun]) -> dict[str, str]:
+    """What to call each setting, given one of its runs: its experiment, and how it differs from others called like it.
+
+    Those of other lengths or learning rates, say: a sweep's own overrides make settings of one experiment.
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for setting, run in firsts.items():
+        alike.setdefault((str(run.job.config.dataset.name), _method(run.job)), []).append(setting)
+    named = {}
+    for (_, method), settings in alike.items():
+        fields = {setting: _flat(hashed_config(firsts[setting].job.config)) for setting in settings}
+        every = dict.fromkeys(name for of in fields.values() for name in of)
+        told = [name for name in every if name != "seed" and len({of.get(name) for of in fields.values()}) > 1]
+        for setting in settings:
+            values = [f"{name}={fields[setting].get(name, 'null')}" for name in told]
+            named[setting] = ", ".join([method, *values])
+    return named
+
+
+def _method(job: Job) -> str:
+    paper, _, name = job.experiment.partition("/")
+    target = job.overrides.get("target_epsilon", "")
+    return f"{paper.replace('_', '-')}: {name}" + (f", calibrated to {target}" if target else "")
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """A nested config as dotted names and texts."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: str(value)}
+    return flat
+
+
+def planned_runs() -> list[PlannedRun]:
+    """Every run that a sweep of any paper plans, and its record where there is one.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    sweeps = sorted(
+        path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
+        for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
+    )
+    return [run for runs in collect(sweeps).sweeps.values() for run in runs]

@@ -1,0 +1,53 @@
+"""The leaderboard as a figure: a panel a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from runner.report import plots
+from runner.report.leaderboard.entries import Entry
+from runner.report.leaderboard.tables import marked, ranks
+from runner.report.statistics import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DRAWN = 6  # methods of a panel
+_MARKERS = "osD^vPX*"
+
+
+def draw(found: Sequence[Entry]) -> Figure:
+    """Mean accuracy and its 95% interval against the bound, the best methods of each data set, those ranked first."""
+    datasets = list(dict.fromkeys(entry.dataset for entry in found))
+    drawn = plots.figure(4.6 * len(datasets), 5.2)
+    for axes, dataset in zip(drawn.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+        of_it = [entry for entry in found if entry.dataset == dataset]
+        bounds = sorted({entry.epsilon for entry in of_it})
+        best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
+        singles = {e.setting for e in of_it if not ranks(e)}
+        shown = sorted(best, key=lambda setting: (setting in singles, -best[setting]))[:_DRAWN]
+        for place, setting in enumerate(shown):
+            line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
+            at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
+            _draw_method(axes, at, line, place)
+        axes.set(title=dataset, xticks=range(len(bounds)), xticklabels=[f"{e:g}" for e in bounds], xlabel="sound ε ≤")
+        middle = [best[setting] for setting in shown]
+        axes.set_ylim(bottom=max(0.0, min(middle) - 12), top=min(100.0, max(middle) + 1))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    drawn.axes[0].set_ylabel("test accuracy (%), 95% interval (hollow: one run)")
+    return drawn
+
+
+def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], place: int) -> None:
+    """A setting's means, the bounds at `at`, with their intervals; those of a single run hollow."""
+    style: dict[str, Any] = {"marker": _MARKERS[place % len(_MARKERS)], "color": f"C{place}"}
+    ends = [entry.interval or Interval(entry.mean, entry.mean) for entry in line]
+    means = [entry.mean for entry in line]
+    below = [mean - end.low for mean, end in zip(means, ends, strict=True)]
+    above = [end.high - mean for mean, end in zip(means, ends, strict=True)]
+    axes.errorbar(at, means, [below, above], capsize=2, label=marked(line[0]), **style)
+    for x, entry in zip(at, line, strict=True):
+        if entry.interval is None:
+            axes.plot(x, entry.mean, markerfacecolor="white", zorder=3, **style)

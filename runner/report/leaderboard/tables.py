@@ -1,0 +1,82 @@
+"""The leaderboard as tables: for people, and as CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from runner.report.files import Table, bound_text, markdown, number
+from runner.report.leaderboard.entries import ADDED, Entry
+from runner.report.summary import summarise
+
+COLUMNS = (
+    "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",
+    "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "setting_id",
+)  # fmt: skip
+
+
+def board(found: Sequence[Entry], title: str) -> str:
+    """A Markdown table for each data set: a method a row, a bound a column, the best at the largest bound first."""
+    text = f"## {title}\n"
+    for dataset in dict.fromkeys(entry.dataset for entry in found):
+        of_it = [entry for entry in found if entry.dataset == dataset]
+        bounds = sorted({entry.epsilon for entry in of_it})
+        cells = {(entry.setting, entry.epsilon): entry for entry in of_it}
+        names = {entry.setting: marked(entry) for entry in of_it}
+        ranked = [entry for entry in of_it if ranks(entry)]
+        best = {e: max((entry.mean for entry in ranked if entry.epsilon == e), default=math.inf) for e in bounds}
+        order = sorted(names, key=lambda s: [-cells[s, e].mean if (s, e) in cells else 0.0 for e in reversed(bounds)])
+        rows = [
+            [names[setting], *(_cell(cells.get((setting, e)), best[e], len(of_it)) for e in bounds)]
+            for setting in order
+        ]
+        header = ("method", *(f"sound ε ≤ {e:g}" for e in bounds))
+        text += f"\n### {dataset}\n\n{markdown(Table(header, rows))}"
+    return text
+
+
+def ranks(entry: Entry) -> bool:
+    """Whether a mean may be called the highest: of several runs, and none that test images had a part in."""
+    return not entry.by_test_images and len(entry.accuracies) > 1
+
+
+def marked(entry: Entry) -> str:
+    """The method, with the marks that the leaderboard's text explains."""
+    other = {ADDED: "", "zero-out": "⁰", "replace-one": "²"}[entry.neighbours]
+    marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part), (other, bool(other)))
+    return " ".join([entry.method, *(mark for mark, holds in marks if holds)])
+
+
+def _cell(entry: Entry | None, best: float, rivals: int) -> str:
+    if entry is None:
+        return "–"
+    summary, interval = summarise(entry.accuracies), entry.interval
+    spread = "" if summary.std is None else f" ± {number(summary.std, '%')}"
+    limits = "" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
+    mean = number(entry.mean, "%")
+    mean = f"**{mean}**" if entry.mean == best and rivals > 1 else mean
+    return f"{mean}{spread} ({len(entry.accuracies)}){limits} at {bound_text(entry.sound)}"
+
+
+def row(entry: Entry) -> dict[str, Any]:
+    """One row of leaderboard.csv (COLUMNS)."""
+    summary, interval = summarise(entry.accuracies), entry.interval
+    return {
+        "dataset": entry.dataset,
+        "sound_epsilon_at_most": entry.epsilon,
+        "method": entry.method,
+        "mean": entry.mean,
+        "std": summary.std,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "n": len(entry.accuracies),
+        "planned": entry.planned,
+        "sound_epsilon": entry.sound,
+        "neighbours": entry.neighbours,
+        "made_for_it": "yes" if entry.made_for_it else "no",
+        "held_out": "yes" if entry.held_out else "no",
+        "chosen_by_test_images": "yes" if entry.by_test_images else "no",
+        "on_a_part_of_the_test_images": "yes" if entry.on_a_part else "no",
+        "setting_id": entry.setting,
+    }
