@@ -354,7 +354,7 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
     assert ends["screened, no momentum"] == measures.most_guaranteed(runs_of(runs)), (
         "filled where the ε holds, not at the claimed 3"
     )
-    assert ends["same settings: the true ε is at least 6.235 (theorem 1)"] == pytest.approx(6.2355, abs=1e-3)
+    assert ends["same settings, worst rule found: the true ε is at least 6.235"] == pytest.approx(6.2355, abs=1e-3)
 
 
 def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
