@@ -1,4 +1,5 @@
-"""What the claims that have not run would cost: the runs that they lack, each once, and hours by like records.
+"""What the claims that have not run would cost: the runs that they lack, each once, and their hours, by the records of
+like runs or else by a few steps that were timed (`runner.runs.timings`).
 
 Aggregation of a paper leaves the runs in its not_run.csv; the pages put the papers' together, as runs and records are
 shared between them. By records that stand in the items' runs.csv alone: runs of one's own change no page.
@@ -16,29 +17,38 @@ from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
 from runner.report.runs import PlannedRun
 from runner.report.verdicts import NOT_RUN, Judged
+from runner.runs import timings
 from runner.runs.identity import recorded_config
 from runner.runs.recorded_times import estimated, likenesses, seconds_by_likeness
 from runner.runs.records import read_record
+from runner.runs.timings import Timing
 
 FILE = "not_run.csv"
 _LIKE = ("setting_id", "like", "same_network", "same_network_any_end")
-_COLUMNS = ("run_id", *_LIKE, "sweep", "experiment", "seed", "epochs", "claims")
+_COLUMNS = ("run_id", *_LIKE, "kind", "timed_epochs", "sweep", "experiment", "seed", "epochs", "claims")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Runs that lack, hours of one core for those with a like record, and how many have none."""
+    """Runs that lack; hours of one core for those with a like record; how many have none, and of those how many were
+    timed for a few steps, and the hours that these take by that.
+    """
 
     runs: int
     hours: float
     unlike: int
+    timed: int = 0
+    timed_hours: float = 0.0
 
     @property
-    def hours_text(self) -> str:
-        """Hours in whole numbers, below ten with a decimal; a dash where no run has a like record."""
-        if self.runs == self.unlike:
-            return "–" if self.runs else "0"
-        return f"{self.hours:.0f}" if self.hours >= 10 else f"{self.hours:.1f}"
+    def unknown(self) -> int:
+        """Runs that neither a record nor a timing tells of."""
+        return self.unlike - self.timed
+
+
+def hours_text(hours: float) -> str:
+    """Hours in whole numbers, below ten with a decimal."""
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
 
 
 def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
@@ -65,6 +75,8 @@ def write_not_run(folder: Path, judged: Sequence[Judged], evidence: Evidence) ->
         {
             "run_id": run_id,
             **dict(zip(_LIKE, likenesses(run.job.setting_id, recorded_config(run.job.config)), strict=True)),
+            "kind": run.job.kind,
+            "timed_epochs": run.job.epochs or 1,  # a timing is of the whole run where a budget ends it
             "sweep": run.job.sweep,
             "experiment": run.job.experiment,
             "seed": run.seed,
@@ -79,9 +91,10 @@ def write_not_run(folder: Path, judged: Sequence[Judged], evidence: Evidence) ->
 def costs(folder: Path, papers: Sequence[Paper]) -> dict[str, Cost]:
     """What is not run of each paper as last aggregated, by its name, and under "" of all, each run once."""
     seconds = seconds_by_likeness(read_record(path) for path in _records(folder, papers))
+    timed = timings.read([folder])
     by_paper = {paper.name: _rows(folder / paper.name / FILE) for paper in papers}
     together = {run_id: row for rows in by_paper.values() for run_id, row in rows.items()}
-    return {name: _cost(rows.values(), seconds) for name, rows in {**by_paper, "": together}.items()}
+    return {name: _cost(rows.values(), seconds, timed) for name, rows in {**by_paper, "": together}.items()}
 
 
 def _records(folder: Path, papers: Sequence[Paper]) -> list[Path]:
@@ -96,9 +109,18 @@ def _rows(path: Path) -> dict[str, Mapping[str, str]]:
     return {row["run_id"]: row for row in read_csv(path)} if path.exists() else {}
 
 
-def _cost(rows: Iterable[Mapping[str, str]], seconds: Mapping[str, float]) -> Cost:
-    each = [estimated([row[name] for name in _LIKE], int(row["epochs"]), seconds) for row in rows]
-    return Cost(len(each), sum(found for found in each if found is not None) / 3600, each.count(None))
+def _cost(rows: Iterable[Mapping[str, str]], seconds: Mapping[str, float], timed: Mapping[str, Timing]) -> Cost:
+    known = unlike = by_timing = 0
+    of_known = of_timed = 0.0
+    for row in rows:
+        found = estimated([row[name] for name in _LIKE], int(row["epochs"]), seconds)
+        if found is not None:
+            known, of_known = known + 1, of_known + found
+            continue
+        unlike += 1
+        if (timing := timed.get(row["kind"])) is not None:
+            by_timing, of_timed = by_timing + 1, of_timed + timing.seconds * int(row["timed_epochs"])
+    return Cost(known + unlike, of_known / 3600, unlike, by_timing, of_timed / 3600)
 
 
 def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
@@ -106,32 +128,51 @@ def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
     rows = [[name, str(claims[name]), *_cells(costs[name])] for name in claims]
     rows.append(["**all**", str(sum(claims.values())), *_cells(costs[""])])
     note = (
-        "Runs that several claims lack count once, also over the papers, so the last row is no sum. Hours are those of "
-        "one core of the machines that the records are of, which ran others beside them: the median of recorded runs "
-        "of the same setting, else of like ones (cost of an example, batch size), else of the same network on the "
-        "same data, all its epochs where no record says when a budget ends it. Some of those machines were so busy "
-        "that a single record may be ten times too long. Runs that no record resembles are in no hour, and they are "
-        "the dearest: mostly on CIFAR-10. `make plan-PAPER` estimates all that is left on a machine of yours."
+        "Runs that several claims lack count once, also over the papers, so the last row is no sum. *By records*: "
+        "hours of one core of the machines that the records are of, which ran others beside them: the median of "
+        "recorded runs of the same setting, else of like ones (cost of an example, batch size), else of the same "
+        "network on the same data, all its epochs where no record says when a budget ends it. Some of those machines "
+        "were so busy that a single record may be ten times too long. *By timed steps*: no record resembles the run, "
+        "so a few of its steps were timed, by the processor's time; how many epochs a screened run takes is guessed "
+        "then. `make plan-PAPER` estimates all that is left on a machine of yours."
     )
-    header = ("paper", "claims not run", "runs that they lack", "hours of one core", "runs like no record")
+    header = (
+        "paper",
+        "claims not run",
+        "runs that they lack",
+        "hours by records",
+        "hours by timed steps",
+        "runs of unknown time",
+    )
     return Table(header, rows, (note,))
 
 
 def _cells(cost: Cost) -> list[str]:
-    of = f" (of {cost.runs - cost.unlike} runs)" if cost.unlike and cost.runs > cost.unlike else ""
-    return [str(cost.runs), f"{cost.hours_text}{of}", str(cost.unlike)]
+    recorded = cost.runs - cost.unlike
+    return [
+        str(cost.runs),
+        _hours_of(cost.hours, recorded),
+        _hours_of(cost.timed_hours, cost.timed),
+        str(cost.unknown or "–"),
+    ]
+
+
+def _hours_of(hours: float, runs: int) -> str:
+    return f"{hours_text(hours)} (of {runs} runs)" if runs else "–"
 
 
 def sentence(claims: int, cost: Cost) -> str:
     """The same of one paper, in a sentence."""
     if not claims:
         return "Every claim has run."
-    of = f" for {cost.runs - cost.unlike} of them" if cost.unlike else ""
-    hours = f"about {cost.hours_text} hours of one core{of}, by the records of like runs"
-    unlike = f"no record resembles {cost.unlike} of these runs"
-    parts = [hours, f"{unlike}, which are in no hour"] if cost.unlike else [hours]
-    if cost.runs == cost.unlike:
-        parts = ["no record resembles any of them"] if cost.runs else []
+    parts = []
+    if recorded := cost.runs - cost.unlike:
+        parts.append(f"about {hours_text(cost.hours)} hours of one core for {recorded} of them, by records")
+    if cost.timed:
+        hours = hours_text(cost.timed_hours)
+        parts.append(f"about {hours} for {cost.timed} that no record resembles, by a few steps that were timed")
+    if cost.unknown:
+        parts.append(f"how long {cost.unknown} take is unknown")
     said = "; ".join([f"{claims} claims, which lack {cost.runs} runs, each counted once", *parts])
     return (
         f"**What has not run**: {said} ([how that is reckoned](../README.md#what-the-claims-not-run-would-cost), "

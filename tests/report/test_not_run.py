@@ -8,12 +8,14 @@ import pytest
 
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import collect
-from runner.report.files import read_csv
+from runner.report.files import read_csv, write_csv
 from runner.report.measured import Measured
 from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
 from runner.report.papers import load
 from runner.report.verdicts import judge
+from runner.runs import timings
 from runner.runs.records import read_record, write_record
+from runner.runs.timings import Timing
 
 PAPER = load("tempered_sigmoid")
 CLAIMS = [
@@ -78,18 +80,36 @@ def test_runs_at_what_a_search_chose_have_its_searches() -> None:
     assert by_sweep == {"table_4": searches, "table_4_chosen": searches}
 
 
+def test_runs_that_no_record_resembles_take_what_their_steps_took(tmp_path, jobs) -> None:
+    """Of runs that a budget ends, as these, a timing is of the whole of each; of others it is of an epoch."""
+    judged = [judge(claim, Measured(), "paper") for claim in CLAIMS]
+    evidence = collect({claim.sweep for claim in CLAIMS}, results_root=tmp_path)
+    path = write_not_run(tmp_path / PAPER.name, judged, evidence)
+    kind = jobs("fig_3", "mnist_tanh")[0].kind
+    assert costs(tmp_path, [PAPER])[""] == Cost(20, 0, 20)
+    timed = {kind: Timing(1800.0, 0.007), "another": Timing(9.0, 0.007)}
+    (path.parent / timings.FILE).write_text(timings.text(timed))
+    assert costs(tmp_path, [PAPER])[""] == Cost(20, 0, 20, 20, 10.0)
+    rows = read_csv(path)
+    assert {(row["kind"], row["timed_epochs"]) for row in rows} == {(kind, "1")}
+    write_csv(path, list(rows[0]), [{**row, "timed_epochs": 60} for row in rows])
+    assert costs(tmp_path, [PAPER])[""].timed_hours == 600.0
+
+
 def test_what_the_pages_say() -> None:
-    table = costs_table({"a": 2, "b": 1}, {"a": Cost(19, 3.17, 0), "b": Cost(4, 0, 4), "": Cost(21, 3.17, 4)})
+    of_b = Cost(4, 0, 4, 3, 1200)
+    table = costs_table({"a": 2, "b": 1, "c": 0}, {"a": Cost(19, 3.17, 0), "b": of_b, "c": Cost(0, 0, 0), "": of_b})
     assert table.rows == [
-        ["a", "2", "19", "3.2", "0"],
-        ["b", "1", "4", "–", "4"],
-        ["**all**", "3", "21", "3.2 (of 17 runs)", "4"],
+        ["a", "2", "19", "3.2 (of 19 runs)", "–", "–"],
+        ["b", "1", "4", "–", "1,200 (of 3 runs)", "1"],
+        ["c", "0", "0", "–", "–", "–"],
+        ["**all**", "3", "4", "–", "1,200 (of 3 runs)", "1"],
     ]
-    assert "2 claims, which lack 19 runs, each counted once; about 3.2 hours of one core" in sentence(
+    assert "2 claims, which lack 19 runs, each counted once; about 3.2 hours of one core for 19" in sentence(
         2, Cost(19, 3.17, 0)
     )
-    partly = sentence(2, Cost(19, 41.7, 4))
-    assert "about 42 hours of one core for 15 of them" in partly
-    assert "no record resembles 4 of these runs" in partly
-    assert "no record resembles any of them" in sentence(1, Cost(4, 0, 4))
+    partly = sentence(2, Cost(19, 41.7, 4, 3, 9.04))
+    assert "about 42 hours of one core for 15 of them, by records" in partly
+    assert "about 9.0 for 3 that no record resembles" in partly
+    assert "how long 1 take is unknown" in partly
     assert sentence(0, Cost(0, 0, 0)) == "Every claim has run."
