@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.report import plots
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # methods of a panel
 _MARKERS = "osD^vPX*"
+_LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))  # of one paper's methods in a panel
 
 
 def draw(found: Sequence[Entry]) -> Figure:
-    """Mean accuracy and its 95% interval against the bound, the best methods of each data set, those ranked first."""
+    """Mean accuracy and its 95% interval against the bound, the best methods of each data set, those ranked first.
+
+    A paper has one colour in all panels; its methods in a panel differ by marker and line.
+    """
     datasets = list(dict.fromkeys(entry.dataset for entry in found))
+    colours = {paper: f"C{place}" for place, paper in enumerate(sorted({_paper(entry) for entry in found}))}
     drawn = plots.figure(4.6 * len(datasets), 5.2)
     for axes, dataset in zip(drawn.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
         of_it = [entry for entry in found if entry.dataset == dataset]
@@ -28,10 +34,14 @@ def draw(found: Sequence[Entry]) -> Figure:
         best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
         singles = {e.setting for e in of_it if not ranks(e)}
         shown = sorted(best, key=lambda setting: (setting in singles, -best[setting]))[:_DRAWN]
+        drawn_of: Counter[str] = Counter()
         for place, setting in enumerate(shown):
             line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
             at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
-            _draw_method(axes, at, line, place)
+            paper = _paper(line[0])
+            style = {"marker": _MARKERS[place], "linestyle": _LINES[drawn_of[paper]], "color": colours[paper]}
+            _draw_method(axes, at, line, style)
+            drawn_of[paper] += 1
         axes.set(title=dataset, xticks=range(len(bounds)), xticklabels=[f"{e:g}" for e in bounds], xlabel="sound ε ≤")
         middle = [best[setting] for setting in shown]
         axes.set_ylim(bottom=max(0.0, min(middle) - 12), top=min(100.0, max(middle) + 1))
@@ -40,14 +50,19 @@ def draw(found: Sequence[Entry]) -> Figure:
     return drawn
 
 
-def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], place: int) -> None:
+def _paper(entry: Entry) -> str:
+    return entry.method.partition(":")[0]
+
+
+def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], style: Mapping[str, Any]) -> None:
     """A setting's means, the bounds at `at`, with their intervals; those of a single run hollow."""
-    style: dict[str, Any] = {"marker": _MARKERS[place % len(_MARKERS)], "color": f"C{place}"}
     ends = [entry.interval or Interval(entry.mean, entry.mean) for entry in line]
     means = [entry.mean for entry in line]
     below = [mean - end.low for mean, end in zip(means, ends, strict=True)]
     above = [end.high - mean for mean, end in zip(means, ends, strict=True)]
-    axes.errorbar(at, means, [below, above], capsize=2, label=marked(line[0]), **style)
+    filled = any(entry.interval is not None for entry in line)
+    face: dict[str, Any] = {} if filled else {"markerfacecolor": "white"}
+    axes.errorbar(at, means, [below, above], capsize=2, label=marked(line[0]), **style, **face)
     for x, entry in zip(at, line, strict=True):
-        if entry.interval is None:
+        if filled and entry.interval is None:
             axes.plot(x, entry.mean, markerfacecolor="white", zorder=3, **style)
