@@ -296,12 +296,15 @@ def headline_table(paper: Paper, folder: Path, items: Sequence[str] | None = Non
     chosen = [paper.item(name) for name in items] if items else [paper.items[0]]
     rows = []
     for row in (row for item in chosen for row in item_rows(folder, paper, item)):
-        claimed, at, measured, _, _, difference, verdict, _, sound, holds = numbers_of(row)
+        claimed, at, measured, _, _, difference, verdict, epsilon, sound, holds = numbers_of(row)
         if row.get("computed") == "yes":
             verdict = f"{verdict} (arithmetic only)"  # not that the epsilon is true: see the last column
         what = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}"
-        rows.append([row["item"], what, claimed, at, measured, difference, verdict, sound, holds])
-    header = ("item", "what", "claimed", "at ε", "measured", "difference [95%]", "verdict", "sound ε", CLAIMED_EPSILON)
+        rows.append([row["item"], what, claimed, at, measured, difference, verdict, epsilon, sound, holds])
+    header = (
+        *("item", "what", "claimed", "at ε", "measured", "difference [95%]", "verdict", "ε of the run", "sound ε"),
+        CLAIMED_EPSILON,
+    )
     return _less(Table(header, rows), _OF_CLAIMS if paper.study else ())
 
 

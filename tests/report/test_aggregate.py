@@ -355,12 +355,16 @@ def test_every_claim_names_what_exists(name):
                 assert f"{experiment}" in text
 
 
-def test_headline_is_that_of_the_first_item(tmp_path, fabricate, jobs):
+def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     lines = headline(PAPER, results_root=tmp_path).splitlines()
     assert len(lines) == 10
     assert "98.00 (1 of 10)" in lines[1]
+    claim = rows(tmp_path / PAPER / "fig-3" / "claims.csv")[0]
+    epsilons = [f"{float(claim[name]):.4g}" for name in ("epsilon", "epsilon_sound")]
+    assert "ε of the run  sound ε" in lines[0]
+    assert lines[1].split()[-3:-1] == epsilons
     assert "not run" in lines[4]
 
 
