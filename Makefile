@@ -24,7 +24,8 @@ help: ## Explain every target
 	@echo
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | while IFS="	" read -r target text; do printf '  %-28s %s\n' "$$target" "$$text"; done
 	@echo
-	@echo "  PAPER is one of: $(PAPERS). Variables of reproduce- and plan-:"
+	@echo "  PAPER is one of: $(PAPERS). Variables"
+	@echo "  of reproduce- and plan- (JOBS and OVERRIDES also of demo):"
 	@echo "    BUDGET=30m         start no run that would end later (90s, 30m, 2h, 1h30m); tables and figures come after it"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
@@ -36,7 +37,7 @@ help: ## Explain every target
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
-	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke --jobs 2 --items fig-3,fig-4,table-1,theorem-1
+	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke $(if $(JOBS),--jobs=$(JOBS)) --items fig-3,fig-4,table-1,theorem-1 $(OVERRIDES)
 
 check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within a few minutes
 	$(PYTEST) -m "not slow"
