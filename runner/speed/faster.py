@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
+from runner.speed.convolution import FastConvolution
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
@@ -13,7 +14,7 @@ from runner.speed.tanh import FastTanh
 
 
 def faster(module: nn.Module) -> nn.Module:
-    """`module`, a network or an objective, pooled first, with tanh, sorting and pooling as they are fastest.
+    """`module`, a network or objective, pooled first, with convolutions, tanh, sorting and pooling as they are fastest.
 
     Layers, parameters and buffers are shared.
     """
@@ -29,6 +30,9 @@ def _replaced(module: nn.Module) -> nn.Module:
         return FastL2Pool(module.kernel_size)
     if type(module) is GlobalL2Pool:
         return FastGlobalL2Pool()
+    if FastConvolution.can_be(module):
+        assert isinstance(module, nn.Conv2d)
+        return FastConvolution.of(module)
     if FastMaxPool.can_be(module):
         assert isinstance(module, nn.MaxPool2d)
         return FastMaxPool(module)

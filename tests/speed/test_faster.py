@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks.methods import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
+from runner.speed.convolution import FastConvolution
 from runner.speed.faster import faster
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
@@ -168,7 +169,105 @@ def test_lipschitz_layers_shared_among_threads(kernels: str) -> None:
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), x)[0])
 
 
-REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh)}
+CONVOLVED = {
+    "one pixel": (16, 16, 1, 1),
+    "tiles cut off": (48, 112, 7, 10),
+    "whole tiles": (32, 64, 8, 4),
+    "a line": (16, 32, 33, 1),
+}
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("of", CONVOLVED)
+def test_convolution(kernels: str, of: str, bias: bool, layout: torch.memory_format) -> None:
+    """Outputs and all gradients, within 1e-5 of the largest of what float64 gives."""
+    torch.manual_seed(0)
+    channels_in, channels_out, height, width = CONVOLVED[of]
+    plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
+    exact = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias).double()
+    exact.load_state_dict(plain.state_dict())
+    x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
+    upstream = torch.randn(5, channels_out, height, width)
+    assert FastConvolution.can_be(plain)
+    results = []
+    for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
+        images.requires_grad_()
+        y = layer(images)
+        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
+    for found, expected in zip(*results, strict=True):
+        off = (found.double() - expected).abs().max() / expected.abs().max()
+        assert off < 1e-5
+
+
+def test_an_image_is_convolved_alone(kernels: str) -> None:
+    """To the last bit what it is without the others, whatever they are: nothing of one example is in another's."""
+    torch.manual_seed(0)
+    layer = FastConvolution.of(nn.Conv2d(16, 48, 3, padding=1))
+    images = torch.randn(9, 16, 10, 7)
+    others = images.clone()
+    others[3] = 1e20 * torch.randn(16, 10, 7)
+    others[3, 0, 0, 0] = math.nan
+    with torch.no_grad():
+        together, beside = layer(images), layer(others)
+    for i in range(9):
+        if i != 3:
+            assert torch.equal(together[i], beside[i])
+    assert beside[3].isnan().any()
+
+
+def test_a_convolution_shared_among_threads(kernels: str) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv2d(16, 48, 3, padding=1)
+    x = torch.randn(11, 16, 40, 41).requires_grad_()
+    try:
+        torch.set_num_threads(3)
+        found = FastConvolution.of(plain)(x)
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    finally:
+        torch.set_num_threads(1)
+    expected = plain(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    of_expected = torch.autograd.grad(expected.square().sum(), x)[0]
+    torch.testing.assert_close(gradient, of_expected, rtol=0, atol=1e-3)
+
+
+def test_a_convolution_has_the_parameters_and_hooks_of_the_plain_one(kernels: str) -> None:
+    plain = nn.Conv2d(16, 16, 3, padding=1, bias=False)
+    fast = FastConvolution.of(plain)
+    seen: list[torch.Tensor] = []
+    plain.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    plain.weight = nn.Parameter(torch.zeros_like(plain.weight))
+    y = fast(torch.randn(2, 16, 5, 5))
+    assert y.count_nonzero() == 0
+    assert [output is y for output in seen] == [True]
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        nn.Conv2d(16, 16, 3),
+        nn.Conv2d(16, 16, 3, padding=1, stride=2),
+        nn.Conv2d(16, 16, 3, padding=1, dilation=2),
+        nn.Conv2d(16, 16, 3, padding=1, groups=2),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(16, 16, 3, padding="same"),
+        nn.Conv2d(16, 16, (3, 1), padding=1),
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.Conv2d(16, 10, 3, padding=1),
+    ],
+)
+def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
+    assert not FastConvolution.can_be(convolution)
+    assert faster(convolution) is convolution
+
+
+def test_images_of_other_channels_are_refused_as_ever(kernels: str) -> None:
+    with pytest.raises(RuntimeError, match="channels"):
+        FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.zeros(2, 32, 5, 5))
+
+
+REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh, FastConvolution)}
 REPLACED["VGG5"] = (FastGroupSort, FastL2Pool, FastGlobalL2Pool)
 
 

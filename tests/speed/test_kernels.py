@@ -15,7 +15,7 @@ import torch
 from runner.clipping import clips
 from runner.data.cache import safe_folder
 from runner.gradients.one_pass import gram, kernel
-from runner.speed import group_sort, l2_pool, max_pool, sparse, tanh
+from runner.speed import convolution, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library, pointers
 from runner.speed.tanh import agrees
@@ -103,6 +103,7 @@ TRIALS = {
     "sparse_convolution": sparse.agrees,
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
+    "winograd": convolution.agrees,
 }
 
 
@@ -167,6 +168,14 @@ FAULTS = {
     ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
     ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
+    ("winograd", "v >= 0 && "): "v > 0 && ",
+    ("winograd", "s.width - left);"): "s.width - left - left / kTile % 2);",
+    ("winograd", "4.0f * d[1] - 5.0f * d[3] + d[5]"): "4.0f * d[1] - 5.0f * d[3] - d[5]",
+    ("winograd", "(far - 2.0 * w[1]) / 24.0"): "(far - 2.0 * w[1]) / 23.0",
+    ("winograd", "moved[x] + bias"): "moved[x]",
+    ("winograd", "return product_of<J, R - 1>"): "return product_of<J, 1>",
+    ("winograd", "i * s.height * s.width, place"): "0 * s.height * s.width, place",
+    ("winograd", "products<1>(tiles, from, weights + o"): "products<1>(tiles, from, weights",
     ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
 }
 

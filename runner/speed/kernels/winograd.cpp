@@ -1,0 +1,213 @@
+// A convolution with windows of 3 x 3, one pixel apart, padded by one pixel of zeros, channels last, float32:
+//
+//   out[i, y, x, o] = biases[o] + sum_{ky, kx, c} in[i, y + ky - 1, x + kx - 1, c] * weights[ky, kx, c, o],
+//
+// by F(4 x 4, 3 x 3) of Winograd (Lavin and Gray, 2016, section 4.3): a tile of 4 x 4 outputs and one channel of the 6 x 6
+// inputs that they see cost 36 multiplications a channel of outputs, where the sum has 144,
+//
+//   tile_o = A' ( sum_c (G weights_co G') * (B' patch_c B) ) A,     * number by number.
+//
+// An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
+// in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
+// order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together.
+// Weights are transformed in float64. In the end an output is off by some 1e-5 of the largest, ten times what a sum is.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "by_rows.h"
+#include "vectors.h"
+
+constexpr int kPatch = 6, kTile = 4, kPoints = kPatch * kPatch;
+constexpr int kHeight = 6;                       // tiles, and vectors of their outputs, that a product keeps in registers
+constexpr int kVectors = kLanes == 16 ? 4 : 2;
+constexpr int64_t kBlock = 2048;  // tiles times channels, at most: some hundred kilobytes
+
+struct Shape {
+    int64_t height, width, in, out;  // channels: multiples of kLanes
+    int64_t down() const { return (height + kTile - 1) / kTile; }
+    int64_t across() const { return (width + kTile - 1) / kTile; }
+    int64_t tiles() const { return down() * across(); }
+};
+
+// Numbers not set yet, in whole lines of the cache: a vector across two of them takes twice as long.
+struct Lines {
+    static constexpr std::align_val_t kLine{64};
+    struct Free {
+        void operator()(float *numbers) const { ::operator delete(numbers, kLine); }
+    };
+    std::unique_ptr<float, Free> numbers;
+    explicit Lines(int64_t count) : numbers(static_cast<float *>(::operator new(count * sizeof(float), kLine))) {}
+    float *operator+(int64_t n) const { return numbers.get() + n; }
+};
+
+// B' d
+static inline void transform_patch(const Vector *d, Vector *t) {
+    const Vector even = d[4] - 4.0f * d[2], odd = d[3] - 4.0f * d[1];
+    const Vector far = d[4] - d[2], twice = 2.0f * (d[3] - d[1]);
+    t[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
+    t[1] = even + odd;
+    t[2] = even - odd;
+    t[3] = far + twice;
+    t[4] = far - twice;
+    t[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];
+}
+
+// A' m
+static inline void transform_back(const Vector *m, Vector *y) {
+    const Vector near = m[1] + m[2], of_near = m[1] - m[2], far = m[3] + m[4], of_far = m[3] - m[4];
+    y[0] = m[0] + near + far;
+    y[1] = of_near + 2.0f * of_far;
+    y[2] = near + 4.0f * far;
+    y[3] = of_near + 8.0f * of_far + m[5];
+}
+
+// G w
+template <typename Numbers>
+static inline void transform_window(const Numbers *w, Numbers *u) {
+    const Numbers even = w[0] + w[2], far = w[0] + 4.0 * w[2];
+    u[0] = w[0] / 4.0;
+    u[1] = (even + w[1]) / -6.0;
+    u[2] = (even - w[1]) / -6.0;
+    u[3] = (far + 2.0 * w[1]) / 24.0;
+    u[4] = (far - 2.0 * w[1]) / 24.0;
+    u[5] = w[2];
+}
+
+// u[point, c, o] of weights[ky, kx, c, o]
+static void transform_weights(const float *weights, float *u, int64_t pairs) {
+    typedef double Numbers __attribute__((vector_size(8 * kLanes)));
+    for (int64_t p = 0; p < pairs; p += kLanes) {
+        Numbers rows[kPatch][3], moved[kPatch];
+        for (int kx = 0; kx < 3; kx++) {
+            Numbers column[3];
+            for (int ky = 0; ky < 3; ky++)
+                column[ky] = __builtin_convertvector(load(weights + (ky * 3 + kx) * pairs + p), Numbers);
+            transform_window(column, moved);
+            for (int y = 0; y < kPatch; y++) rows[y][kx] = moved[y];
+        }
+        for (int y = 0; y < kPatch; y++) {
+            transform_window(rows[y], moved);
+            for (int x = 0; x < kPatch; x++)
+                store(u + (y * kPatch + x) * pairs + p, __builtin_convertvector(moved[x], Vector));
+        }
+    }
+}
+
+// The 6 x 6 inputs that begin above and left of a tile's first, outside the image zeros.
+static void patch(const float *image, const Shape &s, int64_t top, int64_t left, float *v) {
+    for (int64_t c = 0; c < s.in; c += kLanes) {
+        Vector rows[kPatch][kPatch], moved[kPatch];
+        for (int x = 0; x < kPatch; x++) {
+            Vector column[kPatch];
+            for (int y = 0; y < kPatch; y++) {
+                const int64_t v = top + y, w = left + x;
+                const bool inside = v >= 0 && v < s.height && w >= 0 && w < s.width;
+                column[y] = inside ? load(image + (v * s.width + w) * s.in + c) : Vector{};
+            }
+            transform_patch(column, moved);
+            for (int y = 0; y < kPatch; y++) rows[y][x] = moved[y];
+        }
+        for (int y = 0; y < kPatch; y++) {
+            transform_patch(rows[y], moved);
+            for (int x = 0; x < kPatch; x++) store(v + (y * kPatch + x) * kHeight * s.in + c, moved[x]);
+        }
+    }
+}
+
+// The outputs of a tile that are in the image.
+static void tile(const float *m, const float *biases, const Shape &s, int64_t top, int64_t left, float *image) {
+    const int64_t rows = std::min<int64_t>(kTile, s.height - top), columns = std::min<int64_t>(kTile, s.width - left);
+    for (int64_t o = 0; o < s.out; o += kLanes) {
+        Vector half[kTile][kPatch], moved[kTile];
+        for (int x = 0; x < kPatch; x++) {
+            Vector column[kPatch];
+            for (int y = 0; y < kPatch; y++) column[y] = load(m + (y * kPatch + x) * kHeight * s.out + o);
+            transform_back(column, moved);
+            for (int y = 0; y < kTile; y++) half[y][x] = moved[y];
+        }
+        const Vector bias = biases ? load(biases + o) : Vector{};
+        for (int64_t y = 0; y < rows; y++) {
+            transform_back(half[y], moved);
+            for (int64_t x = 0; x < columns; x++)
+                store(image + ((top + y) * s.width + left + x) * s.out + o, moved[x] + bias);
+        }
+    }
+}
+
+// m[t, o] = sum_c v[t, c] u[c, o] for R tiles and J vectors of outputs
+template <int R, int J>
+static void product(const float *v, const float *u, float *m, int64_t in, int64_t out) {
+    Vector sum[R][J] = {};
+    for (int64_t c = 0; c < in; c++) {
+        Vector weights[J];
+#pragma GCC unroll 4
+        for (int j = 0; j < J; j++) weights[j] = load(u + c * out + j * kLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+            for (int j = 0; j < J; j++) sum[r][j] += v[r * in + c] * weights[j];
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < J; j++) store(m + r * out + j * kLanes, sum[r][j]);
+}
+
+template <int J, int R = kHeight>
+static void product_of(int64_t tiles, const float *v, const float *u, float *m, int64_t in, int64_t out) {
+    if constexpr (R > 1)
+        if (tiles < R) return product_of<J, R - 1>(tiles, v, u, m, in, out);
+    product<R, J>(v, u, m, in, out);
+}
+
+// Of one point: all tiles of a block, J vectors of outputs.
+template <int J>
+static void products(int64_t tiles, const float *v, const float *u, float *m, int64_t in, int64_t out) {
+    for (int64_t t = 0; t < tiles; t += kHeight, v += kPoints * kHeight * in, m += kPoints * kHeight * out)
+        product_of<J>(std::min<int64_t>(kHeight, tiles - t), v, u, m, in, out);
+}
+
+static void images(const float *in, const float *u, const float *biases, float *out, int64_t first, int64_t last,
+                   const Shape &s) {
+    const int64_t groups = std::max<int64_t>(4, kBlock / std::max(s.in, s.out) / kHeight), block = groups * kHeight;
+    const Lines v(kPoints * block * s.in), m(kPoints * block * s.out);
+    const auto begin = [](int64_t t) { return t / kHeight * kPoints * kHeight + t % kHeight; };  // times channels
+    for (int64_t start = first * s.tiles(); start < last * s.tiles(); start += block) {
+        const int64_t tiles = std::min(block, last * s.tiles() - start);
+        const auto each = [&](auto work) {  // work(tile of the block, pixels before its image, top, left)
+            for (int64_t t = 0; t < tiles; t++) {
+                const int64_t i = (start + t) / s.tiles(), place = (start + t) % s.tiles();
+                work(t, i * s.height * s.width, place / s.across() * kTile, place % s.across() * kTile);
+            }
+        };
+        each([&](int64_t t, int64_t before, int64_t top, int64_t left) {
+            patch(in + before * s.in, s, top - 1, left - 1, v + begin(t) * s.in);
+        });
+        for (int64_t point = 0; point < kPoints; point++) {
+            const float *from = v + point * kHeight * s.in, *weights = u + point * s.in * s.out;
+            float *to = m + point * kHeight * s.out;
+            int64_t o = 0;
+            for (; o + kVectors * kLanes <= s.out; o += kVectors * kLanes)
+                products<kVectors>(tiles, from, weights + o, to + o, s.in, s.out);
+            for (; o + 2 * kLanes <= s.out; o += 2 * kLanes)
+                products<2>(tiles, from, weights + o, to + o, s.in, s.out);
+            for (; o < s.out; o += kLanes) products<1>(tiles, from, weights + o, to + o, s.in, s.out);
+        }
+        each([&](int64_t t, int64_t before, int64_t top, int64_t left) {
+            tile(m + begin(t) * s.out, biases, s, top, left, out + before * s.out);
+        });
+    }
+}
+
+// in: [batch, height, width, in], weights: [3, 3, in, out], biases: [out] or null, out: [batch, height, width, out].
+extern "C" void winograd(const float *in, const float *weights, const float *biases, float *out, int64_t batch,
+                         const Shape *shape, int64_t threads) {
+    const Shape s = *shape;
+    const Lines u(kPoints * s.in * s.out);
+    transform_weights(weights, u + 0, s.in * s.out);
+    const float *transformed = u + 0;
+    by_rows(batch, threads, [=](int64_t first, int64_t last) { images(in, transformed, biases, out, first, last, s); });
+}
