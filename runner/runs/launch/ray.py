@@ -6,6 +6,7 @@ alone writes them. What a lost node had under way goes to another one, without t
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,7 @@ class Ray:
 
         environment = {"working_dir": str(REPOSITORY), "excludes": _NOT_SENT} if self.working_dir else {}
         try:
-            ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
+            ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             said = " ".join(str(error).split())
             raise ConfigError(
