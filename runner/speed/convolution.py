@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.grad import conv2d_weight
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 from runner.speed.choices import function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
@@ -24,13 +24,18 @@ _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library convolves as PyTorch does: tiles cut off and whole, one or several vectors of outputs."""
+    """Whether a library convolves as PyTorch does, and its gradient: tiles cut off and whole, one vector or several."""
     for channels_in, channels_out, height, width in ((16, 112, 9, 6), (48, 16, 4, 13)):
         x, weight = waves(3, channels_in, height, width), waves(channels_out, channels_in, 3, 3)
         bias = 10 * waves(channels_out)
         expected = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1).float()
-        found = _convolved(compiled, channels_last(x), _windows(weight), bias, threads=2)
+        found = _convolved(compiled, channels_last(x), weight, bias, threads=2)
         if not torch.allclose(found, expected, rtol=0, atol=1e-4 * expected.abs().max().item()):
+            return False
+        g = waves(*expected.shape)
+        of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1).float()
+        found = _convolved(compiled, channels_last(g), weight, None, threads=2, turned=True)
+        if not torch.allclose(found, of_x, rtol=0, atol=1e-4 * of_x.abs().max().item()):
             return False
     return True
 
@@ -85,7 +90,7 @@ class _Convolution(torch.autograd.Function):
         assert compiled is not None
         x = channels_last(x)
         ctx.save_for_backward(x, weight)
-        return _convolved(compiled, x, _windows(weight), bias, threads_for(x))
+        return _convolved(compiled, x, weight, bias, threads_for(x))
 
     @staticmethod
     @once_differentiable
@@ -96,7 +101,7 @@ class _Convolution(torch.autograd.Function):
         of_x = of_weight = of_bias = None
         wanted = ctx.needs_input_grad
         if wanted[0]:
-            of_x = _convolved(compiled, channels_last(g), _turned(weight), None, threads_for(g))
+            of_x = _convolved(compiled, channels_last(g), weight, None, threads_for(g), turned=True)
         if wanted[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)
         if wanted[2]:
@@ -104,21 +109,18 @@ class _Convolution(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
-def _windows(weight: Tensor) -> Tensor:
-    """Weights [out, in, 3, 3] as winograd.cpp reads them: [3, 3, in, out]."""
-    return weight.detach().permute(2, 3, 1, 0).contiguous()
+def _convolved(
+    compiled: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, turned: bool = False
+) -> Tensor:
+    """Of images that lie channels last in memory; so do the outputs.
 
-
-def _turned(weight: Tensor) -> Tensor:
-    """Those of the convolution that takes gradients of the outputs to gradients of the inputs: [3, 3, out, in]."""
-    return weight.detach().flip(2, 3).permute(2, 3, 0, 1).contiguous()
-
-
-def _convolved(compiled: ctypes.CDLL, x: Tensor, windows: Tensor, bias: Tensor | None, threads: int) -> Tensor:
-    """Of images that lie channels last in memory; so do the outputs."""
+    weight: [out, in, 3, 3]; turned: that of the convolution which x is the outputs' gradient of, [in, out, 3, 3].
+    """
     batch, channels, height, width = x.shape
-    y = x.new_empty(batch, height, width, windows.shape[3])
+    weight = weight.detach().contiguous()
+    channels_out = weight.shape[1 if turned else 0]
+    y = x.new_empty(batch, height, width, channels_out)
     biases = ctypes.c_void_p() if bias is None else pointers(bias.detach().contiguous())[0]
-    shape = (ctypes.c_int64 * 4)(height, width, channels, windows.shape[3])
-    compiled.winograd(*pointers(x, windows), biases, *pointers(y), *integers(batch), shape, *integers(threads))
+    shape = (ctypes.c_int64 * 5)(height, width, channels, channels_out, turned)
+    compiled.winograd(*pointers(x, weight), biases, *pointers(y), *integers(batch), shape, *integers(threads))
     return y.permute(0, 3, 1, 2)

@@ -173,6 +173,8 @@ FAULTS = {
     ("winograd", "4.0f * d[1] - 5.0f * d[3] + d[5]"): "4.0f * d[1] - 5.0f * d[3] - d[5]",
     ("winograd", "(far - 2.0 * w[1]) / 24.0"): "(far - 2.0 * w[1]) / 23.0",
     ("winograd", "moved[x] + bias"): "moved[x]",
+    ("winograd", "s.turned ? 8 - k : k"): "k",
+    ("winograd", "s.turned ? c * s.out + o + lane :"): "false ? 0 :",
     ("winograd", "return product_of<J, R - 1>"): "return product_of<J, 1>",
     ("winograd", "i * s.height * s.width, place"): "0 * s.height * s.width, place",
     ("winograd", "products<1>(tiles, from, weights + o"): "products<1>(tiles, from, weights",

@@ -1,11 +1,11 @@
 // A convolution with windows of 3 x 3, one pixel apart, padded by one pixel of zeros, channels last, float32:
 //
-//   out[i, y, x, o] = biases[o] + sum_{ky, kx, c} in[i, y + ky - 1, x + kx - 1, c] * weights[ky, kx, c, o],
+//   out[i, y, x, o] = biases[o] + sum_{ky, kx, c} in[i, y + ky - 1, x + kx - 1, c] * weights[o, c, ky, kx],
 //
 // by F(4 x 4, 3 x 3) of Winograd (Lavin and Gray, 2016, section 4.3): a tile of 4 x 4 outputs and one channel of the 6 x 6
 // inputs that they see cost 36 multiplications a channel of outputs, where the sum has 144,
 //
-//   tile_o = A' ( sum_c (G weights_co G') * (B' patch_c B) ) A,     * number by number.
+//   tile_o = A' ( sum_c (G weights_oc G') * (B' patch_c B) ) A,     * number by number.
 //
 // An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
 // in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
@@ -26,7 +26,7 @@ constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int64_t kBlock = 2048;  // tiles times channels, at most: some hundred kilobytes
 
 struct Shape {
-    int64_t height, width, in, out;  // channels: multiples of kLanes
+    int64_t height, width, in, out, turned;  // channels: multiples of kLanes
     int64_t down() const { return (height + kTile - 1) / kTile; }
     int64_t across() const { return (width + kTile - 1) / kTile; }
     int64_t tiles() const { return down() * across(); }
@@ -76,24 +76,26 @@ static inline void transform_window(const Numbers *w, Numbers *u) {
     u[5] = w[2];
 }
 
-// u[point, c, o] of weights[ky, kx, c, o]
-static void transform_weights(const float *weights, float *u, int64_t pairs) {
+// u[point, c, o] of the windows' weights, for a share of the channels in
+static void transform_weights(const float *weights, float *u, int64_t first, int64_t last, const Shape &s) {
     typedef double Numbers __attribute__((vector_size(8 * kLanes)));
-    for (int64_t p = 0; p < pairs; p += kLanes) {
-        Numbers rows[kPatch][3], moved[kPatch];
-        for (int kx = 0; kx < 3; kx++) {
-            Numbers column[3];
-            for (int ky = 0; ky < 3; ky++)
-                column[ky] = __builtin_convertvector(load(weights + (ky * 3 + kx) * pairs + p), Numbers);
-            transform_window(column, moved);
-            for (int y = 0; y < kPatch; y++) rows[y][kx] = moved[y];
+    for (int64_t c = first; c < last; c++)
+        for (int64_t o = 0; o < s.out; o += kLanes) {
+            Numbers window[3][3], rows[kPatch][3], moved[kPatch];
+            for (int lane = 0; lane < kLanes; lane++) {
+                const float *from = weights + (s.turned ? c * s.out + o + lane : (o + lane) * s.in + c) * 9;
+                for (int k = 0; k < 9; k++) window[k % 3][k / 3][lane] = from[s.turned ? 8 - k : k];
+            }
+            for (int kx = 0; kx < 3; kx++) {
+                transform_window(window[kx], moved);
+                for (int y = 0; y < kPatch; y++) rows[y][kx] = moved[y];
+            }
+            for (int y = 0; y < kPatch; y++) {
+                transform_window(rows[y], moved);
+                for (int x = 0; x < kPatch; x++)
+                    store(u + ((y * kPatch + x) * s.in + c) * s.out + o, __builtin_convertvector(moved[x], Vector));
+            }
         }
-        for (int y = 0; y < kPatch; y++) {
-            transform_window(rows[y], moved);
-            for (int x = 0; x < kPatch; x++)
-                store(u + (y * kPatch + x) * pairs + p, __builtin_convertvector(moved[x], Vector));
-        }
-    }
 }
 
 // The 6 x 6 inputs that begin above and left of a tile's first, outside the image zeros.
@@ -202,12 +204,13 @@ static void images(const float *in, const float *u, const float *biases, float *
     }
 }
 
-// in: [batch, height, width, in], weights: [3, 3, in, out], biases: [out] or null, out: [batch, height, width, out].
+// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out]. weights: [out, in, 3, 3]; where
+// they are turned, as for the gradient of what such a convolution was given, [in, out, 3, 3] with each window turned round.
 extern "C" void winograd(const float *in, const float *weights, const float *biases, float *out, int64_t batch,
                          const Shape *shape, int64_t threads) {
     const Shape s = *shape;
     const Lines u(kPoints * s.in * s.out);
-    transform_weights(weights, u + 0, s.in * s.out);
-    const float *transformed = u + 0;
+    float *transformed = u + 0;
+    by_rows(s.in, threads, [=](int64_t first, int64_t last) { transform_weights(weights, transformed, first, last, s); });
     by_rows(batch, threads, [=](int64_t first, int64_t last) { images(in, transformed, biases, out, first, last, s); });
 }
