@@ -107,6 +107,9 @@ def _run(composed: DictConfig) -> None:
     if outcome == "busy":
         line.keep(f"being computed by another process: {path}")
         return
+    if path in _ENDED:  # as where scale=smoke takes few seeds for many
+        line.keep(f"run {run_id}: shown above")
+        return
     _ENDED.append(path)
     line.keep(result_text(read_record(path)))
     if outcome == "skipped":

@@ -214,6 +214,27 @@ MUTANTS = (
         f"{AGREES} {_FASTER}",
     ),
     Mutant(
+        "speed/kernels/winograd.cpp",
+        "            for (int64_t t = 0; t < tiles; t++) {\n",
+        "            for (int64_t t = 0; t < tiles - (start + block < last * s.tiles()); t++) {\n",
+        "of each block of tiles but the last, one is left out of a convolution",
+        f"{AGREES} {_FASTER}",
+    ),
+    Mutant(
+        "speed/convolution.py",
+        "None, threads_for(g), turned=True)",
+        "None, threads_for(g))",
+        "gradients of inputs are convolved by windows that are not turned round",
+        _FASTER,
+    ),
+    Mutant(
+        "speed/convolution.py",
+        '            and module.padding_mode == "zeros"\n',
+        "",
+        "a convolution that goes round at the edges is taken for one padded with zeros",
+        _FASTER,
+    ),
+    Mutant(
         "speed/kernels/tanh.cpp",
         "power = power * r + 5.55041087e-2f;",
         "power = power * r + 5.55e-2f;",
