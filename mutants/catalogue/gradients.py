@@ -222,8 +222,8 @@ MUTANTS = (
     ),
     Mutant(
         "speed/convolution.py",
-        "None, threads_for(g), turned=True)",
-        "None, threads_for(g))",
+        "u = _transformed(compiled, weight, threads, turned=True)",
+        "u = _transformed(compiled, weight.transpose(0, 1), threads)",
         "gradients of inputs are convolved by windows that are not turned round",
         _FASTER,
     ),
@@ -235,7 +235,21 @@ MUTANTS = (
         _FASTER,
     ),
     Mutant(
-        "speed/kernels/tanh.cpp",
+        "speed/convolution.py",
+        "        _kept = before\n",
+        "        pass\n",
+        "an evaluation takes the weights of the one before",
+        _FASTER,
+    ),
+    Mutant(
+        "speed/convolution.py",
+        "and self._unheard() and",
+        "and",
+        "a loss that reads pre-activations hears none of some layers when evaluating",
+        _FASTER,
+    ),
+    Mutant(
+        "speed/kernels/activations.h",
         "power = power * r + 5.55041087e-2f;",
         "power = power * r + 5.55e-2f;",
         "tanh is off in the sixth digit",

@@ -24,7 +24,7 @@ from runner.gradients import Objective
 from runner.mechanism.seeds import generator
 from runner.runs.identity import plain
 from runner.runs.paces import MINOR, START_SECONDS
-from runner.speed.faster import faster
+from runner.speed.faster import fastest_to_evaluate
 from runner.speed.inference import batches, evaluating
 from runner.speed.machine import keep_freed_memory
 from runner.training.diagnostics import FIXED
@@ -88,7 +88,8 @@ def _seconds_per_example(run: Run) -> tuple[float, float]:
     """Seconds an example of training and of evaluation takes: the fastest of a few timed pieces of a batch."""
     keep_freed_memory()  # as a run does
     objective = run.new_objective()
-    fast = faster(run.new_objective())  # one of its own: evaluating may keep weights that a step has to compute anew
+    # One of its own: evaluating may keep weights that a step has to compute anew.
+    fast = fastest_to_evaluate(run.new_objective())
 
     def forward(data: Split) -> None:
         with evaluating(fast):

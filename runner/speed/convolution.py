@@ -8,6 +8,8 @@ takes by them, stays PyTorch's.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -15,29 +17,50 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from runner.speed.choices import function_pays, trial_shape
+from runner.speed.choices import COMPILED, PYTORCH, fastest, function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+from runner.speed.max_pool import FastMaxPool, pair
 from runner.speed.slices import channels_last
 
 _CHANNELS = 16  # in and out are multiples of it: numbers in the longest register
 _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+_POINTS = 36  # numbers that a window of weights becomes
+_ACTIVATIONS = {nn.Tanh: 1, nn.ReLU: 2}  # as winograd.cpp counts them
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library convolves as PyTorch does, and its gradient: tiles cut off and whole, one vector or several."""
-    for channels_in, channels_out, height, width in ((16, 112, 9, 6), (48, 16, 4, 13)):
-        x, weight = waves(3, channels_in, height, width), waves(channels_out, channels_in, 3, 3)
-        bias = 10 * waves(channels_out)
-        expected = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1).float()
-        found = _convolved(compiled, channels_last(x), weight, bias, threads=2)
-        if not torch.allclose(found, expected, rtol=0, atol=1e-4 * expected.abs().max().item()):
-            return False
-        g = waves(*expected.shape)
-        of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1).float()
-        found = _convolved(compiled, channels_last(g), weight, None, threads=2, turned=True)
-        if not torch.allclose(found, of_x, rtol=0, atol=1e-4 * of_x.abs().max().item()):
-            return False
+    """Whether a library convolves as PyTorch does, its gradient too, and pools and activates what it has convolved.
+
+    Tiles are cut off and whole, outputs are one vector or several, and one image has a NaN.
+    """
+    for activation, pooled, channels, height, width in ((2, False, (16, 112), 9, 6), (1, True, (48, 16), 5, 14)):
+        channels_in, channels_out = channels
+        x, weight = waves(3, channels_in, height, width), waves(channels_out, channels_in, 3, 3) / channels_in
+        bias = waves(channels_out)
+        x[1, 0, 2, width - 6] = torch.nan  # where a window of the pooling has it last
+        plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1)
+        g = waves(*plain.shape)
+        behind = nn.functional.max_pool2d(plain, 2) if pooled else plain
+        behind = behind.tanh() if activation == 1 else behind.relu()
+        of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1)
+        u, turned = (_transformed(compiled, weight, 2, turned=turned) for turned in (False, True))
+        for found, expected in (
+            (_convolved(compiled, channels_last(x), u, bias, threads=2), plain),
+            (_convolved(compiled, channels_last(x), u, bias, 2, pooled, activation), behind),
+            (_convolved(compiled, channels_last(g), turned, None, threads=2), of_x),
+        ):
+            if not _same(found, expected.float()):
+                return False
     return True
+
+
+def _same(found: Tensor, expected: Tensor) -> bool:
+    """Whether outputs agree to rounding, and are NaN at least where they should be, in the same images."""
+    broken = expected.isnan().flatten(1).any(1)
+    if broken.any() and not (found[broken].isnan() >= expected[broken].isnan()).all():
+        return False
+    found, expected = found[~broken], expected[~broken]
+    return torch.allclose(found, expected, rtol=0, atol=1e-4 * expected.abs().max().item())
 
 
 class FastConvolution(nn.Conv2d):
@@ -64,9 +87,13 @@ class FastConvolution(nn.Conv2d):
         fast.__dict__.update(plain.__dict__)
         return fast
 
-    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def takes(self, x: Tensor) -> bool:
+        """Whether the kernel is there on this machine and takes such images."""
         images = x.dim() == 4 and x.numel() > 0 and x.shape[1] == self.in_channels
-        if not (images and fits(x) and fits(weight) and library("winograd", agrees) is not None and self._pays(x)):
+        return images and fits(x) and fits(self.weight) and library("winograd", agrees) is not None
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not (self.takes(x) and self._pays(x)):
             plain: Tensor = super()._conv_forward(x, weight, bias)
             return plain
         y: Tensor = _Convolution.apply(x, weight, bias)
@@ -83,14 +110,95 @@ class FastConvolution(nn.Conv2d):
         return function_pays("winograd", trial_shape(x.shape), ours, pytorchs, f"to {self.out_channels} channels")
 
 
+class ConvolutionBlock(nn.Module):
+    """A convolution and what is right behind it, max-pooling of 2 x 2, an activation or both: in evaluations in one go.
+
+    With gradients, or where somebody listens to one of the layers, one after another.
+    """
+
+    def __init__(self, convolution: FastConvolution, behind: nn.Sequential) -> None:
+        super().__init__()
+        self.convolution, self.behind = convolution, behind
+        self._pooled = isinstance(behind[0], FastMaxPool)
+        self._activation = next((number for of, number in _ACTIVATIONS.items() if isinstance(behind[-1], of)), 0)
+
+    @staticmethod
+    def length(modules: list[nn.Module]) -> int:
+        """How many of these modules, from the first, a block takes together; 0: there is none, or only one."""
+        if not isinstance(modules[0], FastConvolution):
+            return 0
+        taken = 1
+        if taken < len(modules) and _pools_pairs(modules[taken]):
+            taken += 1
+        if taken < len(modules) and isinstance(modules[taken], tuple(_ACTIVATIONS)):
+            taken += 1
+        return taken if taken > 1 else 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (torch.is_inference_mode_enabled() and self._unheard() and self.convolution.takes(x) and self._pays(x)):
+            y: Tensor = self.behind(self.convolution(x))
+            return y
+        return self._together(x)
+
+    def _unheard(self) -> bool:
+        modules = (self.convolution, *self.behind)
+        return not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+
+    def _together(self, x: Tensor) -> Tensor:
+        compiled = library("winograd", agrees)
+        assert compiled is not None
+        threads = threads_for(x)
+        u, bias = _weights(compiled, self.convolution, threads), self.convolution.bias
+        return _convolved(compiled, channels_last(x), u, bias, threads, self._pooled, self._activation)
+
+    def _pays(self, x: Tensor) -> bool:
+        if self._pooled and min(x.shape[2:]) < 2:
+            return False
+        shape, names = trial_shape(x.shape), ", ".join(type(module).__name__ for module in self.behind)
+
+        def ways() -> dict[str, Any]:
+            images = channels_last(torch.zeros(shape))
+            return {COMPILED: lambda: self._together(images), PYTORCH: lambda: self.behind(self.convolution(images))}
+
+        case = f"{' x '.join(map(str, shape))} to {self.convolution.out_channels} channels, {names}"
+        return fastest("winograd_block", case, ways, untried=COMPILED) == COMPILED
+
+
+def _pools_pairs(module: nn.Module) -> bool:
+    return isinstance(module, FastMaxPool) and pair(module.kernel_size) == pair(module.stride) == (2, 2)
+
+
+_kept: dict[FastConvolution, Tensor] | None = None
+
+
+@contextmanager
+def weights_stay() -> Iterator[None]:
+    """Inside, no weight changes, so that each layer's are transformed once. Not for two threads at once."""
+    global _kept
+    before = _kept
+    _kept = {}
+    try:
+        yield
+    finally:
+        _kept = before
+
+
+def _weights(compiled: ctypes.CDLL, layer: FastConvolution, threads: int) -> Tensor:
+    if _kept is None:
+        return _transformed(compiled, layer.weight, threads)
+    if layer not in _kept:
+        _kept[layer] = _transformed(compiled, layer.weight, threads)
+    return _kept[layer]
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         compiled = library("winograd", agrees)
         assert compiled is not None
-        x = channels_last(x)
+        x, threads = channels_last(x), threads_for(x)
         ctx.save_for_backward(x, weight)
-        return _convolved(compiled, x, weight, bias, threads_for(x))
+        return _convolved(compiled, x, _transformed(compiled, weight, threads), bias, threads)
 
     @staticmethod
     @once_differentiable
@@ -99,9 +207,10 @@ class _Convolution(torch.autograd.Function):
         assert compiled is not None
         x, weight = ctx.saved_tensors
         of_x = of_weight = of_bias = None
-        wanted = ctx.needs_input_grad
+        wanted, threads = ctx.needs_input_grad, threads_for(g)
         if wanted[0]:
-            of_x = _convolved(compiled, channels_last(g), weight, None, threads_for(g), turned=True)
+            u = _transformed(compiled, weight, threads, turned=True)
+            of_x = _convolved(compiled, channels_last(g), u, None, threads)
         if wanted[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)
         if wanted[2]:
@@ -109,18 +218,36 @@ class _Convolution(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
-def _convolved(
-    compiled: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, turned: bool = False
-) -> Tensor:
-    """Of images that lie channels last in memory; so do the outputs.
+def _transformed(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:
+    """Weights [out, in, 3, 3] for `_convolved`: [36, in, out].
 
-    weight: [out, in, 3, 3]; turned: that of the convolution which x is the outputs' gradient of, [in, out, 3, 3].
+    turned: of the convolution that takes gradients of the outputs to gradients of the inputs: [36, out, in].
     """
-    batch, channels, height, width = x.shape
     weight = weight.detach().contiguous()
-    channels_out = weight.shape[1 if turned else 0]
-    y = x.new_empty(batch, height, width, channels_out)
+    channels_out, channels_in = weight.shape[:2]
+    if turned:
+        channels_out, channels_in = channels_in, channels_out
+    u = weight.new_empty(_POINTS, channels_in, channels_out)
+    shape = (ctypes.c_int64 * 7)(0, 0, channels_in, channels_out, turned, 0, 0)
+    compiled.winograd_weights(*pointers(weight, u), shape, *integers(threads))
+    return u
+
+
+def _convolved(
+    compiled: ctypes.CDLL,
+    x: Tensor,
+    u: Tensor,
+    bias: Tensor | None,
+    threads: int,
+    pooled: bool = False,
+    activation: int = 0,
+) -> Tensor:
+    """Of images that lie channels last in memory, with transformed weights; the outputs lie so too."""
+    batch, channels_in, height, width = x.shape
+    channels_out = u.shape[2]
+    size = 2 if pooled else 1
+    y = x.new_empty(batch, height // size, width // size, channels_out)
     biases = ctypes.c_void_p() if bias is None else pointers(bias.detach().contiguous())[0]
-    shape = (ctypes.c_int64 * 5)(height, width, channels, channels_out, turned)
-    compiled.winograd(*pointers(x, weight), biases, *pointers(y), *integers(batch), shape, *integers(threads))
+    shape = (ctypes.c_int64 * 7)(height, width, channels_in, channels_out, 0, pooled, activation)
+    compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
     return y.permute(0, 3, 1, 2)

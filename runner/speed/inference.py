@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from runner.speed.convolution import weights_stay
 from runner.speed.slices import channels_last
 
 _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache, channels last
@@ -15,10 +16,10 @@ _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, and nothing recorded for gradients."""
+    """The module in evaluation mode, and nothing recorded for gradients; its weights are not to change meanwhile."""
     module.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), weights_stay():
             yield
     finally:
         module.train()

@@ -77,7 +77,9 @@ def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) 
     assert f"python -m runner.explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
     assert said in again.stderr
     assert "already recorded; to run it again" in again.stderr
-    many = subprocess.run([*command[:3], "-m", *options, "seed=range(0,4)"], cwd=REPOSITORY, capture_output=True, text=True)
+    many = subprocess.run(
+        [*command[:3], "-m", *options, "seed=range(0,4)"], cwd=REPOSITORY, capture_output=True, text=True
+    )
     assert many.returncode == 0
     header, *rows = many.stdout.splitlines()[-3:]
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -10,9 +11,10 @@ from torch import nn
 
 from benchmarks.methods import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
-from runner.speed.convolution import FastConvolution
-from runner.speed.faster import faster
+from runner.speed.convolution import ConvolutionBlock, FastConvolution
+from runner.speed.faster import faster, fastest_to_evaluate
 from runner.speed.group_sort import FastGroupSort
+from runner.speed.inference import evaluating
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.tanh import FastTanh
@@ -265,6 +267,77 @@ def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
 def test_images_of_other_channels_are_refused_as_ever(kernels: str) -> None:
     with pytest.raises(RuntimeError, match="channels"):
         FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.zeros(2, 32, 5, 5))
+
+
+BEHIND = {
+    "tanh": (nn.Tanh(),),
+    "relu": (nn.ReLU(),),
+    "pooling": (nn.MaxPool2d(2),),
+    "tanh, pooling": (nn.Tanh(), nn.MaxPool2d(2)),
+    "pooling, relu": (nn.MaxPool2d(2), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("of", CONVOLVED)
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_layers_in_one_when_evaluating(kernels: str, behind: tuple[nn.Module, ...], of: str) -> None:
+    torch.manual_seed(0)
+    channels_in, channels_out, height, width = CONVOLVED[of]
+    pools = any(isinstance(module, nn.MaxPool2d) for module in behind)
+    network = nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, padding=1), *behind, nn.Flatten(1))
+    fast = fastest_to_evaluate(network)
+    assert any(isinstance(module, ConvolutionBlock) for module in fast.modules())
+    images = torch.randn(5, channels_in, height, width)
+    if pools and min(height, width) < 2:
+        with evaluating(fast), pytest.raises(RuntimeError):
+            fast(images)
+        return
+    exact = copy.deepcopy(network).double()
+    for _ in range(2):
+        with evaluating(fast), evaluating(exact):
+            found, expected = fast(images), exact(images.double())
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=3e-5 * max(1, expected.abs().max().item()))
+        for parameter, other in zip(network.parameters(), exact.parameters(), strict=True):  # the next time others
+            parameter.data.mul_(-1.5)
+            other.data.copy_(parameter)
+    images.requires_grad_()
+    gradients = [torch.autograd.grad(version(images).sum(), images)[0] for version in (fast, network)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
+
+
+def test_a_nan_is_seen_through_layers_in_one(kernels: str) -> None:
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    images = torch.randn(3, 16, 8, 8)
+    images[1, 2, 3, 3] = math.nan
+    fast = fastest_to_evaluate(network)
+    with evaluating(fast):
+        found = fast(images)
+    assert found[1].isnan().any()
+    assert found[[0, 2]].isfinite().all()
+
+
+def test_whoever_listens_to_a_layer_hears_it_when_evaluating(kernels: str) -> None:
+    """As a loss does that reads pre-activations."""
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2))
+    fast, heard = fastest_to_evaluate(network), []
+    for module in network[:2]:
+        module.register_forward_hook(lambda module, inputs, output: heard.append(output))
+    images = 3 * torch.randn(2, 16, 8, 8)
+    with evaluating(fast):
+        fast(images)
+    assert len(heard) == 1  # tanh has another of its own; pooling is before it
+    torch.testing.assert_close(heard[0], network[0](images), rtol=0, atol=1e-4)
+
+
+def test_layers_of_other_kinds_stay_one_by_one() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.MaxPool2d(3),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.GELU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+    )
+    assert not any(isinstance(module, ConvolutionBlock) for module in fastest_to_evaluate(network).modules())
 
 
 REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh, FastConvolution)}

@@ -10,13 +10,15 @@
 // An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
 // in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
 // order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together.
-// Weights are transformed in float64. In the end an output is off by some 1e-5 of the largest, ten times what a sum is.
+// Weights are transformed in float64, once for as many images as there are. What pools tile by tile and what works number
+// by number can be done before an output is written, and then nothing else is. In the end an output is off by some 1e-5 of the largest, ten times what a sum is.
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
 
+#include "activations.h"
 #include "by_rows.h"
 #include "vectors.h"
 
@@ -26,10 +28,14 @@ constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int64_t kBlock = 2048;  // tiles times channels, at most: some hundred kilobytes
 
 struct Shape {
-    int64_t height, width, in, out, turned;  // channels: multiples of kLanes
+    int64_t height, width, in, out;  // channels: multiples of kLanes
+    int64_t turned;                  // weights: those of the convolution whose outputs' gradient comes in
+    int64_t pooled;                  // the largest of every 2 x 2 outputs
+    int64_t activation;              // 0: none, 1: tanh, 2: ReLU
     int64_t down() const { return (height + kTile - 1) / kTile; }
     int64_t across() const { return (width + kTile - 1) / kTile; }
     int64_t tiles() const { return down() * across(); }
+    int64_t outputs() const { return pooled ? height / 2 * (width / 2) * out : height * width * out; }
 };
 
 // Numbers not set yet, in whole lines of the cache: a vector across two of them takes twice as long.
@@ -119,11 +125,21 @@ static void patch(const float *image, const Shape &s, int64_t top, int64_t left,
     }
 }
 
-// The outputs of a tile that are in the image.
+static inline Vector activated(Vector x, int64_t activation) {
+    if (activation == 1) return tanh_of(x);
+    return activation == 2 ? (x < 0.0f ? Vector{} : x) : x;
+}
+
+static inline Vector larger(Vector best, Vector other) { return (other > best) | (other != other) ? other : best; }
+
+// The outputs of a tile that are in the image, or the pooled ones whose windows are.
 static void tile(const float *m, const float *biases, const Shape &s, int64_t top, int64_t left, float *image) {
-    const int64_t rows = std::min<int64_t>(kTile, s.height - top), columns = std::min<int64_t>(kTile, s.width - left);
+    const int64_t size = s.pooled ? 2 : 1, height = s.height / size, width = s.width / size;
+    top /= size, left /= size;
+    const int64_t rows = std::min<int64_t>(kTile / size, height - top);
+    const int64_t columns = std::min<int64_t>(kTile / size, width - left);
     for (int64_t o = 0; o < s.out; o += kLanes) {
-        Vector half[kTile][kPatch], moved[kTile];
+        Vector half[kTile][kPatch], moved[kTile], below[kTile];
         for (int x = 0; x < kPatch; x++) {
             Vector column[kPatch];
             for (int y = 0; y < kPatch; y++) column[y] = load(m + (y * kPatch + x) * kHeight * s.out + o);
@@ -132,9 +148,17 @@ static void tile(const float *m, const float *biases, const Shape &s, int64_t to
         }
         const Vector bias = biases ? load(biases + o) : Vector{};
         for (int64_t y = 0; y < rows; y++) {
-            transform_back(half[y], moved);
+            transform_back(half[y * size], moved);
+            if (s.pooled) {
+                transform_back(half[y * size + 1], below);
+                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias, below[x] = below[x] + bias;
+                for (int x = 0; x < 2; x++)
+                    moved[x] = larger(larger(larger(moved[2 * x], moved[2 * x + 1]), below[2 * x]), below[2 * x + 1]);
+            } else {
+                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias;
+            }
             for (int64_t x = 0; x < columns; x++)
-                store(image + ((top + y) * s.width + left + x) * s.out + o, moved[x] + bias);
+                store(image + ((top + y) * width + left + x) * s.out + o, activated(moved[x], s.activation));
         }
     }
 }
@@ -179,14 +203,14 @@ static void images(const float *in, const float *u, const float *biases, float *
     const auto begin = [](int64_t t) { return t / kHeight * kPoints * kHeight + t % kHeight; };  // times channels
     for (int64_t start = first * s.tiles(); start < last * s.tiles(); start += block) {
         const int64_t tiles = std::min(block, last * s.tiles() - start);
-        const auto each = [&](auto work) {  // work(tile of the block, pixels before its image, top, left)
+        const auto each = [&](auto work) {  // work(tile of the block, image, top, left)
             for (int64_t t = 0; t < tiles; t++) {
                 const int64_t i = (start + t) / s.tiles(), place = (start + t) % s.tiles();
-                work(t, i * s.height * s.width, place / s.across() * kTile, place % s.across() * kTile);
+                work(t, i, place / s.across() * kTile, place % s.across() * kTile);
             }
         };
-        each([&](int64_t t, int64_t before, int64_t top, int64_t left) {
-            patch(in + before * s.in, s, top - 1, left - 1, v + begin(t) * s.in);
+        each([&](int64_t t, int64_t i, int64_t top, int64_t left) {
+            patch(in + i * s.height * s.width * s.in, s, top - 1, left - 1, v + begin(t) * s.in);
         });
         for (int64_t point = 0; point < kPoints; point++) {
             const float *from = v + point * kHeight * s.in, *weights = u + point * s.in * s.out;
@@ -198,19 +222,22 @@ static void images(const float *in, const float *u, const float *biases, float *
                 products<2>(tiles, from, weights + o, to + o, s.in, s.out);
             for (; o < s.out; o += kLanes) products<1>(tiles, from, weights + o, to + o, s.in, s.out);
         }
-        each([&](int64_t t, int64_t before, int64_t top, int64_t left) {
-            tile(m + begin(t) * s.out, biases, s, top, left, out + before * s.out);
+        each([&](int64_t t, int64_t i, int64_t top, int64_t left) {
+            tile(m + begin(t) * s.out, biases, s, top, left, out + i * s.outputs());
         });
     }
 }
 
-// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out]. weights: [out, in, 3, 3]; where
-// they are turned, as for the gradient of what such a convolution was given, [in, out, 3, 3] with each window turned round.
-extern "C" void winograd(const float *in, const float *weights, const float *biases, float *out, int64_t batch,
+// u: [36, in, out]. weights: [out, in, 3, 3]; turned, for the gradient of what a convolution was given: its weights,
+// [in, out, 3, 3], which are taken with each window turned round.
+extern "C" void winograd_weights(const float *weights, float *u, const Shape *shape, int64_t threads) {
+    const Shape s = *shape;
+    by_rows(s.in, threads, [=](int64_t first, int64_t last) { transform_weights(weights, u, first, last, s); });
+}
+
+// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out], where it is pooled half of both.
+extern "C" void winograd(const float *in, const float *u, const float *biases, float *out, int64_t batch,
                          const Shape *shape, int64_t threads) {
     const Shape s = *shape;
-    const Lines u(kPoints * s.in * s.out);
-    float *transformed = u + 0;
-    by_rows(s.in, threads, [=](int64_t first, int64_t last) { transform_weights(weights, transformed, first, last, s); });
-    by_rows(batch, threads, [=](int64_t first, int64_t last) { images(in, transformed, biases, out, first, last, s); });
+    by_rows(batch, threads, [=](int64_t first, int64_t last) { images(in, u, biases, out, first, last, s); });
 }
