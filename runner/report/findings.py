@@ -57,12 +57,17 @@ def _together(judged: Sequence[Mapping[str, str]]) -> list[str]:
     """The row of all papers: how much of what they claim is measured, and where most of the rest is."""
     numbers = each_once(judged)
     not_run = [row for row in numbers if row["verdict"] == NOT_RUN]
-    cifar10 = sum("CIFAR" in row["dataset"] or row["dataset"] == "all" for row in not_run)
+    cifar10 = sum(_needs_cifar10(row) for row in not_run)
     found = (
         f"of {len(numbers)} numbers {len(numbers) - len(not_run)} are measured or computed; {cifar10} of the other "
         f"{len(not_run)} need CIFAR-10, of which most runs take hours without a GPU."
     )
     return ["**all of them**", found, tally(numbers), "[every item](results/README.md)"]
+
+
+def _needs_cifar10(row: Mapping[str, str]) -> bool:
+    """Whether any of a claim's runs are on CIFAR-10."""
+    return "CIFAR" in row["dataset"] or row["dataset"] == "all" or "cifar10" in row["experiment"]
 
 
 def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:

@@ -1,8 +1,12 @@
 """Convolutions with windows of 3 x 3 in C++, where there is a compiler: a quarter of the multiplications, by Winograd.
 
 What networks for CIFAR-10 spend most of their time on, forward and in the gradient of the input, which is such a
-convolution again, of the windows turned round. The gradient of the weights of a whole batch, which no private step
-takes by them, stays PyTorch's.
+convolution again, of the windows turned round. The gradient of the weights of a whole batch, which clipping by example
+does not take, stays PyTorch's.
+
+Numbers are some ten times as far from the exact ones as PyTorch's are. No bound on an example's contribution rests on
+them where norms and sums are of the same computed inputs and gradients; those of Lipschitz networks are for exact
+arithmetic, with a margin for rounding (`bounds.ROUNDING`) that this kernel stays within up to `_MOST_CHANNELS`.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from runner.speed.choices import COMPILED, PYTORCH, fastest, function_pays, tria
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 from runner.speed.max_pool import FastMaxPool, pair
 from runner.speed.slices import channels_last
+from runner.speed.tanh import FastTanh
 
 _CHANNELS = 16  # in and out are multiples of it: numbers in the longest register
+_MOST_CHANNELS = 256  # of so many that all pull one way, the output is off by 3e-6 of itself; with 1,024 by 1.3e-5
 _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 _POINTS = 36  # numbers that a window of weights becomes
-_ACTIVATIONS = {nn.Tanh: 1, nn.ReLU: 2}  # as winograd.cpp counts them
+_ACTIVATIONS: dict[type[nn.Module], int] = {FastTanh: 1, nn.ReLU: 2}  # as winograd.cpp counts them
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
@@ -33,9 +39,12 @@ def agrees(compiled: ctypes.CDLL) -> bool:
 
     Tiles are cut off and whole, outputs are one vector or several, and one image has a NaN.
     """
-    for activation, pooled, channels, height, width in ((2, False, (16, 112), 9, 6), (1, True, (48, 16), 5, 14)):
-        channels_in, channels_out = channels
-        x, weight = waves(3, channels_in, height, width), waves(channels_out, channels_in, 3, 3) / channels_in
+    for images, channels_in, channels_out, height, width, pooled, activation, threads in (
+        (3, 16, 112, 9, 6, False, 2, 2),
+        (3, 48, 16, 5, 14, True, 1, 2),
+        (8, 16, 16, 17, 18, False, 1, 1),  # more tiles than are transformed at a time
+    ):
+        x, weight = waves(images, channels_in, height, width), waves(channels_out, channels_in, 3, 3) / channels_in
         bias = waves(channels_out)
         x[1, 0, 2, width - 6] = torch.nan  # where a window of the pooling has it last
         plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1)
@@ -45,9 +54,9 @@ def agrees(compiled: ctypes.CDLL) -> bool:
         of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1)
         u, turned = (_transformed(compiled, weight, 2, turned=turned) for turned in (False, True))
         for found, expected in (
-            (_convolved(compiled, channels_last(x), u, bias, threads=2), plain),
-            (_convolved(compiled, channels_last(x), u, bias, 2, pooled, activation), behind),
-            (_convolved(compiled, channels_last(g), turned, None, threads=2), of_x),
+            (_convolved(compiled, channels_last(x), u, bias, threads), plain),
+            (_convolved(compiled, channels_last(x), u, bias, threads, pooled, activation), behind),
+            (_convolved(compiled, channels_last(g), turned, None, threads), of_x),
         ):
             if not _same(found, expected.float()):
                 return False
@@ -76,24 +85,32 @@ class FastConvolution(nn.Conv2d):
             type(module) is nn.Conv2d
             and all(getattr(module, name) == value for name, value in _WINDOW.items())
             and module.padding_mode == "zeros"
-            and module.in_channels % _CHANNELS == 0
-            and module.out_channels % _CHANNELS == 0
+            and all(n % _CHANNELS == 0 and n <= _MOST_CHANNELS for n in (module.in_channels, module.out_channels))
         )
 
     @classmethod
     def of(cls, plain: nn.Conv2d) -> Self:
-        """The same layer: it has the parameters and hooks of `plain`, those that come later too."""
+        """The same layer: it has the parameters and forward hooks of `plain`, those that come later too."""
         fast = cls.__new__(cls)
         fast.__dict__.update(plain.__dict__)
         return fast
 
-    def takes(self, x: Tensor) -> bool:
-        """Whether the kernel is there on this machine and takes such images."""
-        images = x.dim() == 4 and x.numel() > 0 and x.shape[1] == self.in_channels
-        return images and fits(x) and fits(self.weight) and library("winograd", agrees) is not None
+    def takes(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether the kernel is there on this machine and takes such images and parameters, which may be new ones."""
+        sizes = self.out_channels, self.in_channels
+        return (
+            x.dim() == 4
+            and x.numel() > 0
+            and x.shape[1] == self.in_channels
+            and weight.shape == (*sizes, 3, 3)
+            and (bias is None or (bias.shape == sizes[:1] and fits(bias)))
+            and fits(x)
+            and fits(weight)
+            and library("winograd", agrees) is not None
+        )
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not (self.takes(x) and self._pays(x)):
+        if not (self.takes(x, weight, bias) and self._pays(x)):
             plain: Tensor = super()._conv_forward(x, weight, bias)
             return plain
         y: Tensor = _Convolution.apply(x, weight, bias)
@@ -120,7 +137,7 @@ class ConvolutionBlock(nn.Module):
         super().__init__()
         self.convolution, self.behind = convolution, behind
         self._pooled = isinstance(behind[0], FastMaxPool)
-        self._activation = next((number for of, number in _ACTIVATIONS.items() if isinstance(behind[-1], of)), 0)
+        self._activation = _ACTIVATIONS.get(type(behind[-1]), 0)
 
     @staticmethod
     def length(modules: list[nn.Module]) -> int:
@@ -130,19 +147,23 @@ class ConvolutionBlock(nn.Module):
         taken = 1
         if taken < len(modules) and _pools_pairs(modules[taken]):
             taken += 1
-        if taken < len(modules) and isinstance(modules[taken], tuple(_ACTIVATIONS)):
+        if taken < len(modules) and type(modules[taken]) in _ACTIVATIONS:  # a subclass may compute anything else
             taken += 1
         return taken if taken > 1 else 0
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (torch.is_inference_mode_enabled() and self._unheard() and self.convolution.takes(x) and self._pays(x)):
-            y: Tensor = self.behind(self.convolution(x))
+        layer, alone = self.convolution, torch.is_inference_mode_enabled() and self._unheard()
+        if not (alone and layer.takes(x, layer.weight, layer.bias) and self._pays(x)):
+            y: Tensor = self.behind(layer(x))
             return y
         return self._together(x)
 
     def _unheard(self) -> bool:
-        modules = (self.convolution, *self.behind)
-        return not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        """Whether nobody listens to a layer, or has put another `forward` in its place."""
+        return not any(
+            module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+            for module in (self.convolution, *self.behind)
+        )
 
     def _together(self, x: Tensor) -> Tensor:
         compiled = library("winograd", agrees)
@@ -247,7 +268,8 @@ def _convolved(
     channels_out = u.shape[2]
     size = 2 if pooled else 1
     y = x.new_empty(batch, height // size, width // size, channels_out)
-    biases = ctypes.c_void_p() if bias is None else pointers(bias.detach().contiguous())[0]
+    bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
+    biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
     shape = (ctypes.c_int64 * 7)(height, width, channels_in, channels_out, 0, pooled, activation)
     compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
     return y.permute(0, 3, 1, 2)

@@ -18,7 +18,7 @@ def faster(module: nn.Module) -> nn.Module:
 
     Layers, parameters and buffers are shared.
     """
-    return _replaced(pool_first(module))
+    return _replaced(pool_first(module), {})
 
 
 def fastest_to_evaluate(module: nn.Module) -> nn.Module:
@@ -42,7 +42,8 @@ def _joined(module: nn.Module) -> nn.Module:
     return with_parts(module, parts)
 
 
-def _replaced(module: nn.Module) -> nn.Module:
+def _replaced(module: nn.Module, convolutions: dict[nn.Module, nn.Module]) -> nn.Module:
+    """convolutions: what stands for which so far, so that one which is called twice is one layer, called twice."""
     if type(module) is nn.Tanh:
         return FastTanh()
     if type(module) is GroupSort2:
@@ -53,8 +54,8 @@ def _replaced(module: nn.Module) -> nn.Module:
         return FastGlobalL2Pool()
     if FastConvolution.can_be(module):
         assert isinstance(module, nn.Conv2d)
-        return FastConvolution.of(module)
+        return convolutions.setdefault(module, FastConvolution.of(module))
     if FastMaxPool.can_be(module):
         assert isinstance(module, nn.MaxPool2d)
         return FastMaxPool(module)
-    return with_parts(module, {name: part and _replaced(part) for name, part in module._modules.items()})
+    return with_parts(module, {name: part and _replaced(part, convolutions) for name, part in module._modules.items()})

@@ -145,7 +145,7 @@ class SparseFirstLayer:
         """The same, by this library; threads: to share the images among, as many as pay if None."""
         channels = self._convolution.out_channels
         bias = self._convolution.bias
-        bias = torch.zeros(channels) if bias is None else bias.detach()
+        bias = torch.zeros(channels) if bias is None else bias.detach().contiguous()
         y = torch.empty(len(pixels), *self._output, channels)
         inputs = pointers(pixels.values, pixels.corners, pixels.kinds, pixels.starts, self._weights, bias, y)
         compiled.sparse_convolution(*inputs, *integers(len(pixels)), self._layout, *integers(threads or threads_for(y)))

@@ -312,6 +312,11 @@ def test_what_cannot_be_bounded_is_refused() -> None:
     repeated = Objective(nn.Sequential(again, nn.Tanh(), again), loss)
     with pytest.raises(ValueError, match="called twice"):
         clipping.sum_contributions(ENGINES["vmap"](repeated), torch.randn(2, 4), torch.zeros(2).long())
+    again = nn.Conv2d(16, 16, 3, padding=1)  # such as are compiled
+    for network in ((again, nn.Tanh(), again), (nn.Sequential(again), nn.Sequential(again))):
+        repeated = Objective(nn.Sequential(*network, nn.Flatten()), loss)
+        with pytest.raises(ValueError, match="called twice"):
+            clipping.sum_contributions(ENGINES["vmap"](repeated), torch.randn(2, 16, 5, 5), torch.zeros(2).long())
     sequences = Objective(nn.Sequential(nn.Linear(4, 4), nn.Flatten()), loss)
     with pytest.raises(ValueError, match="inputs of shape"):
         clipping.sum_contributions(ENGINES["vmap"](sequences), torch.randn(2, 3, 4), torch.zeros(2).long())

@@ -17,6 +17,7 @@ from runner.speed.group_sort import FastGroupSort
 from runner.speed.inference import evaluating
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
+from runner.speed.sparse import SparseFirstLayer
 from runner.speed.tanh import FastTanh
 
 POOLS = {
@@ -202,13 +203,17 @@ def test_convolution(kernels: str, of: str, bias: bool, layout: torch.memory_for
         assert off < 1e-5
 
 
-def test_an_image_is_convolved_alone(kernels: str) -> None:
-    """To the last bit what it is without the others, whatever they are: nothing of one example is in another's."""
+@pytest.mark.parametrize("size", [(10, 7), (5, 5), (3, 4)])
+def test_an_image_is_convolved_alone(kernels: str, size: tuple[int, int]) -> None:
+    """To the last bit what it is beside others, whatever they are: nothing of one example is in another's.
+
+    Of small images several are in one product of matrices.
+    """
     torch.manual_seed(0)
     layer = FastConvolution.of(nn.Conv2d(16, 48, 3, padding=1))
-    images = torch.randn(9, 16, 10, 7)
+    images = torch.randn(9, 16, *size)
     others = images.clone()
-    others[3] = 1e20 * torch.randn(16, 10, 7)
+    others[3] = 1e20 * torch.randn(16, *size)
     others[3, 0, 0, 0] = math.nan
     with torch.no_grad():
         together, beside = layer(images), layer(others)
@@ -216,6 +221,63 @@ def test_an_image_is_convolved_alone(kernels: str) -> None:
         if i != 3:
             assert torch.equal(together[i], beside[i])
     assert beside[3].isnan().any()
+
+
+def test_a_convolution_called_twice_is_one_layer_called_twice() -> None:
+    """Whoever counts layers, or calls, counts as before."""
+    again = nn.Conv2d(16, 16, 3, padding=1)
+    fast = faster(nn.Sequential(again, nn.ReLU(), nn.Sequential(again), nn.Conv2d(16, 16, 3, padding=1)))
+    assert [name for name, module in fast.named_modules() if isinstance(module, FastConvolution)] == ["0", "3"]
+    assert fast[2][0] is fast[0]
+
+
+LAID = {
+    "every second": lambda count: torch.randn(2 * count)[::2],
+    "expanded": lambda count: torch.randn(1).expand(count),
+    "behind others": lambda count: torch.randn(count + 3)[3:],
+}
+
+
+@pytest.mark.parametrize("laid", LAID)
+def test_a_bias_of_any_order_in_memory(kernels: str, laid: str) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv2d(16, 64, 3, padding=1)
+    plain.bias = nn.Parameter(LAID[laid](64), requires_grad=False)
+    x = torch.randn(3, 16, 6, 6)
+    fast = FastConvolution.of(plain)
+    torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=1e-4)
+    sparse = torch.randn(300, 1, 8, 8).relu() * (torch.rand(300, 1, 8, 8) < 0.2)
+    first = nn.Conv2d(1, 64, 3)
+    first.bias = plain.bias
+    network = nn.Sequential(first, nn.Tanh())
+    layer = SparseFirstLayer.of(network, sparse)
+    if layer is not None and layer.load():
+        torch.testing.assert_close(layer.rest(layer(layer.pixels(sparse))), network(sparse), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "dtype"),
+    [
+        ("weight", (16, 8, 3, 3), torch.float32),
+        ("weight", (16, 16, 5, 5), torch.float32),
+        ("weight", (40, 16, 3, 3), torch.float32),
+        ("bias", (3,), torch.float32),
+        ("bias", (16,), torch.float64),
+    ],
+)
+def test_parameters_put_in_later_are_taken_or_refused_as_ever(
+    kernels: str, name: str, size: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    plain = nn.Conv2d(16, 16, 3, padding=1)
+    fast = FastConvolution.of(plain)
+    setattr(plain, name, nn.Parameter(torch.randn(size, dtype=dtype)))
+    x, results = torch.randn(2, 16, 5, 5), []
+    for layer in (plain, fast):
+        try:
+            results.append(layer(x))
+        except RuntimeError as error:
+            results.append(str(error))
+    assert torch.equal(*results) if isinstance(results[0], torch.Tensor) else results[0] == results[1]
 
 
 def test_a_convolution_shared_among_threads(kernels: str) -> None:
@@ -329,6 +391,13 @@ def test_whoever_listens_to_a_layer_hears_it_when_evaluating(kernels: str) -> No
     torch.testing.assert_close(heard[0], network[0](images), rtol=0, atol=1e-4)
 
 
+class Leaky(nn.ReLU):
+    """A ReLU by name alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x, 0.5 * x)
+
+
 def test_layers_of_other_kinds_stay_one_by_one() -> None:
     network = nn.Sequential(
         nn.Conv2d(16, 16, 3, padding=1),
@@ -336,8 +405,21 @@ def test_layers_of_other_kinds_stay_one_by_one() -> None:
         nn.Conv2d(16, 16, 3, padding=1),
         nn.GELU(),
         nn.Conv2d(16, 16, 3, padding=1),
+        Leaky(),
+        nn.Conv2d(16, 16, 3, padding=1),
     )
     assert not any(isinstance(module, ConvolutionBlock) for module in fastest_to_evaluate(network).modules())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_layer_with_a_forward_of_its_own_is_called_when_evaluating(kernels: str, which: int) -> None:
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+    plain = network[which].forward
+    network[which].forward = lambda x: plain(x) + 1  # type: ignore[method-assign]
+    images = torch.randn(2, 16, 5, 5)
+    fast = fastest_to_evaluate(network)
+    with evaluating(fast):
+        torch.testing.assert_close(fast(images), network(images), rtol=0, atol=1e-4)
 
 
 REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh, FastConvolution)}
@@ -359,6 +441,21 @@ def test_a_whole_network(name: str) -> None:
         results.append([losses.detach(), *torch.autograd.grad(losses.sum(), list(objective.parameters()))])
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def test_a_whole_network_in_float32(kernels: str) -> None:
+    """As it is used. Of two numbers next to equal the pooling may take the other one, so gradients differ by more."""
+    of = problem("C", 20)
+    results = []
+    for version in (faster(of.objective), of.objective):
+        losses = version(of.inputs, of.targets)
+        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), list(of.objective.parameters()))])
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
+    for found, expected in zip(results[0][1:], results[1][1:], strict=True):
+        assert (found - expected).norm() < 0.02 * expected.norm()
+    fast = fastest_to_evaluate(of.objective)
+    with evaluating(fast):
+        torch.testing.assert_close(fast(of.inputs, of.targets), results[1][0], rtol=1e-4, atol=1e-5)
 
 
 class Square(nn.Module):

@@ -169,6 +169,10 @@ FAULTS = {
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
     ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
     ("winograd", "v >= 0 && "): "v > 0 && ",
+    ("winograd", "const int64_t tiles = std::min(block, last * s.tiles() - start);"): (
+        "const int64_t tiles = start > first * s.tiles() ? 1 : std::min(block, last * s.tiles() - start);"
+    ),
+    ("winograd", "place = (start + t) % s.tiles();"): "place = t % s.tiles();",
     ("winograd", "size, width - left);"): "size, width - left - (left > 0));",
     ("winograd", "4.0f * d[1] - 5.0f * d[3] + d[5]"): "4.0f * d[1] - 5.0f * d[3] - d[5]",
     ("winograd", "(far - 2.0 * w[1]) / 24.0"): "(far - 2.0 * w[1]) / 23.0",

@@ -40,7 +40,7 @@ from runner.networks.lipschitz.losses import lipschitz_constant
 from runner.networks.lipschitz.spectral import Spectral
 from runner.networks.objective import Objective
 
-ROUNDING = 1 + 1e-5
+ROUNDING = 1 + 1e-5  # compiled convolutions, which round most, are used where they stay within a third of it
 _SLOPES = {nn.ReLU: 1.0, nn.Tanh: 1.0, nn.Flatten: 1.0, nn.Identity: 1.0}  # each is zero at zero
 
 Backward = Callable[[float], float]  # G behind a module to G before it; on its way it bounds what the module holds
