@@ -6,6 +6,7 @@ from torch import nn
 
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
 from runner.speed.convolution import ConvolutionBlock, FastConvolution
+from runner.speed.group_norm import FastGroupNorm
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
 from runner.speed.max_pool import FastMaxPool
@@ -14,7 +15,7 @@ from runner.speed.tanh import FastTanh
 
 
 def faster(module: nn.Module) -> nn.Module:
-    """`module`, a network or objective, pooled first, with convolutions, tanh, sorting and pooling as they are fastest.
+    """`module`, a network or objective, pooled first, with all layers as they are fastest.
 
     Layers, parameters and buffers are shared.
     """
@@ -55,6 +56,9 @@ def _replaced(module: nn.Module, convolutions: dict[nn.Module, nn.Module]) -> nn
     if FastConvolution.can_be(module):
         assert isinstance(module, nn.Conv2d)
         return convolutions.setdefault(module, FastConvolution.of(module))
+    if FastGroupNorm.can_be(module):
+        assert isinstance(module, nn.GroupNorm)
+        return FastGroupNorm(module)
     if FastMaxPool.can_be(module):
         assert isinstance(module, nn.MaxPool2d)
         return FastMaxPool(module)

@@ -13,6 +13,7 @@ from benchmarks.methods import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
 from runner.speed.convolution import ConvolutionBlock, FastConvolution
 from runner.speed.faster import faster, fastest_to_evaluate
+from runner.speed.group_norm import FastGroupNorm
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.inference import evaluating
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
@@ -420,6 +421,35 @@ def test_a_layer_with_a_forward_of_its_own_is_called_when_evaluating(kernels: st
     fast = fastest_to_evaluate(network)
     with evaluating(fast):
         torch.testing.assert_close(fast(images), network(images), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("groups", [1, 4, 20])
+def test_group_normalization(kernels: str, groups: int, layout: torch.memory_format) -> None:
+    """Some away from zero; an image of equal numbers; one with a NaN."""
+    torch.manual_seed(0)
+    plain = nn.GroupNorm(groups, 20, affine=False)
+    x = torch.randn(5, 20, 7, 6) + 10 * torch.randn(5, 1, 1, 1)
+    x[1], x[2, 3, 4, 5] = 3.0, math.nan
+    x = x.to(memory_format=layout)
+    fast = faster(plain)
+    assert isinstance(fast, FastGroupNorm)
+    found = fast(x)
+    torch.testing.assert_close(found.double(), plain.double()(x.double()), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert found[[0, 1, 3, 4]].isfinite().all()
+    if kernels == "compiled":  # where squares less squares of means have few digits left
+        x = torch.randn(3, 20, 7, 6) + 1000
+        torch.testing.assert_close(fast(x).double(), plain(x.double()), rtol=1e-3, atol=1e-3)
+    x = torch.randn(3, 20, 4, 4).to(memory_format=layout).requires_grad_()
+    (gradient,) = torch.autograd.grad(fast(x).square().sum() + fast(x)[0, 0, 0, 0], x)
+    plain.float()
+    expected = torch.autograd.grad(plain(x).square().sum() + plain(x)[0, 0, 0, 0], x)[0]
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("plain", [nn.GroupNorm(2, 4), nn.BatchNorm2d(4, affine=False)])
+def test_other_normalization_stays(plain: nn.Module) -> None:
+    assert faster(plain) is plain
 
 
 REPLACED = {"M": (FastMaxPool, FastTanh), "C": (FastMaxPool, FastTanh, FastConvolution)}

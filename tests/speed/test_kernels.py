@@ -15,7 +15,7 @@ import torch
 from runner.clipping import clips
 from runner.data.cache import safe_folder
 from runner.gradients.one_pass import gram, kernel
-from runner.speed import convolution, group_sort, l2_pool, max_pool, sparse, tanh
+from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library, pointers
 from runner.speed.tanh import agrees
@@ -97,6 +97,7 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 TRIALS = {
     "clips": clips.agrees,
     "gram_norms": gram.agrees,
+    "group_norm": group_norm.agrees,
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
     "max_pool": max_pool.agrees,
@@ -147,6 +148,11 @@ FAULTS = {
     ("gram_norms", "for (; v < s.out_height; v++)"): "for (; v < 0; v++)",
     ("gram_norms", "of_window * of_outputs[r * count + w];"): "0;",
     ("gram_norms", "roots * roots"): "roots",
+    ("group_norm", "found + epsilon"): "found",
+    ("group_norm", "sum / (size * s.positions)"): "sum / (size * s.positions - 1)",
+    ("group_norm", "i < c + size"): "i < c + 1",
+    ("group_norm", "load(image + p * s.channels + c, n) - less;"): "load(image + p * s.channels + c, n);",
+    ("group_norm", "work(channels - kLanes, int64_t{kLanes});"): ";",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
     ("group_sort", "a == b ? half_each : whole"): "whole",
     ("group_sort", "(a < b ? none : p) + (a > b ? none : q)"): "p + q",
