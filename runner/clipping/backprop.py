@@ -175,7 +175,7 @@ class BackpropOfMeanLoss:
 
     One example's contribution keeps the norms of `Backprop`. But where the batch is as large as the number n of
     examples drawn, one more example changes all the others' rows, from u/n to u/(n + 1) before they are clipped, and
-    the sensitivity is not a b. In a chain of layers it is below 2 a b:
+    the sensitivity is not a b. In a chain of layers, in exact arithmetic, it is below 2 a b:
 
     Fix an example, and with it its forward pass. Its clipped upstream gradient at a layer l is c_l(n) w_l, where the
     direction w_l does not depend on n: it is the loss's own at the top and that of J^T w_{l+1} below, as clipping
