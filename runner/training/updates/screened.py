@@ -213,7 +213,8 @@ class Screening:
         unscreened_accuracy: on images that do not; NaN where all that are reported on do, as in the paper.
         """
         tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
-        measured = evaluate(self._objective, self._images, len(reported.class_accuracy))
+        classes = len(reported.class_accuracy)
+        measured = evaluate(self._objective, self._images, classes) if self._apart else reported
         return {
             "tries": self.tries,
             "accepted": self.accepted,
