@@ -174,7 +174,7 @@ FAULTS = {
     ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
     ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
-    ("winograd", "v >= 0 && "): "v > 0 && ",
+    ("winograd", "row >= 0 && "): "row > 0 && ",
     ("winograd", "const int64_t tiles = std::min(block, last * s.tiles() - start);"): (
         "const int64_t tiles = start > first * s.tiles() ? 1 : std::min(block, last * s.tiles() - start);"
     ),

@@ -10,8 +10,10 @@
 // An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
 // in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
 // order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together.
-// Weights are transformed in float64, once for as many images as there are. What pools tile by tile and what works number
-// by number can be done before an output is written, and then nothing else is. In the end an output is off by some 1e-5 of the largest, ten times what a sum is.
+// Weights are transformed in float64. The largest of 2 x 2 outputs and an activation are taken, where they are wanted,
+// while a tile is in the registers, and nothing else is written then.
+//
+// An output is off by some 1e-5 of the largest, ten times what a sum is.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,9 +25,8 @@
 #include "vectors.h"
 
 constexpr int kPatch = 6, kTile = 4, kPoints = kPatch * kPatch;
-constexpr int kHeight = 6;                       // tiles, and vectors of their outputs, that a product keeps in registers
-constexpr int kVectors = kLanes == 16 ? 4 : 2;
-constexpr int64_t kBlock = 2048;  // tiles times channels, at most: some hundred kilobytes
+constexpr int kHeight = 6, kVectors = kLanes == 16 ? 4 : 2;  // tiles, and vectors of outputs, that a product has in registers
+constexpr int64_t kBlock = 2048, kLeast = 4;  // tiles times channels of a block, but at least so many times kHeight tiles
 
 struct Shape {
     int64_t height, width, in, out;  // channels: multiples of kLanes
@@ -111,9 +112,9 @@ static void patch(const float *image, const Shape &s, int64_t top, int64_t left,
         for (int x = 0; x < kPatch; x++) {
             Vector column[kPatch];
             for (int y = 0; y < kPatch; y++) {
-                const int64_t v = top + y, w = left + x;
-                const bool inside = v >= 0 && v < s.height && w >= 0 && w < s.width;
-                column[y] = inside ? load(image + (v * s.width + w) * s.in + c) : Vector{};
+                const int64_t row = top + y, place = left + x;
+                const bool inside = row >= 0 && row < s.height && place >= 0 && place < s.width;
+                column[y] = inside ? load(image + (row * s.width + place) * s.in + c) : Vector{};
             }
             transform_patch(column, moved);
             for (int y = 0; y < kPatch; y++) rows[y][x] = moved[y];
@@ -198,7 +199,7 @@ static void products(int64_t tiles, const float *v, const float *u, float *m, in
 
 static void images(const float *in, const float *u, const float *biases, float *out, int64_t first, int64_t last,
                    const Shape &s) {
-    const int64_t groups = std::max<int64_t>(4, kBlock / std::max(s.in, s.out) / kHeight), block = groups * kHeight;
+    const int64_t groups = std::max<int64_t>(kLeast, kBlock / std::max(s.in, s.out) / kHeight), block = groups * kHeight;
     const Lines v(kPoints * block * s.in), m(kPoints * block * s.out);
     const auto begin = [](int64_t t) { return t / kHeight * kPoints * kHeight + t % kHeight; };  // times channels
     for (int64_t start = first * s.tiles(); start < last * s.tiles(); start += block) {
