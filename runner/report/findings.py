@@ -58,9 +58,10 @@ def _together(judged: Sequence[Mapping[str, str]]) -> list[str]:
     numbers = each_once(judged)
     not_run = [row for row in numbers if row["verdict"] == NOT_RUN]
     cifar10 = sum(_needs_cifar10(row) for row in not_run)
+    those = f"the other {cifar10} all" if cifar10 == len(not_run) else f"{cifar10} of the other {len(not_run)}"
     found = (
-        f"of {len(numbers)} numbers {len(numbers) - len(not_run)} are measured or computed; {cifar10} of the other "
-        f"{len(not_run)} need CIFAR-10, of which most runs take hours without a GPU."
+        f"of {len(numbers)} numbers {len(numbers) - len(not_run)} are measured or computed; {those} need CIFAR-10, of "
+        f"which most runs take hours without a GPU."
     )
     return ["**all of them**", found, tally(numbers), "[every item](results/README.md)"]
 
