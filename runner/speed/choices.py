@@ -8,7 +8,8 @@ when it goes on, or is repeated. `python -m benchmarks.kernels`
 shows it.
 
 The ways agree to rounding, a convolution to some 1e-5 of its largest output (see each kernel's `agrees`), so what is
-chosen changes no number by more. The environment variable DP_REPRO_KERNELS set to `all` takes every kernel without a trial, to `0` none.
+chosen changes no number by more. The environment variable DP_REPRO_KERNELS set to `all` takes every kernel without a
+trial, to `0` none.
 """
 
 from __future__ import annotations
