@@ -243,8 +243,8 @@ MUTANTS = (
     ),
     Mutant(
         "speed/convolution.py",
-        "and self._unheard() and",
-        "and",
+        "torch.is_inference_mode_enabled() and self._unheard()",
+        "torch.is_inference_mode_enabled()",
         "a loss that reads pre-activations hears none of some layers when evaluating",
         _FASTER,
     ),
