@@ -29,6 +29,7 @@ _STEP = named(
     "test_trains_lipschitz_networks_as_the_eager_loop_does",
 )
 _FASTER = "speed/test_faster.py"
+_CONVOLUTION = "speed/test_convolution.py"
 
 MUTANTS = (
     Mutant(
@@ -218,35 +219,35 @@ MUTANTS = (
         "            for (int64_t t = 0; t < tiles; t++) {\n",
         "            for (int64_t t = 0; t < tiles - (start + block < last * s.tiles()); t++) {\n",
         "of each block of tiles but the last, one is left out of a convolution",
-        f"{AGREES} {_FASTER}",
+        f"{AGREES} {_CONVOLUTION}",
     ),
     Mutant(
         "speed/convolution.py",
         "u = _transformed(compiled, weight, threads, turned=True)",
         "u = _transformed(compiled, weight.transpose(0, 1), threads)",
         "gradients of inputs are convolved by windows that are not turned round",
-        _FASTER,
+        _CONVOLUTION,
     ),
     Mutant(
         "speed/convolution.py",
         '            and module.padding_mode == "zeros"\n',
         "",
         "a convolution that goes round at the edges is taken for one padded with zeros",
-        _FASTER,
+        _CONVOLUTION,
     ),
     Mutant(
         "speed/convolution.py",
         "        _kept = before\n",
         "        pass\n",
         "an evaluation takes the weights of the one before",
-        _FASTER,
+        _CONVOLUTION,
     ),
     Mutant(
         "speed/convolution.py",
         "torch.is_inference_mode_enabled() and self._unheard()",
         "torch.is_inference_mode_enabled()",
         "a loss that reads pre-activations hears none of some layers when evaluating",
-        _FASTER,
+        _CONVOLUTION,
     ),
     Mutant(
         "speed/kernels/activations.h",

@@ -1,0 +1,264 @@
+"""Compiled convolutions give PyTorch's numbers and gradients, alone and with what is behind them."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from runner.speed.convolution import ConvolutionBlock, FastConvolution
+from runner.speed.faster import faster, fastest_to_evaluate
+from runner.speed.inference import evaluating
+from runner.speed.sparse import SparseFirstLayer
+
+CONVOLVED = {
+    "one pixel": (16, 16, 1, 1),
+    "tiles cut off": (48, 112, 7, 10),
+    "whole tiles": (32, 64, 8, 4),
+    "a line": (16, 32, 33, 1),
+}
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("of", CONVOLVED)
+def test_convolution(kernels: str, of: str, bias: bool, layout: torch.memory_format) -> None:
+    """Outputs and all gradients, within 1e-5 of the largest of what float64 gives."""
+    torch.manual_seed(0)
+    channels_in, channels_out, height, width = CONVOLVED[of]
+    plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
+    exact = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias).double()
+    exact.load_state_dict(plain.state_dict())
+    x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
+    upstream = torch.randn(5, channels_out, height, width)
+    assert FastConvolution.can_be(plain)
+    results = []
+    for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
+        images.requires_grad_()
+        y = layer(images)
+        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
+    for found, expected in zip(*results, strict=True):
+        off = (found.double() - expected).abs().max() / expected.abs().max()
+        assert off < 1e-5
+
+
+@pytest.mark.parametrize("size", [(10, 7), (5, 5), (3, 4)])
+def test_an_image_is_convolved_alone(kernels: str, size: tuple[int, int]) -> None:
+    """To the last bit what it is beside others, whatever they are: nothing of one example is in another's.
+
+    Of small images several are in one product of matrices.
+    """
+    torch.manual_seed(0)
+    layer = FastConvolution.of(nn.Conv2d(16, 48, 3, padding=1))
+    images = torch.randn(9, 16, *size)
+    others = images.clone()
+    others[3] = 1e20 * torch.randn(16, *size)
+    others[3, 0, 0, 0] = math.nan
+    with torch.no_grad():
+        together, beside = layer(images), layer(others)
+    for i in range(9):
+        if i != 3:
+            assert torch.equal(together[i], beside[i])
+    assert beside[3].isnan().any()
+
+
+def test_a_convolution_called_twice_is_one_layer_called_twice() -> None:
+    """Whoever counts layers, or calls, counts as before."""
+    again = nn.Conv2d(16, 16, 3, padding=1)
+    fast = faster(nn.Sequential(again, nn.ReLU(), nn.Sequential(again), nn.Conv2d(16, 16, 3, padding=1)))
+    assert [name for name, module in fast.named_modules() if isinstance(module, FastConvolution)] == ["0", "3"]
+    assert fast[2][0] is fast[0]
+
+
+LAID = {
+    "every second": lambda count: torch.randn(2 * count)[::2],
+    "expanded": lambda count: torch.randn(1).expand(count),
+    "behind others": lambda count: torch.randn(count + 3)[3:],
+}
+
+
+@pytest.mark.parametrize("laid", LAID)
+def test_a_bias_of_any_order_in_memory(kernels: str, laid: str) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv2d(16, 64, 3, padding=1)
+    plain.bias = nn.Parameter(LAID[laid](64), requires_grad=False)
+    x = torch.randn(3, 16, 6, 6)
+    fast = FastConvolution.of(plain)
+    torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=1e-4)
+    sparse = torch.randn(300, 1, 8, 8).relu() * (torch.rand(300, 1, 8, 8) < 0.2)
+    first = nn.Conv2d(1, 64, 3)
+    first.bias = plain.bias
+    network = nn.Sequential(first, nn.Tanh())
+    layer = SparseFirstLayer.of(network, sparse)
+    if layer is not None and layer.load():
+        torch.testing.assert_close(layer.rest(layer(layer.pixels(sparse))), network(sparse), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "dtype"),
+    [
+        ("weight", (16, 8, 3, 3), torch.float32),
+        ("weight", (16, 16, 5, 5), torch.float32),
+        ("weight", (40, 16, 3, 3), torch.float32),
+        ("bias", (3,), torch.float32),
+        ("bias", (16,), torch.float64),
+    ],
+)
+def test_parameters_put_in_later_are_taken_or_refused_as_ever(
+    kernels: str, name: str, size: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    plain = nn.Conv2d(16, 16, 3, padding=1)
+    fast = FastConvolution.of(plain)
+    setattr(plain, name, nn.Parameter(torch.randn(size, dtype=dtype)))
+    x, results = torch.randn(2, 16, 5, 5), []
+    for layer in (plain, fast):
+        try:
+            results.append(layer(x))
+        except RuntimeError as error:
+            results.append(str(error))
+    assert torch.equal(*results) if isinstance(results[0], torch.Tensor) else results[0] == results[1]
+
+
+def test_a_convolution_shared_among_threads(kernels: str) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv2d(16, 48, 3, padding=1)
+    x = torch.randn(11, 16, 40, 41).requires_grad_()
+    try:
+        torch.set_num_threads(3)
+        found = FastConvolution.of(plain)(x)
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    finally:
+        torch.set_num_threads(1)
+    expected = plain(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    of_expected = torch.autograd.grad(expected.square().sum(), x)[0]
+    torch.testing.assert_close(gradient, of_expected, rtol=0, atol=1e-3)
+
+
+def test_a_convolution_has_the_parameters_and_hooks_of_the_plain_one(kernels: str) -> None:
+    plain = nn.Conv2d(16, 16, 3, padding=1, bias=False)
+    fast = FastConvolution.of(plain)
+    seen: list[torch.Tensor] = []
+    plain.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    plain.weight = nn.Parameter(torch.zeros_like(plain.weight))
+    y = fast(torch.randn(2, 16, 5, 5))
+    assert y.count_nonzero() == 0
+    assert [output is y for output in seen] == [True]
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        nn.Conv2d(16, 16, 3),
+        nn.Conv2d(16, 16, 3, padding=1, stride=2),
+        nn.Conv2d(16, 16, 3, padding=1, dilation=2),
+        nn.Conv2d(16, 16, 3, padding=1, groups=2),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(16, 16, 3, padding="same"),
+        nn.Conv2d(16, 16, (3, 1), padding=1),
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.Conv2d(16, 10, 3, padding=1),
+    ],
+)
+def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
+    assert not FastConvolution.can_be(convolution)
+    assert faster(convolution) is convolution
+
+
+def test_images_of_other_channels_are_refused_as_ever(kernels: str) -> None:
+    with pytest.raises(RuntimeError, match="channels"):
+        FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.zeros(2, 32, 5, 5))
+
+
+BEHIND = {
+    "tanh": (nn.Tanh(),),
+    "relu": (nn.ReLU(),),
+    "pooling": (nn.MaxPool2d(2),),
+    "tanh, pooling": (nn.Tanh(), nn.MaxPool2d(2)),
+    "pooling, relu": (nn.MaxPool2d(2), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("of", CONVOLVED)
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_layers_in_one_when_evaluating(kernels: str, behind: tuple[nn.Module, ...], of: str) -> None:
+    torch.manual_seed(0)
+    channels_in, channels_out, height, width = CONVOLVED[of]
+    pools = any(isinstance(module, nn.MaxPool2d) for module in behind)
+    network = nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, padding=1), *behind, nn.Flatten(1))
+    fast = fastest_to_evaluate(network)
+    assert any(isinstance(module, ConvolutionBlock) for module in fast.modules())
+    images = torch.randn(5, channels_in, height, width)
+    if pools and min(height, width) < 2:
+        with evaluating(fast), pytest.raises(RuntimeError):
+            fast(images)
+        return
+    exact = copy.deepcopy(network).double()
+    for _ in range(2):
+        with evaluating(fast), evaluating(exact):
+            found, expected = fast(images), exact(images.double())
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=3e-5 * max(1, expected.abs().max().item()))
+        for parameter, other in zip(network.parameters(), exact.parameters(), strict=True):  # the next time others
+            parameter.data.mul_(-1.5)
+            other.data.copy_(parameter)
+    images.requires_grad_()
+    gradients = [torch.autograd.grad(version(images).sum(), images)[0] for version in (fast, network)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
+
+
+def test_a_nan_is_seen_through_layers_in_one(kernels: str) -> None:
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    images = torch.randn(3, 16, 8, 8)
+    images[1, 2, 3, 3] = math.nan
+    fast = fastest_to_evaluate(network)
+    with evaluating(fast):
+        found = fast(images)
+    assert found[1].isnan().any()
+    assert found[[0, 2]].isfinite().all()
+
+
+def test_whoever_listens_to_a_layer_hears_it_when_evaluating(kernels: str) -> None:
+    """As a loss does that reads pre-activations."""
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2))
+    fast, heard = fastest_to_evaluate(network), []
+    for module in network[:2]:
+        module.register_forward_hook(lambda module, inputs, output: heard.append(output))
+    images = 3 * torch.randn(2, 16, 8, 8)
+    with evaluating(fast):
+        fast(images)
+    assert len(heard) == 1  # tanh has another of its own; pooling is before it
+    torch.testing.assert_close(heard[0], network[0](images), rtol=0, atol=1e-4)
+
+
+class Leaky(nn.ReLU):
+    """A ReLU by name alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x, 0.5 * x)
+
+
+def test_layers_of_other_kinds_stay_one_by_one() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.MaxPool2d(3),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.GELU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        Leaky(),
+        nn.Conv2d(16, 16, 3, padding=1),
+    )
+    assert not any(isinstance(module, ConvolutionBlock) for module in fastest_to_evaluate(network).modules())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_layer_with_a_forward_of_its_own_is_called_when_evaluating(kernels: str, which: int) -> None:
+    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+    plain = network[which].forward
+    network[which].forward = lambda x: plain(x) + 1  # type: ignore[method-assign]
+    images = torch.randn(2, 16, 5, 5)
+    fast = fastest_to_evaluate(network)
+    with evaluating(fast):
+        torch.testing.assert_close(fast(images), network(images), rtol=0, atol=1e-4)
