@@ -111,13 +111,15 @@ class ScatterNet:
     def __call__(self, images: Tensor) -> Tensor:
         """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32.
 
-        On a CPU the result is a memory map of the cached file. Raises DataError where that cannot be written.
+        On a CPU the result is a memory map of the cached file, channels innermost, as the layers there want every
+        batch of them. Raises DataError where the file cannot be written.
         """
         line = Line()
-        shape = [len(images), *self.shape(images.shape[1:])]
-        return kept(f"{self._key(images)}.scatternet", shape, lambda: self._pieces(images, line), line).to(
-            images.device
-        )
+        channels, height, width = self.shape(images.shape[1:])
+        shape = [len(images), height, width, channels]
+        features = kept(f"{self._key(images)}.scatternet", shape, lambda: self._pieces(images, line), line)
+        features = features.permute(0, 3, 1, 2)
+        return features if images.device.type == "cpu" else features.to(images.device).contiguous()
 
     def _key(self, images: Tensor) -> str:
         """32 hex digits that change with anything that may change the features. Devices round differently."""
@@ -127,18 +129,20 @@ class ScatterNet:
             "pixels": hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest(),
             "shape": list(images.shape),
             "transform": asdict(self),
+            "order": "channels last",
             "kymatio": kymatio.__version__,
             "device": images.device.type,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def _pieces(self, images: Tensor, line: Line) -> Iterator[Tensor]:
+        """Of some images at a time, [examples, height, width, channels]."""
         from kymatio.torch import Scattering2D
 
         transform = Scattering2D(self.J, tuple(images.shape[2:]), self.L).to(images.device)
         started, done = time.monotonic(), 0
         for some in images.split(_SCATTERED):
-            yield transform(self._pixels(some)).flatten(1, 2)
+            yield transform(self._pixels(some)).flatten(1, 2).permute(0, 2, 3, 1)
             done += len(some)
             seconds = time.monotonic() - started
             left = duration(seconds / done * (len(images) - done))

@@ -135,7 +135,7 @@ class LosingLess(SquaredErrorThenFocal):
         self.beta = beta
 
     def forward(self, logits: Tensor, targets: Tensor, hidden: Sequence[Tensor]) -> Tensor:  # type: ignore[override]
-        regulariser = sum(h.flatten(1).square().mean(1) for h in hidden)
+        regulariser = sum(h.square().mean(tuple(range(1, h.dim()))) for h in hidden)
         return super().forward(logits, targets) + (1 - self.alpha.to(logits.dtype)) / self.beta * regulariser
 
 
