@@ -136,6 +136,21 @@ def test_the_regulariser_reads_every_hidden_pre_activation_before_pooling_and_no
     torch.testing.assert_close(made(x, torch.tensor([1, 2, 3])), expected, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_the_regularisers_gradient_is_the_pre_activation_over_half_their_number(order: torch.memory_format) -> None:
+    """In either order in memory, and nothing for an example whose pre-activations are all zero."""
+    torch.manual_seed(0)
+    loss, logits, targets = LosingLess(2, 0.5, 1), torch.zeros(5, 10), torch.arange(5)
+    h = torch.randn(5, 3, 4, 6).contiguous(memory_format=order)
+    h[2] = 0
+    h.requires_grad_()
+    weights = torch.randn(5)
+    (found,) = torch.autograd.grad((weights * loss(logits, targets, [h])).sum(), [h])
+    scale = (1 - sigmoid(-2)) / 0.5 * 2 / (3 * 4 * 6)
+    torch.testing.assert_close(found, scale * weights.view(5, 1, 1, 1) * h.detach(), rtol=1e-5, atol=1e-7)
+    assert len(loss(logits[:0], targets[:0], [h[:0]])) == 0
+
+
 def test_changing_one_example_changes_no_other_gradient() -> None:
     made = objective()
     x, y = torch.randn(4, 1, 28, 28, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
