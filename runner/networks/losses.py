@@ -137,7 +137,9 @@ class LosingLess(SquaredErrorThenFocal):
 
     def forward(self, logits: Tensor, targets: Tensor, hidden: Sequence[Tensor]) -> Tensor:  # type: ignore[override]
         # By norms: the gradient of one is one pass over h, that of squares and a mean five.
-        regulariser = sum(vector_norm(_of_each(h), dim=1).square() / math.prod(h.shape[1:]) for h in hidden)
+        regulariser: Tensor | int = sum(
+            vector_norm(_of_each(h), dim=1).square() / math.prod(h.shape[1:]) for h in hidden
+        )
         return super().forward(logits, targets) + (1 - self.alpha.to(logits.dtype)) / self.beta * regulariser
 
 
