@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.linalg import vector_norm
 
 
 def squared_error(logits: Tensor, targets: Tensor) -> Tensor:
@@ -136,16 +135,18 @@ class LosingLess(SquaredErrorThenFocal):
         self.beta = beta
 
     def forward(self, logits: Tensor, targets: Tensor, hidden: Sequence[Tensor]) -> Tensor:  # type: ignore[override]
-        # By norms: the gradient of one is one pass over h, that of squares and a mean five.
-        regulariser: Tensor | int = sum(
-            vector_norm(_of_each(h), dim=1).square() / math.prod(h.shape[1:]) for h in hidden
-        )
+        regulariser = sum(_mean_square(h) for h in hidden)
         return super().forward(logits, targets) + (1 - self.alpha.to(logits.dtype)) / self.beta * regulariser
 
 
-def _of_each(h: Tensor) -> Tensor:
-    """Numbers [batch, ...] as [batch, numbers]: in the order that they have in memory, where channels are innermost."""
-    return h.flatten(1) if h.dim() < 3 or h.is_contiguous() else h.movedim(1, -1).flatten(1)
+def _mean_square(h: Tensor) -> Tensor:
+    """||h||^2 / d of each example's d numbers in h [batch, ...]: [batch].
+
+    In the order that h has in memory. By squares, though a norm's gradient would be fewer passes over h: the second
+    derivative of a norm is NaN where h is zero.
+    """
+    flat = h.flatten(1) if h.dim() < 3 or h.is_contiguous() else h.movedim(1, -1).flatten(1)
+    return flat.square().mean(1)
 
 
 def _checked_gamma(gamma: float) -> float:

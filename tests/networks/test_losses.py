@@ -137,17 +137,19 @@ def test_the_regulariser_reads_every_hidden_pre_activation_before_pooling_and_no
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
-def test_the_regularisers_gradient_is_the_pre_activation_over_half_their_number(order: torch.memory_format) -> None:
-    """In either order in memory, and nothing for an example whose pre-activations are all zero."""
+def test_the_regularisers_derivatives_in_a_pre_activation(order: torch.memory_format) -> None:
+    """The first is it over half their number, the second one over that: in either order in memory, at zero too."""
     torch.manual_seed(0)
     loss, logits, targets = LosingLess(2, 0.5, 1), torch.zeros(5, 10), torch.arange(5)
     h = torch.randn(5, 3, 4, 6).contiguous(memory_format=order)
     h[2] = 0
     h.requires_grad_()
     weights = torch.randn(5)
-    (found,) = torch.autograd.grad((weights * loss(logits, targets, [h])).sum(), [h])
+    (found,) = torch.autograd.grad((weights * loss(logits, targets, [h])).sum(), [h], create_graph=True)
+    (second,) = torch.autograd.grad(found.sum(), [h])
     scale = (1 - sigmoid(-2)) / 0.5 * 2 / (3 * 4 * 6)
     torch.testing.assert_close(found, scale * weights.view(5, 1, 1, 1) * h.detach(), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(second, (scale * weights).view(5, 1, 1, 1).expand(h.shape), rtol=1e-5, atol=1e-7)
     assert len(loss(logits[:0], targets[:0], [h[:0]])) == 0
 
 
