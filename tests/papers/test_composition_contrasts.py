@@ -58,7 +58,7 @@ def test_what_two_parts_give_together() -> None:
 def test_intervals_by_hand() -> None:
     """Two seeds that shift all cells by the same change no contrast; of one cell they change its weight times that."""
     cells = {cell: runs_of(added_up(cell) - 0.1, added_up(cell) + 0.1) for cell in CELLS}
-    assert spreads(cells, GAIN_OF_ALL) == pytest.approx([0.02**0.5] * 2)
+    assert spreads({cell: {**cells[cell], 9: 0.0} for cell in GAIN_OF_ALL}, (0, 1)) == pytest.approx([0.02**0.5] * 2)
     together = estimate(cells, MORE_THAN_PARTS)
     assert (together.interval.low, together.interval.high) == pytest.approx((0, 0))
     cells[OLD] = runs_of(80 + 0.1, 80 - 0.1)  # weight 3: all else gives the seeds 0.3 and -0.3, this as much again

@@ -43,7 +43,7 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
     """A row a mechanism and setting: its epsilon, what it cost, and its accuracy."""
     header = ("mechanism", "ε as it counts", "sound ε", "accuracy (%)", "n", "batch size", "epochs", "noise multiplier")
     rows: list[list[object]] = []
-    at_claim: dict[str, tuple[float, str]] = {}
+    at_claim: dict[str, tuple[float, int, str]] = {}
     claimed_epsilon, claimed_accuracy = claimed("mnist")
     for label in MECHANISMS:
         for planned in _settings(evidence, label):
@@ -54,19 +54,20 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
             rows.append([label, number(runs.largest("epsilon")), sound, text, planned.recorded_of, *settings])
             if first.field("target_epsilon") == claimed_epsilon:
                 said = f"{label}: {text}% at a sound ε of {sound} (n = {len(runs)})"
-                at_claim[label] = fmean(accuracies), said
+                at_claim[label] = fmean(accuracies), len(runs), said
     notes = [
         "Noise multiplier: of the whole step, all layers together, for the sensitivity that each mechanism states."
     ]
     if at_claim:
-        said = "; ".join(text for _, text in at_claim.values())
+        said = "; ".join(text for *_, text in at_claim.values())
         notes.append(f"With the noise meant for ε = {claimed_epsilon}, where {claimed_accuracy}% is claimed: {said}.")
-    reached = [at_claim[label][0] for label in ("joint", _PLAIN_LARGE) if label in at_claim]
-    if len(reached) == 2 and max(reached) < claimed_accuracy - 1 and "original bug" in at_claim:
+    reached = [at_claim[label][:2] for label in ("joint", _PLAIN_LARGE) if label in at_claim]
+    if len(reached) == 2 and max(reached)[0] < claimed_accuracy - 1 and "original bug" in at_claim:
+        (_, clipped), (_, plain) = reached
         notes.append(
             "The claimed accuracy is that of a code whose noise is too small by up to the batch size. With the noise "
-            "this ε needs, neither backpropagation clipping at these settings nor plain DP-SGD with the same batches "
-            "comes near it."
+            f"this ε needs, neither backpropagation clipping at these settings ({clipped} runs) nor plain DP-SGD with "
+            f"the same batches ({plain} {'run' if plain == 1 else 'runs'}) came near it."
         )
     return Table(header, rows, notes)
 

@@ -18,6 +18,7 @@ RATE = "optimizer.lr"
 FIELDS = (  # what a rate is chosen for
     "dataset.name",
     *(f"{part.group}._target_" for part in (PARTS[3], *PARTS[:3])),
+    "loss.beta",  # the parameters of the loss: no two of their sets have the same
     "screening.initial_temperature",
     "target_epsilon",
 )

@@ -106,6 +106,12 @@ def gain_alone(part: Part) -> dict[Cell, float]:
     return {ALONE[PARTS.index(part)]: 1.0, OLD: -1.0}
 
 
+def pairs_of(part: Part) -> list[tuple[Cell, Cell]]:
+    """The eight pairs of cells that differ in a part alone: the one with its new level, the one with its old."""
+    place = PARTS.index(part)
+    return [(cell, (*cell[:place], False, *cell[place + 1 :])) for cell in CELLS if cell[place]]
+
+
 GAIN_OF_ALL: dict[Cell, float] = {NEW: 1.0, OLD: -1.0}
 SUM_OF_GAINS: dict[Cell, float] = {**dict.fromkeys(ALONE, 1.0), OLD: -float(len(PARTS))}
 MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OLD: len(PARTS) - 1.0}
@@ -148,6 +154,6 @@ def errors_left(accuracies: Accuracies) -> Estimate | None:
     return Estimate(math.exp(found.value), interval, found.seeds)
 
 
-def spreads(accuracies: Accuracies, weights: Mapping[Cell, float]) -> list[float]:
-    """The standard deviations of runs within the cells that have a weight and a second run."""
-    return [stdev(accuracies[cell].values()) for cell in weights if len(accuracies.get(cell, ())) > 1]
+def spreads(accuracies: Accuracies, seeds: Sequence[int]) -> list[float]:
+    """The standard deviations within cells of their runs with these seeds, two or more."""
+    return [stdev(of[seed] for seed in seeds) for of in accuracies.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 
@@ -45,6 +45,11 @@ def by_seed(runs: Runs) -> dict[int, float]:
     return dict(zip(sample.seeds, sample.values, strict=True))
 
 
+def of_seeds(runs: Iterable[PlannedRun], seeds: Sequence[int]) -> Runs:
+    """The runs with these seeds: those that an estimate is of."""
+    return Runs(run for run in runs if run.seed in seeds)
+
+
 def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
     """A measure of the cells that the weights name, where all of them have run."""
 
@@ -61,8 +66,8 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
             lack = sum(cell not in cells for cell in weights)
             text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
             return Measured(n=len(there), planned=of, explanation=text if lack else "no seed has run in all its cells")
-        counted = Runs(run for run in there if run.seed in found.seeds)
-        within = spreads(accuracies, weights)
+        counted = of_seeds(there, found.seeds)
+        within = spreads({cell: accuracies[cell] for cell in weights}, found.seeds)
         text = "one seed has run in all of its cells: no interval"
         if found.interval is not None:
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
@@ -123,7 +128,7 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
     if found is None:
         text = text or "no seed has run in both at a chosen learning rate"
         return Measured(n=len(recorded), planned=len(planned), explanation=text)
-    recorded = Runs(run for run in recorded if run.seed in found.seeds)
+    recorded = of_seeds(recorded, found.seeds)
     measured = Measured(
         found.value, interval=found.interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
         explanation="" if found.interval else "one run each: no interval",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from runner.papers.composition.choices import (
@@ -10,6 +10,8 @@ from runner.papers.composition.choices import (
     EPSILONS,
     FIELDS,
     PAPER,
+    RATE,
+    Setting,
     best_cell,
     choices,
     searches,
@@ -18,15 +20,17 @@ from runner.papers.composition.choices import (
 from runner.papers.composition.design import (
     CELLS,
     PARTS,
+    Cell,
     Estimate,
     by_cell,
     effect_of,
     effects,
     errors_left,
     estimate,
+    pairs_of,
     words,
 )
-from runner.papers.composition.measures import accuracies_of, cells_at
+from runner.papers.composition.measures import accuracies_of, cells_at, of_seeds
 from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.items import Tabulate
@@ -36,10 +40,14 @@ from runner.report.verdicts import Judged
 
 _POINTS = "%"  # two decimals, as accuracies have
 _NOTHING = "–"
+_CLIPPING = PARTS[2]
 _WHOLE, _MORE, _ALONE = "gain_of_all", "more_than_parts", "gain_of_one"  # measures
 _HELD_OUT = (
-    "Learning rates are chosen on held-out training images (seed 0), never on test images. A cell counts once all its "
-    "rates have been searched and its runs are at the chosen one."
+    "Learning rates are chosen by the accuracy on held-out training images (seed 0), never on test images. A cell "
+    "counts once all its rates have been searched and its runs are at the chosen one."
+)
+_SCREENED = (
+    "Where updates are screened, every second test image screens them in the search, too; no accuracy here is of these."
 )
 
 
@@ -163,10 +171,9 @@ def effects_of(dataset: str) -> Tabulate:
         for parts in effects():
             row = {"parts": " × ".join(part.step for part in parts)}
             for epsilon, counted in by_epsilon.items():
-                runs = [run for of in counted.values() for run in of]
                 found = estimate(accuracies_of(counted), effect_of(parts))
                 row[f"target ε {epsilon:g}"] = _effect(found)
-                row[f"target ε {epsilon:g}: runs, ε, sound ε"] = _cost(Runs(runs)) if found else _NOTHING
+                row[f"target ε {epsilon:g}: runs, ε, sound ε"] = _cost(counted, found)
             rows.append(row)
         note = (
             "Points of test accuracy [95%]. Of one part: the mean of the eight cells that have its new level less that "
@@ -174,7 +181,8 @@ def effects_of(dataset: str) -> Tabulate:
             "0 means that they add up. Of more, so on. An effect is shown where all sixteen cells have run. Of so many "
             "intervals at 95%, one in twenty misses by chance."
         )
-        return Table.of(rows, (note, _HELD_OUT, *_reasons(judged[:1])))
+        rates = (_rates(epsilon, counted) for epsilon, counted in by_epsilon.items())
+        return Table.of(rows, (note, _HELD_OUT, *filter(None, rates), *_reasons(judged[:1])))
 
     return table
 
@@ -183,8 +191,38 @@ def _effect(found: Estimate | None) -> str:
     return _NOTHING if found is None else difference_text(found.value, _POINTS, found.interval, "")
 
 
-def _cost(runs: Runs) -> str:
+def _cost(cells: Mapping[Cell, Runs], found: Estimate | None) -> str:
+    """How many runs an effect is of, their epsilon and sound epsilon."""
+    if found is None:
+        return _NOTHING
+    runs = of_seeds((run for of in cells.values() for run in of), found.seeds)
     return f"{len(runs)}, {number(runs.largest('epsilon'))}, {bound_text(runs.largest('epsilon_sound'))}"
+
+
+def _rates(epsilon: float, cells: Mapping[Cell, Runs]) -> str:
+    """Of the effect of clipping, what is of pairs of cells at one learning rate and what of the others.
+
+    Flat and automatic clipping to a norm below most gradients' do nearly the same, so that the search may give them
+    two rates by a hair: their difference is then one of rates. Empty where a cell has not run, or all pairs are alike.
+    """
+    if set(cells) != set(CELLS):
+        return ""
+    rate = {cell: float(runs[0].field(RATE)) for cell, runs in cells.items()}
+    pairs = pairs_of(_CLIPPING)
+    same = [pair for pair in pairs if rate[pair[0]] == rate[pair[1]]]
+    others = [pair for pair in pairs if pair not in same]
+    if not same or not others:
+        return ""
+    accuracies = accuracies_of(cells)
+    shown = []
+    for of in (same, others):
+        weights = {cell: sign / len(of) for pair in of for cell, sign in zip(pair, (1, -1), strict=True)}
+        shown.append(_effect(estimate(accuracies, weights)))
+    return (
+        f"At a target ε of {epsilon:g} flat and automatic clipping are at the same learning rate in {len(same)} of "
+        f"{len(pairs)} pairs of cells. Over these the effect of automatic clipping is {shown[0]}, over the others, "
+        f"where it is one of learning rates too, {shown[1]}."
+    )
 
 
 def measured(_: Evidence, judged: Sequence[Judged]) -> Table:
@@ -216,9 +254,16 @@ def searched(sweeps: Sequence[str]) -> Tabulate:
             rows.append({**names, "accuracy (%) by learning rate": ", ".join(at), "chosen": choice.text})
         cell = best_cell(evidence)
         best = "not known until all cells have been searched" if cell is None else ", ".join(words(cell))
-        return Table.of(rows, (f"The best cell, by the mean over both data sets and both ε: {best}.", _HELD_OUT))
+        best = f"The best cell, by the mean over both data sets and both ε: {best}."
+        screened = [_SCREENED] if any(_temperature(setting) for setting in choices(evidence, sweeps)) else []
+        return Table.of(rows, (best, _HELD_OUT, *screened))
 
     return table
+
+
+def _temperature(setting: Setting) -> float:
+    """At which updates are screened; 0 where they are not."""
+    return dict(zip(FIELDS, setting, strict=True))["screening.initial_temperature"] or 0.0
 
 
 def _short(value: object) -> str:
