@@ -13,7 +13,7 @@ from runner.config import REPOSITORY
 from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
 from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
-from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, words
+from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, pairs_of, words
 from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.papers import every_paper, every_study, load
@@ -181,6 +181,48 @@ def test_the_pages_of_a_data_set(complete) -> None:
     assert effects.rows[-1][1] == "+0.00 [−0.25, +0.25]"  # 16 cells, 0.01 / 8 each
 
 
+def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabricate) -> None:
+    """A third run of one cell, far off, is in no number of them all: not in how many there are, nor in their spread."""
+    third = next(run for run in by_cell(planned(MNIST))[OLD] if run.seed == 2)
+    fabricate(third.job, [10.0], epsilon=9.0, sound=9.0)
+    more = collect([MNIST], results_root=tmp_path).sweeps[MNIST]
+    uneven = replace(complete, sweeps={**complete.sweeps, MNIST: more})
+    effects, before = (tables.effects_of("mnist")(evidence, []) for evidence in (uneven, complete))
+    assert [row[2] for row in effects.rows] == ["32, 1, 1"] * 15
+    assert effects == before
+    found, before = (measures.gain_of_all(claim("gain_of_all"), evidence) for evidence in (uneven, complete))
+    assert found == before
+    assert found.n == 4
+
+
+def test_the_effect_of_clipping_is_told_apart_where_learning_rates_are(tmp_path, fabricate) -> None:
+    """At the committed rates of an epsilon of 3: 0.1 more with automatic clipping, and 0.3 more at unlike rates."""
+    cells = by_cell(planned(MNIST, epsilon=3.0))
+    unlike = {pair for pair in pairs_of(PARTS[2]) if len({float(cells[cell][0].field(RATE)) for cell in pair}) > 1}
+    assert len(unlike) == 3
+    gain = {new: 0.4 if (new, old) in unlike else 0.1 for new, old in pairs_of(PARTS[2])}
+    for cell, runs in cells.items():
+        fabricate(runs[0].job, [90 + gain.get(cell, 0.0)], sound=3.0)
+    counted = by_cell(collect([MNIST], results_root=tmp_path).sweeps[MNIST].where("target_epsilon", 3.0).recorded)
+    said = tables._rates(3.0, counted)
+    assert "same learning rate in 5 of 8 pairs" in said
+    assert "is +0.10, over the others" in said
+    assert said.endswith("too, +0.40.")
+    assert tables._rates(3.0, {cell: runs for cell, runs in counted.items() if cell != OLD}) == ""
+
+
+def test_the_loss_has_other_parameters_in_the_sweep_that_asks_for_it_alone() -> None:
+    """Table 6 of the paper: for pixels in all cells, for ScatterNet where that is what is measured."""
+    cells = {run.field("loss.beta") for run in planned(MNIST, "composition/fashion_mnist") if run.field("loss.beta")}
+    assert cells == {1.0}
+    for dataset, own in (("mnist", (2.0, 11.0, 10.0)), ("fashion_mnist", (2.0, 51.0, 2.0))):
+        runs = planned(f"composition/loss_{dataset}")
+        names = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
+        found = runs.by(lambda run, names=names: tuple(run.field(name) for name in names))
+        assert {values: len(of) for values, of in found.items()} == {(0.0, 1.0, 5.0): 5, own: 5}
+        assert set(by_cell(runs)) == {NEW}
+
+
 def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> None:
     drawn = figures.cells("mnist")(complete)
     above, not_run, *_ = drawn.axes
@@ -257,7 +299,7 @@ def test_the_committed_rates_are_of_settings_that_are_searched() -> None:
 
     rows = read_csv(choose.CHOSEN)
     assert choose.CHOSEN.read_text().startswith(",".join([*FIELDS, RATE]))
-    assert len({tuple(row[name] for name in FIELDS) for row in rows}) == len(rows) <= 64 + 12
+    assert len({tuple(row[name] for name in FIELDS) for row in rows}) == len(rows) <= 64 + 12 + 4
 
 
 def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evidence) -> None:

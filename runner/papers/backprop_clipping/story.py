@@ -63,7 +63,7 @@ def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
         notes.append(f"With the noise meant for ε = {claimed_epsilon}, where {claimed_accuracy}% is claimed: {said}.")
     reached = [at_claim[label][:2] for label in ("joint", _PLAIN_LARGE) if label in at_claim]
     if len(reached) == 2 and max(reached)[0] < claimed_accuracy - 1 and "original bug" in at_claim:
-        (_, clipped), (_, plain) = reached
+        clipped, plain = (runs for _, runs in reached)
         notes.append(
             "The claimed accuracy is that of a code whose noise is too small by up to the batch size. With the noise "
             f"this ε needs, neither backpropagation clipping at these settings ({clipped} runs) nor plain DP-SGD with "
