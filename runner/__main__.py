@@ -35,6 +35,7 @@ STOPPED = "Stopped. What is recorded stays; the same command goes on from there.
 _ALIKE = 0.75  # of two words, from which one may have been meant for the other
 _SHOWN = 100  # runs of a table at the end, at most
 _FRAMES = "\nException raised from"  # what some of PyTorch's messages go on with: a stack of C++
+_TWICE = 1.0  # seconds within which one signal may come in two ways
 _SILENCE = 10.0  # seconds without a word, after which a run says which step it is at
 
 
@@ -45,7 +46,8 @@ def run(composed: DictConfig) -> None:
         _run(composed)
     except KeyboardInterrupt as stopped:
         if HydraConfig.get().mode == RunMode.RUN:
-            _stop(" ".join(["Stopped.", *getattr(stopped, "__notes__", ["Nothing was begun."])]), 130)
+            notes = getattr(stopped, "__notes__", ())
+            _stop(f"Stopped. The same command {' and '.join(notes)}." if notes else "Stopped. Nothing was begun.", 130)
         raise
     except Exception as error:
         said, code = explained(error)
@@ -136,7 +138,7 @@ def main() -> None:
     try:
         run()
     except KeyboardInterrupt as stopped:
-        _stop(" ".join([STOPPED, *getattr(stopped, "__notes__", ())]), 130)
+        _stop(", and ".join([STOPPED.rstrip("."), *getattr(stopped, "__notes__", ())]) + ".", 130)
     except (ConfigError, DataError):
         _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
     except Exception as error:
@@ -176,11 +178,18 @@ def on_termination_as_on_interrupt() -> None:
     """Have SIGTERM raise KeyboardInterrupt, as SIGINT does; a second one of either ends the process at once.
 
     What ends with it needs no more time: records are written whole, and the processes of runs end with their parent.
+    One that comes within `_TWICE` of the first is the first again: `make` passes on a SIGTERM that its whole group got.
     """
 
     def interrupt(number: int, frame: object) -> NoReturn:
+        first = time.monotonic()
+
+        def again(number: int, frame: object) -> None:
+            if time.monotonic() > first + _TWICE:
+                os._exit(130)
+
         for each in numbers:
-            signal.signal(each, lambda number, frame: os._exit(130))
+            signal.signal(each, again)
         raise KeyboardInterrupt
 
     # A shell has SIGINT ignored in what it starts by "&", and that stays so.

@@ -28,6 +28,7 @@ from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, s
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.data import DataError
+from runner.report.evidence import check_scale
 from runner.report.files import write_text
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
@@ -67,6 +68,7 @@ def _reproduce(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     try:
         kernels_wanted()  # refuses an environment that asks for nothing known
+        check_scale(options.scale)
         paper = load(options.paper.replace("-", "_"))
         items = _chosen(paper, options.items)
         budget = None if options.budget is None else parse_duration(options.budget)

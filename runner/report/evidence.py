@@ -54,14 +54,19 @@ def scales() -> list[str]:
     return sorted(path.stem for path in (REPOSITORY / "conf" / "scale").glob("*.yaml"))
 
 
+def check_scale(scale: str) -> None:
+    """Raises ValueError, listing those there are, if there is no such scale."""
+    if scale not in scales():
+        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales())}.")
+
+
 def folder_of(scale: str, results_root: Path | None = None) -> Path:
     """Where the results of a scale belong, by the rule that the runs themselves follow.
 
     Raises:
         ValueError: there is no such scale.
     """
-    if scale not in scales():
-        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales())}.")
+    check_scale(scale)
     root = REPOSITORY / "results" if results_root is None else results_root
     return results_folder(OmegaConf.create({"runtime": {"results_root": str(root)}, "scale": {"name": scale}}))
 

@@ -141,10 +141,11 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     written = []
     for paper in papers_and_studies():
         items = markdown(_items(folder, paper))
-        every = "Every number" if paper.study else "Every claim"
-        text += f"\n## {paper.title}\n\n[{every}]({paper.name}/README.md)\n\n{items}"
+        text += f"\n## {paper.title}\n\n"
         if not (folder / paper.name).exists():
+            text += items
             continue
+        text += f"[{'Every number' if paper.study else 'Every claim'}]({paper.name}/README.md)\n\n{items}"
         remarks = "".join(f"{remark.format(results='../')}\n\n" for remark in paper.remarks)
         if costs and not paper.study:
             remarks += not_run.sentence(claims_left[paper.name], costs[paper.name]) + "\n\n"

@@ -188,8 +188,9 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
                 worked = time.process_time() - working
                 end(*each.record(one, seconds(), worked, checkpoint.resumed_after))
     except KeyboardInterrupt as stopped:
-        goes_on = f"goes on after epoch {checkpoint.epochs}" if checkpoint.epochs else "starts this run over"
-        stopped.add_note(f"The same command {goes_on}.")
+        under_way = "the run that was under way"
+        again = f"continues {under_way} after epoch {checkpoint.epochs}"
+        stopped.add_note(again if checkpoint.epochs else f"starts {under_way} over")
         raise
     except Exception as error:
         for each in executions:

@@ -20,6 +20,7 @@ from runner.papers.composition.choices import (
 from runner.papers.composition.design import (
     CELLS,
     PARTS,
+    SUM_OF_GAINS,
     Cell,
     Estimate,
     by_cell,
@@ -59,16 +60,14 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
             of = [j for j in judged if j.claim.dataset == name and j.claim.epsilon == (epsilon, False)]
             whole, more = (_of(of, measure) for measure in (_WHOLE, _MORE))
             alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == _ALONE}
-            left = errors_left(accuracies_of(cells_at(evidence, f"{PAPER}/{dataset}", epsilon)))
-            total = None
-            if whole.measured.value is not None and more.measured.value is not None:
-                total = whole.measured.value - more.measured.value
+            accuracies = accuracies_of(cells_at(evidence, f"{PAPER}/{dataset}", epsilon))
+            left = errors_left(accuracies)
             rows.append(
                 {
                     "data set": name,
                     "target ε": f"{epsilon:g}",
                     **{f"{part.step}, alone": _gain(alone[part.step]) for part in PARTS},
-                    "sum of the four": _NOTHING if total is None else difference_text(total, _POINTS, None, ""),
+                    "sum of the four": _effect(estimate(accuracies, SUM_OF_GAINS)),
                     "all four together": _gain(whole),
                     "together less the sum": _gain(more),
                     "does it add up?": _answer(more),
