@@ -193,6 +193,15 @@ def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabri
     found, before = (measures.gain_of_all(claim("gain_of_all"), evidence) for evidence in (uneven, complete))
     assert found == before
     assert found.n == 4
+    alone = [run for run in more if run.seed == 1 or by_cell(Runs([run])).keys() != {NEW}]
+    found = measures.gain_of_all(
+        claim("gain_of_all"), replace(complete, sweeps={**complete.sweeps, MNIST: Runs(alone)})
+    )
+    assert (found.n, found.interval, found.explanation) == (
+        2,
+        None,
+        "one seed has run in all of its cells: no interval",
+    )
 
 
 def test_the_effect_of_clipping_is_told_apart_where_learning_rates_are(tmp_path, fabricate) -> None:

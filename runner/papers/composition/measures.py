@@ -67,9 +67,9 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
             text = f"{lack} of {len(weights)} cells have no run at a learning rate that the search chose"
             return Measured(n=len(there), planned=of, explanation=text if lack else "no seed has run in all its cells")
         counted = of_seeds(there, found.seeds)
-        within = spreads({cell: accuracies[cell] for cell in weights}, found.seeds)
         text = "one seed has run in all of its cells: no interval"
         if found.interval is not None:
+            within = spreads({cell: accuracies[cell] for cell in weights}, found.seeds)
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
         return Measured(
             found.value,
