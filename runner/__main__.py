@@ -10,6 +10,7 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
 
+import atexit
 import difflib
 import os
 import re
@@ -196,6 +197,8 @@ def on_termination_as_on_interrupt() -> None:
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     for each in numbers:
         signal.signal(each, interrupt)
+    # When Python ends, handlers are gone before the process is: a SIGTERM that comes then would change its exit code.
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
 def sentence(error: BaseException) -> str:

@@ -130,6 +130,14 @@ def test_the_searches_choose_and_only_runs_at_chosen_rates_count(evidence) -> No
     assert best_cell(evidence) is None  # the other data set and epsilon have not been searched
 
 
+def test_a_search_with_screening_says_what_screens(evidence) -> None:
+    notes = tables.searched(SEARCH)(evidence, []).notes
+    assert not any("screen" in note for note in notes)
+    sweep = "composition/best_mnist_search_1"
+    screened = replace(evidence, sweeps={**evidence.sweeps, sweep: planned(sweep)})
+    assert "every second test image screens" in tables.searched((sweep,))(screened, []).notes[-1]
+
+
 def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
     last = Runs(run for run in evidence.sweeps[LOSING_LESS] if run.record is not None)[0]
     cut = [replace(run, record=None) if run is last else run for run in evidence.sweeps[LOSING_LESS]]

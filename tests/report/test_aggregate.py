@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import re
 import shutil
 import statistics
 from dataclasses import replace
@@ -243,7 +244,10 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert b"not a reproduction" in (tmp_path / "smoke" / "README.md").read_bytes().lower()
     assert not (tmp_path / PAPER).exists()
     assert not (tmp_path / "README.md").exists()
-    assert "NOT A REPRODUCTION" in (tmp_path / "smoke" / "README.md").read_text()
+    index = (tmp_path / "smoke" / "README.md").read_text()
+    assert "NOT A REPRODUCTION" in index
+    linked = re.findall(r"\]\((\w+/README\.md)\)", index)
+    assert linked == [f"{PAPER}/README.md"], "the other papers have no page here"
     for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
         assert row["scale"] == "smoke"
         assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.report.leaderboard.entries import entries
+from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.tables import board, row
 from runner.report.runs import PlannedRun
 from runner.runs.jobs import Job
@@ -61,6 +63,25 @@ def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedR
     text = board(found, "Title")
     assert "**96.25** ± 0.35 (2)" in text
     assert "| 94.00 ± 0.00 (2)" in text
+
+
+def test_accuracies_of_a_part_of_the_test_images_are_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
+    """They are of other images than those that they would be above."""
+    tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
+    first, second = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
+    text = board([replace(first, on_a_part=True), second], "Title")
+    assert "| 96.25 ± 0.35 (2)" in text
+    assert "**94.00** ± 0.00 (2)" in text
+
+
+def test_the_figure_shows_two_methods_of_a_paper_at_most(planned: Callable[..., list[PlannedRun]]) -> None:
+    (one,) = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 94.5, 95.0]]), [1.0])
+    named = {f"{paper}: {name}": mean for paper, name, mean in (("a", 1, 95), ("a", 2, 94), ("a", 3, 93), ("b", 1, 90))}
+    found = [replace(one, method=method, setting=method, accuracies=(mean, mean)) for method, mean in named.items()]
+    (axes,) = draw(found).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["a: 1", "a: 2", "b: 1"]
 
 
 def test_a_single_run_is_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:

@@ -189,6 +189,7 @@ def test_budgets_that_are_no_times(text: str) -> None:
         ([], "paper"),
         (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
         (["tempered-sigmoid", "--scale", "large"], "large"),
+        (["tempered-sigmoid", "--scale", "large", "--items", "fig-1"], "Unknown scale 'large'"),
         (["tempered-sigmoid", "--items", "fig-4", "optimizer.lr=1"], "optimizer.lr=1"),
         (["tempered-sigmoid", "--items", "fig-4", "runtime.threads=0"], "runtime.threads=0"),
         (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),

@@ -107,7 +107,8 @@ PAPER = Paper(
         "so that what they differ by is in part a matter of these settings.",
         "All cells run with the same seeds, which draw the first weights and the noise: in some cells the runs of one "
         "seed go up and down together. So gains and effects are taken seed by seed; an interval is Student's, of these "
-        "numbers, one a seed.",
+        "numbers, one a seed. Where flat and automatic clipping are at two learning rates, the tables of effects say "
+        "what of clipping's effect that is.",
     ),
     findings=tuple(
         Finding({"measure": measure, "dataset": name, "privacy_epsilon": "1"}, {NOT_JUDGED: says})

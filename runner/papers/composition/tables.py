@@ -246,15 +246,15 @@ def searched(sweeps: Sequence[str]) -> Tabulate:
     """The table of what searches found: a row a setting, with its accuracies on held-out images."""
 
     def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
-        rows = []
-        for setting, choice in choices(evidence, sweeps).items():
+        rows, found = [], choices(evidence, sweeps)
+        for setting, choice in found.items():
             names = {name.removesuffix("._target_"): _short(value) for name, value in zip(FIELDS, setting, strict=True)}
             at = (f"{rate:g}: {number(choice.accuracies.get(rate), _POINTS)}" for rate in choice.rates)
             rows.append({**names, "accuracy (%) by learning rate": ", ".join(at), "chosen": choice.text})
         cell = best_cell(evidence)
         best = "not known until all cells have been searched" if cell is None else ", ".join(words(cell))
         best = f"The best cell, by the mean over both data sets and both ε: {best}."
-        screened = [_SCREENED] if any(_temperature(setting) for setting in choices(evidence, sweeps)) else []
+        screened = [_SCREENED] if any(map(_temperature, found)) else []
         return Table.of(rows, (best, _HELD_OUT, *screened))
 
     return table

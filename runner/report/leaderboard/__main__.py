@@ -27,7 +27,7 @@ Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the
 δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released. Of a run that ends where it has kept enough
 updates, the number of tries hangs on the data, and with it what they cost: there it is the bound itself, which holds if
 the run is also stopped before its tries cost more, or what all the tries that it may make would cost, where that is
-less. A single run has no interval. **Bold**: the highest mean of several runs without †, if there is one; where
+less. A single run has no interval. **Bold**: the highest mean of several runs without † or §, if there is one; where
 intervals overlap it may be chance. Settings that differ in their length only are rows of their own.
 
 The ε of rows are not all of one kind: most are for a data set with an example more or less; ⁰ marks those for one whose

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # methods of a panel
 _MARKERS = "osD^vPX*"
-_LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))  # of one paper's methods in a panel
+_LINES = ("-", "--")  # of one paper's methods in a panel: so many of it are drawn
 
 
 def draw(found: Sequence[Entry]) -> Figure:
-    """Mean accuracy and its 95% interval against the bound, the best methods of each data set, those ranked first.
+    """Mean accuracy and its 95% interval against the bound: of each data set the best methods, at most two of a paper,
+    those ranked first.
 
     A paper has one colour in all panels; its methods in a panel differ by marker and line.
     """
@@ -32,13 +33,14 @@ def draw(found: Sequence[Entry]) -> Figure:
         of_it = [entry for entry in found if entry.dataset == dataset]
         bounds = sorted({entry.epsilon for entry in of_it})
         best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
-        singles = {e.setting for e in of_it if not ranks(e)}
-        shown = sorted(best, key=lambda setting: (setting in singles, -best[setting]))[:_DRAWN]
+        unranked = {e.setting for e in of_it if not ranks(e)}
+        papers = {e.setting: _paper(e) for e in of_it}
+        shown = _shown(sorted(best, key=lambda setting: (setting in unranked, -best[setting])), papers)
         drawn_of: Counter[str] = Counter()
         for place, setting in enumerate(shown):
             line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
             at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
-            paper = _paper(line[0])
+            paper = papers[setting]
             style = {"marker": _MARKERS[place], "linestyle": _LINES[drawn_of[paper]], "color": colours[paper]}
             _draw_method(axes, at, line, style)
             drawn_of[paper] += 1
@@ -48,6 +50,15 @@ def draw(found: Sequence[Entry]) -> Figure:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
     drawn.axes[0].set_ylabel("test accuracy (%), 95% interval (hollow: one run)")
     return drawn
+
+
+def _shown(settings: Sequence[str], papers: Mapping[str, str]) -> list[str]:
+    """The first settings, as many of a paper as there are lines to tell them apart."""
+    shown: list[str] = []
+    for setting in settings:
+        if [papers[one] for one in shown].count(papers[setting]) < len(_LINES):
+            shown.append(setting)
+    return shown[:_DRAWN]
 
 
 def _paper(entry: Entry) -> str:
