@@ -114,10 +114,49 @@ class LinesFirst(Folded):
         return self.last(self.lines(x[:, 0].transpose(0, 1)).tanh().transpose(0, 1).flatten(1))
 
 
+class Remembers(Plain):
+    """Takes away the running mean of the batches before, in training."""
+
+    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
+        super().__init__(input_shape, classes, activation)
+        self.register_buffer("mean", torch.zeros(784))
+
+    def rows(self, x: Tensor) -> Tensor:
+        rows = x - self.mean
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return rows
+
+
+class RemembersForLater(Remembers):
+    """Uses the running mean in evaluation only, and keeps it where no buffer is."""
+
+    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
+        Plain.__init__(self, input_shape, classes, activation)
+        self.mean: Any = 0.0
+
+    def rows(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x - self.mean
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x
+
+
+class CountsItsPasses(Plain):
+    """Keeps something of each pass that is no example's."""
+
+    passes = 0
+
+    def rows(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return x
+
+
 COUPLED = ["MixedRows", "SortedRows", "SortedFromFour", "SortedFromFifty", "FirstFewRows", "LargestRow"]
 WHILE_TRAINING = ["OtherWhileTraining"]
 FOLDED = ["Folded", "FoldedWithNorm", "LinesFirst"]
-SEPARATE = ["Plain", "WithDropout", "WithGroupNorm", *FOLDED]
+REMEMBERING = ["Remembers", "RemembersForLater"]
+SEPARATE = ["Plain", "CountsItsPasses", "WithDropout", "WithGroupNorm", *FOLDED]
 
 
 class Centred(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,7 +10,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger
-from runner.clipping import Flat, NoiseGroup, Numbers, PerLayer
+from runner.clipping import Clipping, Flat, NoiseGroup, Numbers, PerLayer
 from runner.gradients import Engine, GradientSum
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
@@ -59,6 +59,32 @@ class ClipsInOneWayOnly(Flat):
 @dataclass(frozen=True)
 class OwnMechanism(Mechanism):
     """What it is called."""
+
+
+@dataclass(frozen=True)
+class DrawsATenth(Mechanism):
+    """Draws a tenth of the examples that its batch size says, and charges for them."""
+
+    def batches(self, generator: Generator) -> Iterator[Tensor]:
+        return poisson_batches(self.examples, self.sampling_rate / 10, self.steps_per_epoch, generator)
+
+    def _step_event(self) -> DpEvent:
+        return PoissonSampledDpEvent(self.sampling_rate / 10, GaussianDpEvent(self.noise_multiplier))
+
+
+@dataclass(frozen=True)
+class ClipsToAQuarter(Mechanism):
+    """Clips to a quarter of what the clipping states, and adds a quarter of the noise."""
+
+    def applied(self, clipping: Clipping, batch: int) -> Clipping:
+        assert isinstance(clipping, Flat)
+        return replace(clipping, norm=clipping.norm / 4)
+
+    def noise_std(self, group: NoiseGroup) -> float:
+        return super().noise_std(group) / 4
+
+    def most_moved(self, group: NoiseGroup) -> float:
+        return super().most_moved(group) / 4
 
 
 @dataclass(frozen=True)
@@ -195,3 +221,30 @@ class StatesItMovesLess(Mechanism):
 
     def most_moved(self, group: NoiseGroup) -> float:
         return group.sensitivity / 2
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Features of an image by itself."""
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        return list(image_shape)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return 2 * images
+
+
+@dataclass(frozen=True)
+class LessTheMean(Doubled):
+    """Takes away the mean of all the images that it is given, and divides by their deviation."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return (images - images.mean(0)) / (images.std(0) + 1e-3)
+
+
+@dataclass(frozen=True)
+class OfSeveral(Doubled):
+    """Fails on a single image."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images - images[1]

@@ -46,6 +46,7 @@ BAD = {
     "clipping=none": "clipping",
     "clipping.norm=0": "clipping.norm",
     "clipping.norm=big": "clipping.norm",
+    "clipping.norm=1e-13": "Expected clipping.norm >= 1e-12, got 1e-13",
     "clipping.nrom=1": "nrom",
     "clipping._target_=runner.nothing": "runner.nothing",
     "clipping._target_=tests.stating.StatesATenth": "but the sensitivity stated is",

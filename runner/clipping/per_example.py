@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
+_LEAST = 1e-12  # far above the norms that float32 cannot tell from 0
+
 
 def clip_factors(norms: Tensor, bound: float | Tensor) -> Tensor:
     """min(1, bound / norm), elementwise; 1 where the norm is 0."""
@@ -24,6 +26,10 @@ class _PerExample:
 
     The whole contribution has norm at most sqrt(D * C^2 / D) = C = `norm`. How groups share one noise multiplier is
     said in `runner.mechanism.dp_sgd`.
+
+    Raises:
+        ValueError: if `norm` is below 1e-12. Squares of less than 1e-22 are zero in float32, and so is the norm of a
+            gradient that is made of such: it would be released as it is, and has to be nothing beside the bound.
     """
 
     norm: float
@@ -33,6 +39,8 @@ class _PerExample:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
                 raise ValueError(f"Expected clipping.{name} > 0 and finite, got {value}.")
+        if self.norm < _LEAST:
+            raise ValueError(f"Expected clipping.norm >= {_LEAST:g}, got {self.norm}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         groups = self._groups(_names(model))
@@ -76,8 +84,8 @@ class Automatic(_PerExample):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stability < 1e-12:
-            raise ValueError(f"Expected clipping.stability >= 1e-12, got {self.stability}.")
+        if self.stability < _LEAST:
+            raise ValueError(f"Expected clipping.stability >= {_LEAST:g}, got {self.stability}.")
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         return numbers["norm"] / (norms + numbers["stability"])

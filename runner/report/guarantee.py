@@ -13,7 +13,18 @@ _planned: dict[str, Run] = {}  # by setting
 
 def decides(run: PlannedRun) -> bool:
     """Whether the run, recorded or not, decides itself how much it releases."""
-    return update_rule_of(run.job.config).takes_back
+    return update_rule_of(run.job.config).takes_back or _ended_early(run)
+
+
+def makes_all_tries(run: PlannedRun) -> bool:
+    """Whether how many steps an epoch has behind it, kept or not, hangs on nothing that the run saw."""
+    takes_back = update_rule_of(run.job.config).takes_back
+    return not (takes_back and run.job.config.max_epsilon is not None) and not _ended_early(run)
+
+
+def _ended_early(run: PlannedRun) -> bool:
+    """Whether the run diverged, or was stopped by who saw its accuracies: either hangs on the data."""
+    return run.record is not None and run.record["status"] != "finished"
 
 
 def guaranteed(run: PlannedRun) -> float:

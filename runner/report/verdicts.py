@@ -23,6 +23,7 @@ GUARANTEED, NOT_GUARANTEED, REFUTED = "guaranteed", "not guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED = "not private", "none claimed"
 
 _FAIL = (NOT_REPRODUCED, ORDER_FAILS)
+_NEVER = 5  # runs, none of which reaches a number, before it is taken for one that is never reached
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,12 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
 
     A finite claim means that all of the paper's runs reached it. It fails where Fisher's exact test tells the two
     numbers of runs apart, at 2.5% (over all the `statements` of a claim) as it looks to one side. That it is never
-    reached holds where no run does.
+    reached holds where none of five runs or more does: a run in two may reach it, and two that do not are no surprise.
     """
     never = sum(map(math.isinf, values))
     text = f"{never} of {len(values)} runs never reach it"
     if claim.direction == "above":
-        return Verdict(REPRODUCED if never == len(values) >= 2 else UNDECIDED, reason=text)
+        return Verdict(REPRODUCED if never == len(values) >= _NEVER else UNDECIDED, reason=text)
     table = [[never, len(values) - never], [0, claim.runs]]
     unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
     return Verdict(NOT_REPRODUCED if unlikely else UNDECIDED, reason=text)

@@ -212,7 +212,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {
         **{name: values[-1] for name, values in history.items()},
-        **_at_most_steps(run),
+        **_at_most_steps(run, trained),
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
@@ -222,9 +222,12 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     }
 
 
-def _at_most_steps(run: Run) -> dict[str, Any]:
-    """What a run guarantees that decides itself how many steps it takes."""
-    if not run.rule.takes_back:
+def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
+    """What a run guarantees that decides itself how many steps it takes.
+
+    As one does that ended early: by what it, or whoever watched, saw in the data.
+    """
+    if not run.rule.takes_back and trained.status == "finished":
         return {}
     return {"max_tries": run.most_steps, "epsilon_sound_at_max_tries": run.epsilon_at_most_steps}
 

@@ -5,15 +5,19 @@ sampler draws. What is tried:
 
 - losses: of a batch taken whole, in another order, without one example, and one by one, must agree example by example;
 - derivatives, in training mode: d loss_i / d x_j = 0 for j != i, whatever is drawn at random meanwhile;
+- memory: losses after a pass must not hang on which examples that pass was of;
 - sums of clipped gradients, by each engine that the run may use: see `runner.training.removal`;
 - where the clipping or the mechanism is the user's own class, what extreme examples contribute, and what the mechanism
-  adds, draws and charges: see `runner.training.trials`.
+  adds, draws and charges: see `runner.training.trials`;
+- where the features are, whether those of an image hang on the other images.
 
 These are tests on some inputs at the initial weights, and no proof: a network can be written that changes its ways
 later. What is assumed of one is said in `Objective`; `runtime.guard_every` tries the sums again while the run trains.
 """
 
 from __future__ import annotations
+
+import copy
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +28,15 @@ from runner.mechanism.seeds import derived_seed
 from runner.training.instantiation import input_bound
 from runner.training.prepare import Run
 from runner.training.removal import check_among_others, check_contributions, check_removal, extreme
-from runner.training.trials import check_mechanism, rests_on_own_classes
+from runner.training.trials import check_mechanism, own, rests_on_own_classes
 
 _SIZES = (2, 7, 33)
 _SUMMED = 5
 _WORST = 2  # of extreme examples: these are taken out of batches, too
 _AT_ONCE = 512  # examples: memory for one pass of a whole batch of them is there wherever the run has room to train
 _DROPOUT = nn.modules.dropout._DropoutNd
+
+Batch = tuple[Tensor, Tensor]  # inputs and targets
 
 
 def check_independence(run: Run) -> None:
@@ -49,6 +55,7 @@ def check_independence(run: Run) -> None:
         except Exception:  # cannot be trained either, and there failures are recorded
             return
         check_mechanism(run)
+        _check_features(run)
         try:
             _check_derivatives(objective, *made_up(run, _SUMMED))
             if run.config.runtime.guard_every and not _repeats(objective, *made_up(run, 2)):
@@ -63,6 +70,7 @@ def check_independence(run: Run) -> None:
                     check_among_others(run, objective, examples, worst)
             if quiet:
                 check_removal(run, objective, [made_up(run, size) for size in {_SUMMED, max(2, drawn)}])
+            _check_memory(run.new_objective(), made_up(run, _SUMMED), made_up(run, _SUMMED), made_up(run, 2))
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
@@ -134,6 +142,46 @@ def _check_derivatives(objective: Objective, inputs: Tensor, targets: Tensor) ->
         (slope,) = torch.autograd.grad(losses[i], inputs, retain_graph=True, allow_unused=True)
         if slope is not None and (slope[torch.arange(len(targets)) != i] != 0).any():
             _refuse(objective)
+
+
+def _check_features(run: Run) -> None:
+    """Features of the user's own, where they are to be private: an image's alone must be what it has among others.
+
+    Nothing is charged for features, so that they may be no statistic of the images.
+    """
+    if not (run.mechanism.private and own(run.features)):
+        return
+    name = type(run.features).__qualname__
+    images = torch.rand(_SUMMED, *run.dataset.shape, device=run.device)
+    try:
+        whole, alone = run.features(images), torch.cat([run.features(image) for image in images.split(1)])
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"features: {name} fails on made-up images: {reason}") from error
+    if not agree(whole, alone):
+        raise ConfigError(
+            f"features: those that {name} makes of an image hang on the other images, or on chance: no ε would hold."
+        )
+
+
+def _check_memory(objective: Objective, one: Batch, other: Batch, probe: Batch) -> None:
+    """What a pass leaves behind must be the same whatever it was of: it gets no noise, and stays in the network."""
+    left = []
+    for batch in (one, one, other):
+        tried = copy.deepcopy(objective)
+        found = []
+        for training in (True, False):
+            torch.manual_seed(0)
+            tried.train()(*batch)
+            torch.manual_seed(0)
+            found.append(_losses(tried.train(training), *probe))
+        left.append(torch.cat(found))
+    again, otherwise = (torch.equal(left[0].nan_to_num(), each.nan_to_num()) for each in left[1:])
+    if not (otherwise if again else agree(left[0], left[2])):
+        raise ConfigError(
+            "The losses hang on examples of earlier batches, which the architecture or the loss "
+            f"{type(objective.loss).__name__} keeps something of, without noise: no ε would hold."
+        )
 
 
 def agree(found: Tensor, expected: Tensor) -> bool:

@@ -72,16 +72,16 @@ def stated_by_own_classes(run: Run) -> list[str]:
     except UntriedError:
         tried = "its noise is tried, its charges and batches are not"
     stated = {
+        "features": (run.features, "features of an image by {}: that others' do not matter is tried on made-up ones"),
         "clipping": (run.clipping, "sensitivity as stated by {}: tried on made-up examples at the first weights"),
         "mechanism": (run.mechanism, f"charges as stated by {{}}: {tried}"),
         "normalization": (run.normalization, "releases as stated by {}: not tried"),
         "accountant": (run.accountant, "ε as {} computes it: not tried"),
         "screening": (run.rule, "updates by {}: not tried"),
     }
-    if isinstance(run.clipping, Lipschitz):
-        named = {type(part).__qualname__: part for part in run.new_objective().modules()}
-        words = "Lipschitz constant as stated by {}: tried on made-up examples at the first weights"
-        stated |= {name: (part, words) for name, part in named.items()}
+    words = "Lipschitz constant as stated by {}" if isinstance(run.clipping, Lipschitz) else "examples kept apart by {}"
+    words += ": tried on made-up examples at the first weights"
+    stated |= {type(part).__qualname__: (part, words) for part in run.new_objective().modules()}
     return [text.format(type(part).__qualname__) for part, text in stated.values() if part is not None and own(part)]
 
 

@@ -138,6 +138,21 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., li
     ]
 
 
+def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(
+    jobs: Callable[..., list[Job]], fabricate: Fabricate
+) -> None:
+    """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
+    job = jobs("best_mnist", "best_screened", paper="composition")[0]
+    assert job.config.max_epsilon is None
+    record = read_record(fabricate(job, [90.0, 95.0, 96.0], sound=SOUND))
+    record["final"]["epsilon_sound_at_max_tries"] = SOUND[-1]
+    found = entries([PlannedRun(job, record)], [1.0, 8.0])
+    assert [entry.sound for entry in found] == [max(s for s in SOUND if s <= 1.0), SOUND[-1]]
+    record["status"] = "diverged"
+    record["final"]["epsilon_sound_at_max_tries"] = 6.5
+    assert [entry.sound for entry in entries([PlannedRun(job, record)], [1.0, 8.0])] == [1.0, 6.5]
+
+
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
 def test_which_runs_were_made_for_a_budget(planned: Callable[..., list[PlannedRun]], end: float, made: bool) -> None:
     """Those that end at it: not those that stop far below, nor those that go on."""

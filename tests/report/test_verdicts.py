@@ -233,6 +233,7 @@ def test_a_cost_that_some_runs_never_reach(never, verdict):
     assert judge(one, found, "paper").verdict == verdict
     beyond = claim(direction="above", claimed_value=">6", tolerance="0", aggregation="mean of 5")
     assert judge(beyond, found, "paper").verdict == ("reproduced" if never == 5 else "undecided")
+    assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "undecided", "half of all runs may reach it"
 
 
 def test_what_the_paper_does_not_claim_is_not_judged():

@@ -17,6 +17,7 @@ from runner.runs.execute import execute
 from runner.training.independence import check_independence
 from runner.training.prepare import Run, prepare
 from runner.training.removal import check_one_removed
+from runner.training.trials import stated_by_own_classes
 from tests import coupling
 
 PLAIN = torch.nn.CrossEntropyLoss(reduction="none")
@@ -51,6 +52,37 @@ def test_what_couples_examples_is_refused(engine: str, name: str, with_network: 
 def test_what_couples_in_training_mode_only_is_refused(name: str, with_network: Callable[..., DictConfig]) -> None:
     with pytest.raises(ConfigError, match="others of its batch"):
         check_independence(prepare(with_network(name)))
+
+
+@pytest.mark.parametrize("name", coupling.REMEMBERING)
+def test_what_keeps_something_of_earlier_batches_is_refused(name: str, with_network: Callable[..., DictConfig]) -> None:
+    with pytest.raises(ConfigError, match="hang on examples of earlier batches"):
+        check_independence(prepare(with_network(name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("LessTheMean", "LessTheMean makes of an image hang on the other"), ("OfSeveral", "OfSeveral fails")],
+)
+def test_features_that_are_a_statistic_are_refused(name: str, said: str, smoke: Compose) -> None:
+    own = ("~features", f"+features._target_=tests.stating.{name}")
+    with pytest.raises(ConfigError, match=said):
+        check_independence(prepare(smoke(*own)))
+    check_independence(prepare(smoke(*own, "noise_multiplier=0")))
+
+
+def test_features_of_each_image_by_itself_are_not(smoke: Compose) -> None:
+    run = prepare(smoke("~features", "+features._target_=tests.stating.Doubled"))
+    check_independence(run)
+    assert stated_by_own_classes(run) == [
+        "features of an image by Doubled: that others' do not matter is tried on made-up ones"
+    ]
+
+
+def test_a_network_of_the_users_own_is_said_beside_epsilon(with_network: Callable[..., DictConfig]) -> None:
+    assert stated_by_own_classes(prepare(with_network("Plain"))) == [
+        "examples kept apart by Plain: tried on made-up examples at the first weights"
+    ]
 
 
 @pytest.mark.parametrize("name", coupling.SEPARATE)

@@ -12,7 +12,7 @@ import torch
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
 from runner.report.evidence import collect
-from runner.report.guarantee import decides, guaranteed
+from runner.report.guarantee import guaranteed, makes_all_tries
 from runner.report.runs import PlannedRun
 from runner.report.statistics import Interval, mean_of
 from runner.runs.estimate import without_calibration
@@ -107,7 +107,7 @@ def _entry(
     if not reached:
         return None
     sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
-    if any(decides(run) for run, _ in reached):
+    if not all(makes_all_tries(run) for run, _ in reached):
         sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
     return Entry(
         dataset=str(recorded[0].job.config.dataset.name),
