@@ -30,6 +30,7 @@ _WORDS = (  # how verdicts are put together in a sentence
 )
 _SETTINGS_MATTER = ("reproduced", "better", "not")
 _IF_ANY = ("better", "not judged")
+_SHOWN, _LINKS = ("figure.png", "table.md"), 2  # of an item the first that there is; of so many items
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
@@ -112,8 +113,12 @@ def tally(numbers: Sequence[Mapping[str, str]]) -> str:
 
 
 def _links(paper: Paper, folder: Path) -> str:
+    """The items that the findings are of, then the headline: a figure of each, or else its table; and every number."""
     place = f"results/{paper.name}"
-    drawn = [item.name for item in paper.items if (folder / paper.name / item.name / "figure.png").exists()]
-    figures = [f"[{name}]({place}/{name}/figure.png)" for name in drawn[:1]]
+    links = []
+    found_in = [finding.claim["item"] for finding in paper.findings if "item" in finding.claim]
+    for name in dict.fromkeys([*found_in, *(item.name for item in paper.items)]):
+        files = [file for file in _SHOWN if (folder / paper.name / name / file).exists()]
+        links += [f"[{name}]({place}/{name}/{files[0]})"] if files else []
     every = "every number" if paper.study else "every claim"
-    return ", ".join([*figures, f"[{every}]({place}/README.md)"])
+    return ", ".join([*links[:_LINKS], f"[{every}]({place}/README.md)"])

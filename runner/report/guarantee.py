@@ -28,15 +28,27 @@ def _ended_early(run: PlannedRun) -> bool:
 
 
 def guaranteed(run: PlannedRun) -> float:
-    """The sound epsilon of all that the recorded run could have released, from its final metrics."""
-    return run.final(_AT_MOST_STEPS if decides(run) else "epsilon_sound")
+    """The sound epsilon of all that the recorded run could have released, from its final metrics.
+
+    Old records of runs that ended early do not have it: it follows from their config.
+    """
+    if not decides(run):
+        return run.final("epsilon_sound")
+    assert run.record is not None
+    if _AT_MOST_STEPS in run.record["final"]:
+        return run.final(_AT_MOST_STEPS)
+    return _plan(run).epsilon_at_most_steps
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:
     """The sound epsilon of all that a run could have released that was to end at so many kept steps."""
+    planned = _plan(run)
+    steps = planned.rule.most_steps(planned.most_steps, kept)
+    return sound_epsilon(planned.mechanism.charges(steps).actual, run.delta)
+
+
+def _plan(run: PlannedRun) -> Run:
     setting = run.job.setting_id
     if setting not in _planned:
         _planned[setting] = prepare(run.job.config)
-    planned = _planned[setting]
-    steps = planned.rule.most_steps(planned.most_steps, kept)
-    return sound_epsilon(planned.mechanism.charges(steps).actual, run.delta)
+    return _planned[setting]

@@ -164,7 +164,7 @@ def _hours_of(hours: float, runs: int) -> str:
 def sentence(claims: int, cost: Cost) -> str:
     """The same of one paper, in a sentence."""
     if not claims:
-        return "Every claim has run."
+        return "Every claim has been measured or computed, if not by all its runs: 1 of 5, say, stands behind a number."
     parts = []
     if recorded := cost.runs - cost.unlike:
         parts.append(f"about {hours_text(cost.hours)} hours of one core for {recorded} of them, by records")

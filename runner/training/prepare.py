@@ -216,7 +216,10 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any
             raise ConfigError("Set noise_multiplier (0 for none) or target_epsilon.")
         return given
     if given is not None:
-        raise ConfigError("Set noise_multiplier or target_epsilon, not both: one follows from the other.")
+        raise ConfigError(
+            "Set noise_multiplier or target_epsilon, not both: one follows from the other "
+            "(target_epsilon=3 noise_multiplier=null, say)."
+        )
     mechanism(1.0)  # the other settings must allow noise at all
     return calibrate_noise_multiplier(
         accountant,

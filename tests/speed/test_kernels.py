@@ -197,11 +197,16 @@ FAULTS = {
 }
 
 
+_LONGEST_ONLY = ("winograd", "products<1>(tiles, from, weights + o")  # else two vectors are 16 channels: never one
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "right"), FAULTS)
 def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     name: str, right: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
+    if (name, right) == _LONGEST_ONLY and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("a register of this processor is too short to get there")
     sources = tmp_path / "sources"
     shutil.copytree(compiled._FOLDER, sources)
     path = next(sources.glob(f"{name}.*"))

@@ -85,12 +85,15 @@ def test_a_mechanism_that_does_less_than_it_charges_is_refused(
 
 
 def test_every_faulty_class_is_among_them() -> None:
-    right = {"OwnFlat", "OwnMechanism", "TwiceTheNoise", "ChargesTwoReleases"}
+    right = {"OwnFlat", "OwnMechanism", "TwiceTheNoise", "ChargesTwoReleases", "DrawsATenth", "ClipsToAQuarter"}
+    right |= {"Doubled", "LessTheMean", "OfSeveral"}  # features
     classes = {name for name, kind in vars(stating).items() if getattr(kind, "__module__", "") == stating.__name__}
     assert classes - right == {*CLIPPING_FAULTS, *MECHANISM_FAULTS}
 
 
-@pytest.mark.parametrize("name", ["OwnMechanism", "TwiceTheNoise", "ChargesTwoReleases"])
+@pytest.mark.parametrize(
+    "name", ["OwnMechanism", "TwiceTheNoise", "ChargesTwoReleases", "DrawsATenth", "ClipsToAQuarter"]
+)
 def test_one_that_does_what_it_charges_or_more_is_not(name: str, of_mechanism: Callable[..., DictConfig]) -> None:
     state = torch.get_rng_state()
     check_independence(prepare(of_mechanism(name, "clipping._target_=tests.stating.OwnFlat")))

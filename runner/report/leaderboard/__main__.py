@@ -27,8 +27,13 @@ Test accuracy in percent: mean ± standard deviation (runs) [95% interval of the
 δ ≤ {DELTA:g}. The sound ε is an upper bound over all that a run released. Of a run that ends where it has kept enough
 updates, the number of tries hangs on the data, and with it what they cost: there it is the bound itself, which holds if
 the run is also stopped before its tries cost more, or what all the tries that it may make would cost, where that is
-less. A single run has no interval. **Bold**: the highest mean of several runs without † or §, if there is one; where
-intervals overlap it may be chance. Settings that differ in their length only are rows of their own.
+less. A single run has no interval. **Bold**: the highest mean of several runs without † or §, if there is one: not the
+highest number where that is a single run's, as on CIFAR-10, and where intervals overlap it may be chance. Settings that
+differ in their length only are rows of their own. [The figure](figure.png) has the highest means of each data set, at
+most two methods of a paper, single runs hollow, and † and § last.
+
+A method is a paper and its experiment's name in `conf/experiment`: there `ours` is the method that the paper proposes,
+`ce` cross-entropy, and `pfe` (the *public feature extractor*, as the paper calls it) ScatterNet.
 
 The ε of rows are not all of one kind: most are for a data set with an example more or less; ⁰ marks those for one whose
 example counts as zero, as where batches are shuffled, and ² those for one of as many examples, one of them another. The
@@ -47,12 +52,18 @@ images in the mean over both; another may be as good at one ε. Rows are in the 
 """
 
 
+_MADE = "Runs that end at the budget"
+_OF_MADE = """The same, without what is stopped on its way to another budget or ends far below this one: rows are fewer,
+and those of a column were all made for it, so that no method is seen in the middle of its course.
+"""
+
+
 def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
     """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder; returns what was written."""
     place = folder / "leaderboard"
     made = [entry for entry in found if entry.made_for_it]
     text = _TEXT + board(found, "By the last epoch within the budget")
-    text += "\n" + board(made, "Runs that end at the budget") if made else ""
+    text += "\n" + board(made, _MADE, _OF_MADE) if made else ""
     written = [write_text(place / "README.md", text), write_csv(place / "leaderboard.csv", COLUMNS, [*map(row, found)])]
     with plots.style():
         return written + plots.save(draw(found), place)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.report import plots
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.tables import marked, ranks
+from runner.report.leaderboard.tables import marked
 from runner.report.statistics import Interval
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ _LINES = ("-", "--")  # of one paper's methods in a panel: so many of it are dra
 
 
 def draw(found: Sequence[Entry]) -> Figure:
-    """Mean accuracy and its 95% interval against the bound: of each data set the best methods, at most two of a paper,
-    those ranked first.
+    """Mean accuracy and its 95% interval against the bound: of each data set the best methods, at most two of a paper.
+
+    Those whose accuracies are not comparable come last: of a part of the test images, or of those that chose updates.
 
     A paper has one colour in all panels; its methods in a panel differ by marker and line.
     """
@@ -33,9 +34,9 @@ def draw(found: Sequence[Entry]) -> Figure:
         of_it = [entry for entry in found if entry.dataset == dataset]
         bounds = sorted({entry.epsilon for entry in of_it})
         best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
-        unranked = {e.setting for e in of_it if not ranks(e)}
+        apart = {e.setting for e in of_it if e.by_test_images or e.on_a_part}
         papers = {e.setting: _paper(e) for e in of_it}
-        shown = _shown(sorted(best, key=lambda setting: (setting in unranked, -best[setting])), papers)
+        shown = _shown(sorted(best, key=lambda setting: (setting in apart, -best[setting])), papers)
         drawn_of: Counter[str] = Counter()
         for place, setting in enumerate(shown):
             line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)

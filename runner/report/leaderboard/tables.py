@@ -16,9 +16,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def board(found: Sequence[Entry], title: str) -> str:
+def board(found: Sequence[Entry], title: str, about: str = "") -> str:
     """A Markdown table for each data set: a method a row, a bound a column, the best at the largest bound first."""
-    text = f"## {title}\n"
+    text = f"## {title}\n" + (about and f"\n{about}")
     for dataset in dict.fromkeys(entry.dataset for entry in found):
         of_it = [entry for entry in found if entry.dataset == dataset]
         bounds = sorted({entry.epsilon for entry in of_it})
