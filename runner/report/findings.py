@@ -30,7 +30,7 @@ _WORDS = (  # how verdicts are put together in a sentence
 )
 _SETTINGS_MATTER = ("reproduced", "better", "not")
 _IF_ANY = ("better", "not judged")
-_SHOWN, _LINKS = ("figure.png", "table.md"), 2  # of an item the first that there is; of so many items
+_SHOWN = ("figure.png", "table.md")  # of an item, the first that there is
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
@@ -113,12 +113,11 @@ def tally(numbers: Sequence[Mapping[str, str]]) -> str:
 
 
 def _links(paper: Paper, folder: Path) -> str:
-    """The items that the findings are of, then the headline: a figure of each, or else its table; and every number."""
-    place = f"results/{paper.name}"
-    links = []
-    found_in = [finding.claim["item"] for finding in paper.findings if "item" in finding.claim]
-    for name in dict.fromkeys([*found_in, *(item.name for item in paper.items)]):
-        files = [file for file in _SHOWN if (folder / paper.name / name / file).exists()]
-        links += [f"[{name}]({place}/{name}/{files[0]})"] if files else []
+    """The item that the first finding is of, by its figure or else its table; the headline's figure; every number."""
+    place, of_it = f"results/{paper.name}", folder / paper.name
+    found_in = [finding.claim["item"] for finding in paper.findings[:1] if "item" in finding.claim]
+    shown = [(name, file) for name in found_in for file in _SHOWN if (of_it / name / file).exists()][:1]
+    shown += [(item.name, _SHOWN[0]) for item in paper.items if (of_it / item.name / _SHOWN[0]).exists()][:1]
+    links = [f"[{name}]({place}/{name}/{file})" for name, file in dict.fromkeys(shown)]
     every = "every number" if paper.study else "every claim"
-    return ", ".join([*links[:_LINKS], f"[{every}]({place}/README.md)"])
+    return ", ".join([*links, f"[{every}]({place}/README.md)"])

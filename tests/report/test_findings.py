@@ -110,3 +110,12 @@ def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
     header = next(line for line in own.splitlines() if line.startswith("| item |"))
     assert "claimed" not in header
     assert "sound ε" in header
+
+
+def test_a_row_links_what_its_first_finding_is_of_and_the_headline():
+    table = findings_table(papers_and_studies(), REPOSITORY / "results")
+    links = {row[0]: row[3] for row in table.rows}
+    assert links["tempered-sigmoid"].startswith(
+        "[table-3](results/tempered_sigmoid/table-3/table.md), [fig-3](results/tempered_sigmoid/fig-3/figure.png), ["
+    )
+    assert links["losing-less"].startswith("[fig-3](results/losing_less/fig-3/figure.png), [every claim](")
