@@ -49,7 +49,7 @@ def _facts(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
             yield name, final[name], getattr(run.mechanism, name)
     yield "parameters", final["parameters"], run.parameters
     steps = record["history"]["steps"]
-    if run.rule.takes_back or record["status"] != "finished":
+    if run.rule.takes_back or "max_tries" in final:  # old records of runs that ended early do not have it
         yield "max_tries", final["max_tries"], run.most_steps
         yield "epsilon_sound_at_max_tries", final["epsilon_sound_at_max_tries"], run.epsilon_at_most_steps
         yield "tries beyond those", max(0, steps[-1] - run.most_steps), 0
