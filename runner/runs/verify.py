@@ -48,6 +48,8 @@ def _facts(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         if name in final:  # the oldest records do not name the neighbours
             yield name, final[name], getattr(run.mechanism, name)
     yield "parameters", final["parameters"], run.parameters
+    for name in ("epoch", "steps", "epsilon", "epsilon_sound"):  # what pages show is what the history ends with
+        yield f"the final {name}", final[name], record["history"][name][-1]
     steps = record["history"]["steps"]
     if run.rule.takes_back or "max_tries" in final:  # old records of runs that ended early do not have it
         yield "max_tries", final["max_tries"], run.most_steps

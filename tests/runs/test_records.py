@@ -112,6 +112,7 @@ def committed(name: str, value: object) -> dict[str, Any]:
         (lambda r: None, None),
         (lambda r: _both(r, "epsilon_sound", r["final"]["epsilon_sound"] * 1.001), "epsilon_sound after epoch"),
         (lambda r: _both(r, "epsilon", r["final"]["epsilon"] * 1.001), "epsilon after epoch"),
+        (lambda r: r["final"].update(epsilon_sound=r["final"]["epsilon_sound"] * 0.5), "the final epsilon_sound is"),
         (lambda r: r["final"].update(sampling_rate=0.01), "sampling_rate is 0.01"),
         (lambda r: r["final"].update(noise_multiplier=1.0), "noise_multiplier is 1.0"),
         (lambda r: _both(r, "steps", 17), "steps after epoch"),
@@ -131,6 +132,15 @@ def test_a_screened_record_guarantees_what_its_config_does() -> None:
     assert verify(record) == []
     record["final"]["max_tries"] += 1
     assert any("max_tries" in each for each in verify(record))
+
+
+def test_the_guarantee_of_a_run_that_ended_early_is_verified_where_it_is_written() -> None:
+    """Records from before the guarantee was written do not have it, and are no less verified otherwise."""
+    record = committed("batch_size", 256)
+    record["status"] = "diverged"
+    assert verify(record) == []
+    record["final"] |= {"max_tries": record["final"]["steps"] + 1, "epsilon_sound_at_max_tries": 1.0}
+    assert [each.split(" ")[0] for each in verify(record)] == ["max_tries", "epsilon_sound_at_max_tries"]
 
 
 def test_every_file_of_the_records_is_one(jobs: Jobs) -> None:
