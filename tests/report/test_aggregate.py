@@ -6,7 +6,6 @@ import copy
 import csv
 import json
 import re
-import shutil
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +21,11 @@ from runner.report.claims import claims_path, read_claims
 from runner.report.evidence import Evidence, collect
 from runner.report.pages import write_report
 from runner.report.papers import known, load
-from runner.report.readme import write_readme
 from runner.report.verdicts import judge
 from runner.reproduce import _conclude
 from runner.runs.local import Tally
 
 PAPER = "tempered_sigmoid"
-_TEXT = (".md", ".csv")
 RENDER = Figure.savefig
 
 
@@ -314,36 +311,6 @@ def test_what_another_version_aggregated_is_named(tmp_path, fabricate, jobs):
         ValueError, match=r"losing_less/fig-3/claims.csv is another version's: aggregate losing_less, too"
     ):
         write_report(tmp_path, "paper")
-
-
-@pytest.mark.slow
-def test_the_committed_results_are_current(tmp_path):
-    results, update = REPOSITORY / "results", "run make aggregate and commit"
-    shutil.copytree(results / "runs", tmp_path / "runs")
-    for name in ("audit", "leaderboard"):  # made by other commands; the index links what is there
-        shutil.copytree(results / name, tmp_path / name)
-    for timed in results.glob("*/timings.json"):  # measured, as the records are
-        (tmp_path / timed.parent.name).mkdir()
-        shutil.copy(timed, tmp_path / timed.parent.name)
-    for name in known():
-        aggregate(name, results_root=tmp_path)
-    made, committed = (
-        {
-            path.relative_to(root)
-            for path in (root / "README.md", *(path for name in known() for path in (root / name).rglob("*.*")))
-            if path.suffix in _TEXT
-        }
-        for root in (tmp_path, results)
-    )
-    assert made == committed, f"not made or not committed: {', '.join(map(str, made ^ committed))}: {update}"
-    assert {path.name for path in made} >= {"README.md", "claims.csv", "settings.csv", "runs.csv", "table.md"}
-    for path in sorted(made):
-        same = (tmp_path / path).read_text() == (results / path).read_text()
-        assert same, f"results/{path} is not what the records in results/runs give: {update}"
-    readme = tmp_path / "copy.md"
-    shutil.copy(REPOSITORY / "README.md", readme)
-    write_readme(tmp_path, readme)
-    assert readme.read_text() == (REPOSITORY / "README.md").read_text(), f"the table of README.md is old: {update}"
 
 
 @pytest.mark.parametrize("name", known())

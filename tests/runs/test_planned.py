@@ -56,15 +56,6 @@ def test_the_lists_of_the_papers_are_of_this_version(paper: str) -> None:
     assert content["made_of"] == made_of(content["sweeps"]), f"python -m runner.aggregate {paper} lists the runs anew"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("paper", known())
-def test_the_lists_of_the_papers_are_what_sweeps_say(paper: str) -> None:
-    content = json.loads((REPOSITORY / "results" / paper / FILE).read_text())
-    sweeps = dict.fromkeys(sweep for item in load(paper).items for sweep in item.sweeps)
-    same = content == json.loads(planned_text({sweep: sweep_jobs(sweep) for sweep in sweeps}))
-    assert same, f"python -m runner.aggregate {paper}, and of every paper, lists the runs anew"
-
-
 def test_a_listed_run_is_the_one_that_is_composed(checkout: Path) -> None:
     extra = (*PAPER_SCALE, "runtime.device=cpu")
     of_list, composed = planned_jobs("tempered_sigmoid", extra, SWEEP), sweep_jobs(SWEEP, extra)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -66,7 +67,12 @@ class Space:
 
     def holds(self, recorded: dict[str, Any]) -> bool:
         """Whether a recorded config is one of the search: the sweep's own in everything but the searched fields."""
-        return _rest(recorded, self.dimensions) == _rest(plain(self.draws[0].config), self.dimensions)
+        return _rest(recorded, self.dimensions) == self._own_rest
+
+    @cached_property
+    def _own_rest(self) -> str:
+        """Asked for once a record: of thousands, it would take minutes to make anew."""
+        return _rest(plain(self.draws[0].config), self.dimensions)
 
     def retrained(self, values: Mapping[str, float], seeds: int = RETRAINED) -> list[Job]:
         """The runs on all training images, reported on test images, of chosen values: none of the search's seeds."""
