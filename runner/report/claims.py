@@ -71,7 +71,10 @@ class Claim:
 
     @property
     def runs(self) -> int:
-        """Of how many runs the claimed number is the mean or the best: 1 where it is of one, or does not say."""
+        """Of how many runs the claimed number is the mean or the best: 1 where it is of one, or does not say.
+
+        "(not said)" behind a number: it is taken for the paper's usual one, and `ours` names that.
+        """
         found = _RUNS.fullmatch(self.aggregation)
         return int(found[1]) if found else 1
 

@@ -1,8 +1,9 @@
 """`python -m runner.runs.verify`: what every record says of its privacy, computed again from its config alone.
 
 Of each record: the noise multiplier, sampling rate, neighbours and number of parameters; the epochs and steps that its
-config allows; and, after its last epoch and one half way, epsilon as the paper counts and the sound epsilon. Only how
-many steps a screened run kept is taken from the record: no config knows it. Nothing is trained, and nothing is written.
+config allows; and, after its last epoch and one half way, or with `--epochs` after every one, epsilon as the paper
+counts and the sound epsilon. Only how many steps a screened run kept is taken from the record: no config knows it; and
+its best epoch, from its history. Nothing is trained, and nothing is written.
 
 Exit codes: 0 every record says what its config costs, 1 one does not, 2 bad input.
 """
@@ -25,18 +26,22 @@ from runner.training.prepare import Run, prepare
 TOLERANCE = 2e-4  # relative: records keep five digits, of bounds rounded up now and to the nearest in the oldest ones
 
 
-def verify(record: dict[str, Any]) -> list[str]:
-    """What a record says and its config does not: a sentence each, none where all agree."""
+def verify(record: dict[str, Any], every_epoch: bool = False) -> list[str]:
+    """What a record says and its config does not: a sentence each, none where all agree.
+
+    Args:
+        every_epoch: compute the epsilons after each again, not after the middle one and the last alone.
+    """
     run = run_of(record["config"])
     return [
         f"{name} is {said}, and should be {due}"
-        for name, said, due in (*_facts(run, record), *_costs(run, record))
+        for name, said, due in (*_facts(run, record), *_costs(run, record, every_epoch))
         if not _agree(said, due)
     ]
 
 
 def _agree(said: Any, due: Any) -> bool:
-    if isinstance(due, str | int):  # a name or a count
+    if said is None or isinstance(due, str | int):  # missing, a name or a count
         return bool(said == due)
     numbers = float(said), float(due)
     return numbers[0] == numbers[1] or abs(numbers[0] - numbers[1]) <= TOLERANCE * abs(numbers[1])
@@ -48,14 +53,19 @@ def _facts(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         if name in final:  # the oldest records do not name the neighbours
             yield name, final[name], getattr(run.mechanism, name)
     yield "parameters", final["parameters"], run.parameters
-    for name in ("epoch", "steps", "epsilon", "epsilon_sound"):  # what pages show is what the history ends with
-        yield f"the final {name}", final[name], record["history"][name][-1]
+    accuracies = [float(value) for value in record["history"]["test_accuracy"]]
+    best = max(range(len(epochs)), key=accuracies.__getitem__)
+    yield "best_test_accuracy", final["best_test_accuracy"], accuracies[best]
+    yield "best_epoch", final["best_epoch"], epochs[best]
     steps = record["history"]["steps"]
-    if run.rule.takes_back or "max_tries" in final:  # old records of runs that ended early do not have it
-        yield "max_tries", final["max_tries"], run.most_steps
-        yield "epsilon_sound_at_max_tries", final["epsilon_sound_at_max_tries"], run.epsilon_at_most_steps
+    if run.rule.takes_back or {"max_tries", "epsilon_sound_at_max_tries"} & final.keys():
+        # old records of runs that ended early have neither
+        yield "max_tries", final.get("max_tries"), run.most_steps
+        yield "epsilon_sound_at_max_tries", final.get("epsilon_sound_at_max_tries"), run.epsilon_at_most_steps
         yield "tries beyond those", max(0, steps[-1] - run.most_steps), 0
     if run.rule.takes_back:
+        kept = record["history"]["accepted"]
+        yield "kept beyond the tries", max(0, *(a - b for a, b in zip(kept, steps, strict=True))), 0
         return
     for epoch, taken in zip(epochs, steps, strict=True):
         yield f"steps after epoch {epoch}", taken, epoch * run.mechanism.steps_per_epoch
@@ -63,10 +73,10 @@ def _facts(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         yield "the last epoch", epochs[-1], run.epochs
 
 
-def _costs(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _costs(run: Run, record: dict[str, Any], every_epoch: bool) -> Iterator[tuple[str, Any, Any]]:
     history = record["history"]
     last = len(history["epoch"]) - 1
-    for place in sorted({last // 2, last}):
+    for place in range(last + 1) if every_epoch else sorted({last // 2, last}):
         steps = int(history["steps"][place])
         kept = int(history["accepted"][place]) if run.rule.takes_back else steps
         claimed, actual = run.mechanism.charges(kept).claimed, run.mechanism.charges(steps).actual
@@ -104,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m runner.runs.verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
+    parser.add_argument("--epochs", action="store_true", help="epsilons after every epoch: hours for all records")
     chosen = parser.parse_args(arguments)
     paths = sorted((chosen.folder / "runs").glob("*.json"))[:: max(1, chosen.every)]
     if not paths:
@@ -113,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number, path in enumerate(paths, 1):
         line.show(f"verify: record {number} of {len(paths)} ...")
         try:
-            found = verify(read_record(path))
+            found = verify(read_record(path), chosen.epochs)
         except ValueError as error:
             found = [str(error)]
         if found:

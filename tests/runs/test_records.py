@@ -112,7 +112,9 @@ def committed(name: str, value: object) -> dict[str, Any]:
         (lambda r: None, None),
         (lambda r: _both(r, "epsilon_sound", r["final"]["epsilon_sound"] * 1.001), "epsilon_sound after epoch"),
         (lambda r: _both(r, "epsilon", r["final"]["epsilon"] * 1.001), "epsilon after epoch"),
-        (lambda r: r["final"].update(epsilon_sound=r["final"]["epsilon_sound"] * 0.5), "the final epsilon_sound is"),
+        (lambda r: r["final"].update(best_test_accuracy=99.9), "best_test_accuracy is 99.9"),
+        (lambda r: r["final"].update(best_epoch=77), "best_epoch is 77"),
+        (lambda r: r["final"].update(epsilon_sound_at_max_tries=0.01), "max_tries is None"),
         (lambda r: r["final"].update(sampling_rate=0.01), "sampling_rate is 0.01"),
         (lambda r: r["final"].update(noise_multiplier=1.0), "noise_multiplier is 1.0"),
         (lambda r: _both(r, "steps", 17), "steps after epoch"),
@@ -132,6 +134,19 @@ def test_a_screened_record_guarantees_what_its_config_does() -> None:
     assert verify(record) == []
     record["final"]["max_tries"] += 1
     assert any("max_tries" in each for each in verify(record))
+    record["history"]["accepted"][0] = record["history"]["steps"][0] + 3
+    assert "kept beyond the tries is 3, and should be 0" in verify(record)
+    del record["final"]["max_tries"]
+    assert any("max_tries is None" in each for each in verify(record))
+
+
+@pytest.mark.parametrize("name", ["epsilon", "epsilon_sound"])
+def test_epsilons_of_other_epochs_are_computed_again_when_asked_for(name: str) -> None:
+    record = committed("batch_size", 256)
+    assert verify(record, every_epoch=True) == []
+    record["history"][name][1] *= 0.99
+    assert verify(record) == []
+    assert [each.split(" is ")[0] for each in verify(record, every_epoch=True)] == [f"{name} after epoch 2"]
 
 
 def test_the_guarantee_of_a_run_that_ended_early_is_verified_where_it_is_written() -> None:
