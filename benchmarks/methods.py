@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from benchmarks.opacus_engine import OpacusEngine
 from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
 from runner.config import Sampling
 from runner.data.datasets import Split
-from runner.gradients import ENGINES, Objective
+from runner.gradients import Engine, IsolatedEngine, Objective, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.architectures import small_cnn, vgg_cnn
 from runner.networks.lipschitz import Spectral
@@ -99,13 +100,19 @@ def non_private_faster(of: Problem) -> Step:
     return _non_private(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
-def _private(of: Problem, clipping: Clipping, engine: str, physical_batch: int) -> Step:
+def _private(of: Problem, clipping: Clipping, engine: Callable[[Objective], Engine], physical_batch: int) -> Step:
     return _private_step(of, of.objective, clipping, engine, physical_batch)
 
 
-def _private_step(of: Problem, objective: Objective, clipping: Clipping, engine: str, physical_batch: int) -> Step:
+def _private_step(
+    of: Problem,
+    objective: Objective,
+    clipping: Clipping,
+    engine: Callable[[Objective], Engine],
+    physical_batch: int,
+) -> Step:
     batch, device = len(of.targets), of.targets.device
-    per_example, generator = ENGINES[engine](objective), torch.Generator(device).manual_seed(0)
+    per_example, generator = engine(objective), torch.Generator(device).manual_seed(0)
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
 
@@ -122,7 +129,7 @@ def _private_step(of: Problem, objective: Objective, clipping: Clipping, engine:
 
 def one_pass(of: Problem) -> Step:
     """This project's engine, on the whole batch."""
-    return _private(of, Flat(CLIPPING_NORM), "one_pass", len(of.targets))
+    return _private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
 
 
 def one_pass_graph(of: Problem) -> Step:
@@ -138,17 +145,17 @@ def one_pass_graph(of: Problem) -> Step:
 
 def backprop(of: Problem) -> Step:
     """Backpropagation clipping: an ordinary pass that clips on its way, so other gradients than the rest."""
-    return _private(of, Backprop(1.0, 1.0), "one_pass", examples_in_cache(of.network, of.inputs.shape[1:]))
+    return _private(of, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
 def opacus_hooks(of: Problem) -> Step:
     """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    return _private(of, Flat(CLIPPING_NORM), "opacus", of.physical_batch)
+    return _private(of, Flat(CLIPPING_NORM), OpacusEngine, of.physical_batch)
 
 
-def vmap(of: Problem) -> Step:
-    """torch.func's vmap(grad), eager."""
-    return _private(of, Flat(CLIPPING_NORM), "vmap", of.physical_batch)
+def isolated(of: Problem) -> Step:
+    """This project's engine for what users bring: the recorded gradient of one example, mapped by torch.func."""
+    return _private(of, Flat(CLIPPING_NORM), IsolatedEngine, len(of.targets))
 
 
 def opacus_ghost(of: Problem) -> Step:
@@ -202,7 +209,7 @@ def clipless(of: Problem) -> Step:
     )
     objective.project()
     pieces = examples_in_cache(of.network, of.inputs.shape[1:])
-    return _private_step(of, objective, Lipschitz(), "one_pass", pieces)
+    return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
 
 
 def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
@@ -214,7 +221,7 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
             "clipless": clipless,
             "one_pass": one_pass,
             "opacus_hooks": opacus_hooks,
-            "vmap": vmap,
+            "isolated": isolated,
         }
     found: dict[str, Callable[[Problem], Step]] = {
         "non_private": non_private,
@@ -224,7 +231,7 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
         "backprop": backprop,
         "opacus_hooks": opacus_hooks,
         "opacus_ghost": opacus_ghost,
-        "vmap": vmap,
+        "isolated": isolated,
     }
     if importlib.util.find_spec("jax"):
         found["jax_vmap"] = jax_vmap

@@ -42,7 +42,7 @@ class Side:
 
 
 CPU = Side("cpu")
-OTHERWISE = Side("cpu", "vmap", channels_last=False, pieces=4)  # the same step, in another way
+OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
 
 
 @dataclass(frozen=True)

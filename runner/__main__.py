@@ -67,8 +67,8 @@ def _run(composed: DictConfig) -> None:
     from runner.runs.records import read_record, record_path, results_folder
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
+    from runner.training.own import rests_on
     from runner.training.prepare import Run
-    from runner.training.trials import stated_by_own_classes
 
     kernels_wanted()  # refuses an environment that asks for nothing known
     config = resolved(composed)
@@ -101,8 +101,8 @@ def _run(composed: DictConfig) -> None:
             line.keep(f"delta={config.delta:g} is not below {one_in}: at so large a δ, ε promises none of them much")
         if run.device.type == "cpu" and (why := why_off()):
             line.keep(why)
-        for stated in stated_by_own_classes(run):
-            line.keep(f"ε rests on {stated}")
+        for believed in rests_on(run):
+            line.keep(f"ε rests on {believed}")
 
     outcome = execute(config, on_epoch, on_start, on_step)
     run_id = identify(config)[0]

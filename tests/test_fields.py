@@ -85,7 +85,6 @@ def test_ranges_are_found_in_groups_too() -> None:
     assert [name for name, _ in ranges_of(Config)][:4] == [
         "runtime.threads",
         "runtime.physical_batch",
-        "runtime.guard_every",
         "runtime.lockstep",
     ]
 

@@ -4,6 +4,7 @@ from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
 from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms, sum_of_none
 from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
+from runner.clipping.own import OwnClipping, own_clipping
 from runner.clipping.per_example import Automatic, Flat, PerLayer
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "NoiseGroup",
     "Numbers",
     "OfNorms",
+    "OwnClipping",
     "PerLayer",
     "gradient_sum",
     "is_of_norms",
+    "own_clipping",
     "sum_of_none",
 ]

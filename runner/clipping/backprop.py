@@ -44,7 +44,9 @@ from torch.autograd.function import once_differentiable
 
 from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 from runner.clipping.interface import NoiseGroup
-from runner.gradients import Engine, GradientSum
+from runner.clipping.per_example import cut_to
+from runner.config.origin import defined_in
+from runner.gradients import Engine, GradientSum, IsolatedEngine
 from runner.networks.objective import layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last
@@ -86,7 +88,7 @@ class Backprop:
         groups = []
         owners: dict[int, str] = {}
         for layer_name, layer in layers_with_parameters(model).items():
-            if not isinstance(layer, (nn.Linear, nn.Conv2d)) or type(layer).__module__.partition(".")[0] != "torch":
+            if not isinstance(layer, (nn.Linear, nn.Conv2d)) or not defined_in(type(layer), "torch"):
                 # A subclass of ours or of yours may compute anything.
                 kind = type(layer).__name__
                 raise ValueError(f"clipping=backprop bounds linear layers and 2D convolutions, but not {kind}.")
@@ -114,14 +116,20 @@ class Backprop:
     def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
         """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
 
+        By the isolated engine every example's contribution is computed by itself, and cut to the sensitivity.
+
         Raises:
             ValueError: if a layer is called twice, or with an input that is not [batch, features] or
                 [batch, channels, height, width].
         """
+        if isinstance(engine, IsolatedEngine):
+            groups = self.noise_groups(engine.objective)
+            per_group = [group.parameters for group in groups]
+            return replace(engine.clipped_sum(inputs, targets, per_group, cut_to(groups), within=self), norms=None)
         inputs = channels_last(inputs)  # in which CPUs pool several times faster
         names, parameters = zip(*engine.objective.named_parameters(), strict=True)
         objective = faster(engine.objective)  # between two layers, so the same clips on the same numbers
-        with self._layers_clip(objective, len(inputs)):
+        with self.layers_clip(objective, len(inputs)):
             losses = objective(inputs, targets)
         gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
@@ -131,7 +139,7 @@ class Backprop:
         return BackpropOfMeanLoss(self, batch)
 
     @contextmanager
-    def _layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:
+    def layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:
         """Every layer with weights clips, from the inside: whatever reads its output, a hook too, is past the clip.
 
         Weights require gradients while their own layer computes and at no other time.

@@ -162,7 +162,7 @@ def _by_example(factors: Tensor, x: Tensor) -> Tensor:
 
 def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
     """Zeros for the examples whose norm is not finite, and for their norms."""
-    if x.is_meta or math.isfinite(norms.sum().item()):
+    if type(x) is Tensor and (x.is_meta or math.isfinite(norms.sum().item())):  # not while it is recorded
         return x, norms
     broken = ~torch.isfinite(norms)
     return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)

@@ -32,7 +32,8 @@ import torch
 from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup, Numbers
-from runner.gradients import Engine, GradientSum
+from runner.clipping.per_example import cut_to
+from runner.gradients import Engine, GradientSum, unknown
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, COUNT_SENSITIVITY, counting_course
 from runner.networks.objective import Objective
@@ -79,16 +80,25 @@ class Lipschitz:
         course = counting_course(model.loss)
         if course is None:
             return tuple(groups)
+        if reason := unknown(model):
+            raise ValueError(f"A count of clipped rows is bounded for known modules only, and {reason}.")
         share = (1 - course.budget) / len(groups)
         shared = [replace(group, share=share) for group in groups]
         return (*shared, NoiseGroup((COUNT,), COUNT_SENSITIVITY, course.budget))
 
     def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-        """The sum over one physical batch, by one forward and one backward pass. Norms are not computed."""
+        """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
+
+        By the isolated engine every example's gradient is computed by itself, and cut to its bound.
+        """
         return self.sum_with(engine, inputs, targets, {})
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
         course = counting_course(engine.objective.loss)
+        if course is None and engine.isolated:
+            groups = self.noise_groups(engine.objective)
+            names = [group.parameters for group in groups]
+            return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
         if course is None:
             return engine.plain_sum(inputs, targets)
         counter = torch.zeros((), dtype=inputs.dtype, device=inputs.device, requires_grad=True)

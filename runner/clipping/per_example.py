@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import torch
 from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
-_LEAST = 1e-12  # far above the norms that float32 cannot tell from 0
+LEAST_NORM = 1e-12  # far above the norms that float32 cannot tell from 0
 
 
 def clip_factors(norms: Tensor, bound: float | Tensor) -> Tensor:
     """min(1, bound / norm), elementwise; 1 where the norm is 0."""
     return (bound / norms).clamp(max=1.0)  # bound / 0 = inf, clamped to 1
+
+
+def cut_to(groups: Sequence[NoiseGroup]) -> Callable[[Tensor], Tensor]:
+    """The factors that cut gradients of norms [..., groups] to the sensitivities of these groups."""
+    bounds = [group.sensitivity for group in groups]
+    return lambda norms: clip_factors(norms, torch.tensor(bounds, dtype=norms.dtype, device=norms.device))
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class _PerExample:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
                 raise ValueError(f"Expected clipping.{name} > 0 and finite, got {value}.")
-        if self.norm < _LEAST:
-            raise ValueError(f"Expected clipping.norm >= {_LEAST:g}, got {self.norm}.")
+        if self.norm < LEAST_NORM:
+            raise ValueError(f"Expected clipping.norm >= {LEAST_NORM:g}, got {self.norm}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         groups = self._groups(_names(model))
@@ -84,8 +91,8 @@ class Automatic(_PerExample):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stability < _LEAST:
-            raise ValueError(f"Expected clipping.stability >= {_LEAST:g}, got {self.stability}.")
+        if self.stability < LEAST_NORM:
+            raise ValueError(f"Expected clipping.stability >= {LEAST_NORM:g}, got {self.stability}.")
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         return numbers["norm"] / (norms + numbers["stability"])

@@ -64,8 +64,7 @@ class EvaluationSplit(Enum):
 
 class EngineName(Enum):
     one_pass = "one_pass"
-    vmap = "vmap"
-    opacus = "opacus"
+    isolated = "isolated"
 
 
 class StepMode(Enum):
@@ -94,7 +93,6 @@ class Runtime:
     physical_batch: int | None = ranged(None, COUNT)
     engine: EngineName = EngineName.one_pass
     step: StepMode = StepMode.auto
-    guard_every: int | None = ranged(None, COUNT)
     lockstep: int | None = ranged(None, COUNT)
     checkpoint_above: float | None = ranged(600.0, NOT_NEGATIVE)
     data_root: str = MISSING

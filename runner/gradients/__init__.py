@@ -3,15 +3,28 @@
 from collections.abc import Callable
 
 from runner.gradients.interface import Engine, GradientSum
+from runner.gradients.isolated import IsolatedEngine, Mapped, NotMappableError
+from runner.gradients.known import is_known, unknown
 from runner.gradients.one_pass import OnePassEngine
-from runner.gradients.opacus import OpacusEngine
-from runner.gradients.vmap import VmapEngine
 from runner.networks.objective import Objective
 
-ENGINES: dict[str, Callable[[Objective], Engine]] = {
-    "one_pass": OnePassEngine,
-    "vmap": VmapEngine,
-    "opacus": OpacusEngine,
-}
 
-__all__ = ["ENGINES", "Engine", "GradientSum", "Objective", "OnePassEngine", "OpacusEngine", "VmapEngine"]
+def one_pass(objective: Objective) -> Engine:
+    """The one-pass engine of an objective that is built of known modules, else the isolated one."""
+    return IsolatedEngine(objective) if unknown(objective) else OnePassEngine(objective)
+
+
+ENGINES: dict[str, Callable[[Objective], Engine]] = {"one_pass": one_pass, "isolated": IsolatedEngine}
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "GradientSum",
+    "IsolatedEngine",
+    "Mapped",
+    "NotMappableError",
+    "Objective",
+    "OnePassEngine",
+    "is_known",
+    "unknown",
+]

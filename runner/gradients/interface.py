@@ -15,10 +15,6 @@ from runner.networks.objective import Objective
 NO_OTHERS: Mapping[str, Tensor] = {}
 
 
-class RowsError(NotImplementedError):
-    """A layer sees several rows an example, and the engine would take each of them for one."""
-
-
 @dataclass(frozen=True)
 class GradientSum:
     """The sum over a batch of every example's (bounded) contribution.
@@ -42,7 +38,14 @@ class GradientSum:
 
 
 class Engine(Protocol):
-    """Computes sums of per-example gradients of one objective, rescaled or as they are."""
+    """Computes sums of per-example gradients of one objective, rescaled or as they are.
+
+    Attributes:
+        isolated: whether each gradient is computed where no other example is in reach.
+    """
+
+    @property
+    def isolated(self) -> bool: ...
 
     @property
     def objective(self) -> Objective:
@@ -70,6 +73,8 @@ class Engine(Protocol):
 class OrdinaryPass:
     """What all engines of one objective have in common: the plain sum is an ordinary backward pass."""
 
+    isolated = False
+
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
 
@@ -92,13 +97,7 @@ def weigh_and_sum(
     """The sum of `Engine.clipped_sum` from gradients that were formed, by name, each [batch, *shape].
 
     Cost: one pass over the gradients for the norms and one matrix-vector product a parameter for the sum.
-
-    Raises:
-        RowsError: where a parameter has another number of gradients than there are examples.
     """
-    for name, gradient in per_example.items():
-        if len(gradient) != len(losses):
-            raise RowsError(f"{name} has {len(gradient)} gradients for {len(losses)} examples")
     squares = {name: norms_by_rows(gradient).square() for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()
     broken = ~torch.isfinite(norms).all(dim=1)

@@ -21,7 +21,7 @@ from torch import Tensor
 from runner.accounting import Ledger
 from runner.clipping import Backprop, Clipping, NoiseGroup
 from runner.config import Sampling
-from runner.gradients import Objective
+from runner.gradients import Objective, unknown
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.objective import is_chain
 
@@ -101,8 +101,10 @@ class OfMeanLoss(Mechanism):
         Raises:
             ValueError: for anything else.
         """
-        if not isinstance(clipping, Backprop):
+        if type(clipping) is not Backprop:
             raise ValueError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
+        if reason := unknown(objective):
+            raise ValueError(f"Rows of the mean loss are bounded for known modules only, and {reason}.")
         if not is_chain(objective, inputs, targets):
             raise ValueError("Rows of the mean loss are bounded in a chain of layers only: choose another mechanism.")
 

@@ -44,6 +44,7 @@ class Objective(nn.Module):
     Attributes:
         inputs: what is known of them, if anything.
         constraint: what its weights are in before every step; None: nothing keeps them.
+        epoch: the epoch that began last, counted from 0; None before the first.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Objective(nn.Module):
         super().__init__()
         self.network, self.loss = network, loss
         self.inputs, self.constraint = inputs, constraint
+        self.epoch: int | None = None
 
     def project(self) -> None:
         """Put the weights into the constraint, if there is one."""
@@ -89,6 +91,7 @@ class Objective(nn.Module):
 
     def start_epoch(self, epoch: int) -> None:
         """Tell the loss which epoch begins, counted from 0."""
+        self.epoch = epoch
         start: Any = getattr(self.loss, "start_epoch", None)
         if start is not None:
             start(epoch)

@@ -122,7 +122,7 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
         "libraries": versions(),
         "device": device_name(run.device),
         "number of threads": torch.get_num_threads(),
-        "way of computing": [runtime.engine.value, run.step.value, run.physical_batch, runtime.guard_every],
+        "way of computing": [runtime.engine.value, run.step.value, run.physical_batch],
     }
 
 

@@ -202,6 +202,6 @@ def _usual(config: DictConfig) -> bool:
     runtime = config.runtime
     cpu = runtime.device == "cpu" or (runtime.device == "auto" and not torch.cuda.is_available())
     steps = runtime.engine.value == "one_pass" and runtime.step.value in ("auto", "eager")
-    pieces = runtime.physical_batch is None and runtime.guard_every is None
+    pieces = runtime.physical_batch is None
     alone = (runtime.lockstep or 1) == 1 and (runtime.threads or torch.get_num_threads()) == 1
     return cpu and steps and pieces and alone and kernels.as_usual()

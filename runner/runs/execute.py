@@ -32,9 +32,9 @@ from runner.runs.records import (
 )
 from runner.speed import choices, machine
 from runner.terminal import part_done
-from runner.training.independence import check_independence
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
+from runner.training.own import check_own
 from runner.training.prepare import Run, prepare
 from runner.training.state import State
 
@@ -142,7 +142,8 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
     choices.forget_used()
-    check_independence(first.run)  # the others of a lockstep differ in numbers only
+    for each in executions:
+        check_own(each.run)
     started, working = time.perf_counter(), time.process_time()
     data = load(first.run)
     checkpoint = Checkpoint(first.config, first.run)

@@ -15,8 +15,8 @@ from runner.config import REPOSITORY
 from runner.speed import choices
 from runner.speed.yardstick import recalled
 from runner.training.loop import Trained
+from runner.training.own import rests_on
 from runner.training.prepare import Run
-from runner.training.trials import stated_by_own_classes
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
@@ -34,13 +34,13 @@ def provenance(
     out where they are not known, as of a run that was stopped and went on. `yardstick_seconds` says how fast the
     machine is, where that was measured (`runner.speed.yardstick`).
 
-    Where ε rests on what classes of the user's own state, that is said. Where the update rule decides what to keep, it
-    names the share of the training time that this took. A run that was stopped and went on names the epochs after
-    which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind of shape.
+    Where ε rests on something of the user's own that cannot be enforced, that is named. Where the update rule decides
+    what to keep, it names the share of the training time that this took. A run that was stopped and went on names the
+    epochs after which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind of shape.
     """
-    named, stated = run.rule.share_name, stated_by_own_classes(run)
+    named, believed = run.rule.share_name, rests_on(run)
     return {
-        **({"epsilon_rests_on": stated} if stated else {}),
+        **({"epsilon_rests_on": believed} if believed else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
         **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),

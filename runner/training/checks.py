@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from runner.config import FIELDS, ConfigError, check_ranges
-from runner.gradients import Objective, VmapEngine
+from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
@@ -97,11 +97,20 @@ def _holder(name: str, expected: Any) -> DictConfig:
     return made
 
 
-def check_objective(objective: Objective, shape: list[int]) -> None:
-    """One pass of two examples on the meta device: shapes fit, and there is no batch normalisation.
+def check_weights(objective: Objective) -> None:
+    """Check that weights are of types that noise is drawn in, and that no module mixes examples by its very purpose.
 
-    Other ways to couple examples (a mean over the batch, say) show in numbers only: see `runner.training.independence`.
+    Raises:
+        ConfigError: a weight is not float32 or float64, or has no shape yet, or there is batch normalisation.
     """
+    for name, parameter in objective.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(
+                f"architecture: {name} is of {parameter.dtype}: weights have to be float32 or float64, as the noise is "
+                f"for real numbers of so many digits."
+            )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
     if coupling:
@@ -109,6 +118,14 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
             f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
             f"without noise, so no example's contribution can be bounded: use group normalisation or none."
         )
+
+
+def check_objective(objective: Objective, shape: list[int]) -> None:
+    """Pass two examples through an objective on the meta device: the shapes fit.
+
+    Raises:
+        ConfigError: they do not.
+    """
     try:
         objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
@@ -138,13 +155,3 @@ def check_momentum(optimizer: torch.optim.Optimizer) -> None:
     momentum = optimizer.param_groups[0].get("momentum", 0)
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
-
-
-def check_one_example(objective: Objective, shape: list[int]) -> None:
-    """What the vmap engine does, on the meta device: not every loss or layer can be taken one example at a time."""
-    try:
-        VmapEngine(objective).gradients(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"the gradient of one example cannot be taken (try runtime.engine=opacus): {str(error).split('. ')[0]}"
-        ) from error

@@ -25,7 +25,9 @@ DIAGNOSTICS = (
     "gradient_norms", "activation_norms", "per_class_accuracy", "layer_norms", "gradient_histogram", "gradient_cosine",
     "confusion", "hessian", "bound_ratios", "norm_histograms",
 )  # fmt: skip
-NEED_PER_EXAMPLE_NORMS = {"gradient_norms", "gradient_histogram"}
+OF_TRAINING_IMAGES = {  # which pass training images through the network, and not by the run's engine
+    "activation_norms", "layer_norms", "gradient_cosine", "confusion", "hessian", "bound_ratios", "norm_histograms",
+}  # fmt: skip
 OF_STEPS = {"gradient_norms", "activation_norms", "gradient_histogram", "gradient_cosine"}  # looked at step by step
 FIXED = 2048  # the training examples, the first ones, that layer_norms and hessian are measured on
 BIN, _BINS = 0.5, 200  # of gradient_histogram: from 0 to 100

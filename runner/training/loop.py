@@ -13,18 +13,19 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from runner.accounting import Ledger, sound_epsilon
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Objective
+from runner.gradients import Engine, GradientSum, Objective
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
+from runner.training.first_batch import check_first_batch
 from runner.training.instantiation import input_bound
-from runner.training.prepare import Run, engine, stacked_step
-from runner.training.removal import check_one_removed
+from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
@@ -257,9 +258,9 @@ def _train(
     run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep, on_state: OnState, state: State | None
 ) -> Trained:
     training, _, *aside = data
-    config, mechanism, guarded = run.config, run.mechanism, run.config.runtime.guard_every
+    config, mechanism = run.config, run.mechanism
     objective = run.new_objective()
-    gradient_engine = engine(config, objective)
+    gradient_engine = run.engine(objective)
     updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
@@ -267,6 +268,7 @@ def _train(
     generators = {"sampling": sampling, "noise": noise}
     if state is not None:
         put_back(state, parts, generators, run.device)
+    unchecked = True
     for epoch in range(progress.epochs + 1, run.epochs + 1):
         started = time.perf_counter()
         objective.start_epoch(epoch - 1)
@@ -275,13 +277,15 @@ def _train(
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
-            clipping = mechanism.applied(run.clipping, len(targets))
-            computed = gradient_sum(
-                clipping, gradient_engine, inputs, targets, run.physical_batch, mechanism.noise_groups
-            )
+            computed = _sum(run, gradient_engine, inputs, targets)
+            if unchecked and len(targets) > 1:
+                unchecked = False
+                check_first_batch(
+                    mechanism,
+                    lambda kept: _sum(run, gradient_engine, inputs[kept], targets[kept]).gradients,  # noqa: B023
+                    computed.losses if computed.norms is None else computed.norms,
+                )
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
-            if guarded and progress.steps % guarded == 0 and len(targets) > 0:
-                check_one_removed(run, gradient_engine, inputs, targets, progress.steps % len(targets))
             gradients = objective.received(mechanism.release(computed.gradients, noise))
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
@@ -296,6 +300,12 @@ def _train(
             break
         on_state(lambda: state_of(parts, generators, run.device))
     return progress.trained
+
+
+def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    """The bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
+    clipping = run.mechanism.applied(run.clipping, len(targets))
+    return gradient_sum(clipping, engine, inputs, targets, run.physical_batch, run.mechanism.noise_groups)
 
 
 def _train_together(
@@ -321,6 +331,9 @@ def _train_together(
         batches = draw_epoch(runs[0].mechanism, sampling, step.length)
         step.make_room(batches.length)
         step.losses.zero_()
+        if epoch == 1:
+            for mechanism, sums, norms in step.first_batch(batches):
+                check_first_batch(mechanism, sums, norms)
         for step_in_epoch in range(len(batches.indices)):
             step.take(batches, step_in_epoch, noise)
             for run in going:

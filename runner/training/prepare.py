@@ -16,25 +16,27 @@ from torch import nn
 
 from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping
+from runner.clipping import Clipping, own_clipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
+from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
-from runner.gradients import ENGINES, Engine, Objective, VmapEngine
+from runner.gradients import ENGINES, Engine, IsolatedEngine, Mapped, Objective, unknown
+from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
-from runner.speed.slices import examples_in_cache, examples_with_gradients
+from runner.speed.slices import examples_in_cache
 from runner.training.checks import (
     check_arguments,
     check_constraint,
     check_fields,
     check_momentum,
     check_objective,
-    check_one_example,
+    check_weights,
 )
-from runner.training.diagnostics import NEED_PER_EXAMPLE_NORMS, OF_STEPS
+from runner.training.diagnostics import OF_STEPS, OF_TRAINING_IMAGES
 from runner.training.instantiation import (
     device_of,
     instantiated,
@@ -43,6 +45,7 @@ from runner.training.instantiation import (
     schedule_of,
     update_rule_of,
 )
+from runner.training.own import OwnFeatures, mapped_parts
 from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates import Schedule, UpdateRule
 
@@ -83,16 +86,26 @@ class Run:
     def physical_batch(self) -> int:
         """Examples per forward pass: as configured, else as many as keep what is computed for them in a fast memory.
 
-        The one_pass engine cuts batches itself and is best given whole ones.
+        Engines that compute per-example gradients cut batches themselves, and are best given whole ones.
         """
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
             return configured
-        if not self.clipping.needs_engine:
-            return examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
-        if self.config.runtime.engine is EngineName.one_pass:
+        objective = self.new_objective()
+        if self.clipping.needs_engine or unknown(objective):
             return self.mechanism.examples
-        return examples_with_gradients(self.parameters, self.device.type)
+        return examples_in_cache(objective.network, self.features.shape(self.dataset.shape))
+
+    @cached_property
+    def mapped_parts(self) -> dict[str, Mapped]:
+        """What of the user's own is applied example by example: see `runner.training.own`."""
+        return mapped_parts(self)
+
+    def engine(self, objective: Objective) -> Engine:
+        """What computes the gradients of an objective: the fast engine where all of its modules are known."""
+        if getattr(self.clipping, "needs_gradients", False):
+            return IsolatedEngine(objective)
+        return ENGINES[self.config.runtime.engine.value](objective)
 
     @property
     def most_steps(self) -> int:
@@ -136,11 +149,15 @@ def prepare(config: DictConfig) -> Run:
         if field.names_class and (config[name] or not field.optional):
             check_arguments(config, name)
     dataset, features = instantiated(config, "dataset"), instantiated(config, "features")
+    if is_own(features):
+        features = OwnFeatures(features)
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
     normalization = normalization_of(config)
     rule = update_rule_of(config)
     device = device_of(config.runtime.device)
-    groups: list[tuple[Any, str, type]] = [(clipping, "clipping", Clipping), (accountant, "accountant", Accountant)]
+    groups: list[tuple[Any, str, type]] = [(accountant, "accountant", Accountant)]
+    if not is_own(clipping):
+        groups.append((clipping, "clipping", Clipping))
     if normalization is not None:
         groups.append((normalization, "normalization", Normalization))
     for part, group, methods in groups:
@@ -150,10 +167,15 @@ def prepare(config: DictConfig) -> Run:
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         objective = objective_of(config, dataset, features)
-        check_objective(objective, features.shape(dataset.shape))
-        one_by_one = clipping.needs_engine or bool(NEED_PER_EXAMPLE_NORMS & set(config.diagnostics))
-        if one_by_one and config.runtime.engine == EngineName.vmap:
-            check_one_example(objective, features.shape(dataset.shape))
+        check_weights(objective)
+        if is_own(clipping):
+            try:
+                clipping = own_clipping(clipping, objective)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise ConfigError(f"clipping: {error}") from error
+        not_known = unknown(objective)
+        if not not_known:
+            check_objective(objective, features.shape(dataset.shape))
         if objective.constraint is not None:
             check_constraint(objective)
     optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
@@ -174,8 +196,8 @@ def prepare(config: DictConfig) -> Run:
             noise_groups=clipping.noise_groups(objective),
             before=() if normalization is None else normalization.releases,
         )
-        if not clipping.needs_engine:  # what it bounds may hang on the pass itself
-            clipping.sum_contributions(VmapEngine(objective), *made_up)
+        if not (clipping.needs_engine or not_known):  # what it bounds may depend on the pass itself
+            clipping.sum_contributions(OrdinaryPass(objective), *made_up)
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
         chosen.check(clipping, objective, *made_up)
@@ -188,6 +210,11 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
         paid_for,
     )  # fmt: skip
+    if not_known and chosen.private and (looking := sorted(OF_TRAINING_IMAGES & set(config.diagnostics))):
+        raise ConfigError(
+            f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
+            f"example, as {not_known}: leave it out."
+        )
     if "bound_ratios" in config.diagnostics:
         try:
             gradient_bounds(objective)
@@ -262,11 +289,12 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
     for run in runs:
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
-        if run.config.runtime.guard_every is not None:
-            raise NotStackableError("runtime.guard_every takes some steps twice")
         for name in run.config.diagnostics:
             if name in OF_STEPS:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
+    for objective in objectives:
+        if reason := unknown(objective):
+            raise NotStackableError(reason)
     optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
     return StackedStep(
         objectives,
@@ -277,11 +305,3 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         runs[0].config.runtime.physical_batch,
         [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
     )
-
-
-def engine(config: DictConfig, objective: Objective) -> Engine:
-    """The configured engine around an objective; ConfigError where it does not know a layer."""
-    try:
-        return ENGINES[EngineName(config.runtime.engine).value](objective)
-    except NotImplementedError as error:
-        raise ConfigError(f"runtime.engine={config.runtime.engine.value}: {error}") from error

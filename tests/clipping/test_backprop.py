@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from runner.clipping import Backprop, BackpropOfMeanLoss, gradient_sum
 from runner.clipping import backprop as module
 from runner.clipping.clips import example_norms
-from runner.gradients import ENGINES, Objective
+from runner.gradients import Objective
+from runner.gradients.interface import OrdinaryPass
 from runner.networks.architectures import small_cnn
 
 A, B = 1.5, 0.3
@@ -33,7 +34,7 @@ class Upstream(nn.Module):
 def contribution(layer: nn.Module, clipping: Backprop, x: Tensor, u: Tensor) -> Tensor:
     """One example's contribution to a layer's weight and bias, flat: what the strategy itself computes."""
     objective = Objective(copy.deepcopy(layer), Upstream(u[None]))
-    found = clipping.sum_contributions(ENGINES["vmap"](objective), x[None], torch.zeros(1, dtype=torch.long))
+    found = clipping.sum_contributions(OrdinaryPass(objective), x[None], torch.zeros(1, dtype=torch.long))
     return torch.cat([g.flatten() for g in found.gradients.values()])
 
 
@@ -203,11 +204,11 @@ def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str
         for total, own in zip(expected, example_by_hand(exact, x, y, clipping), strict=True):
             total += own
     for physical_batch in (1, 3, 8):
-        found = gradient_sum(clipping, ENGINES["vmap"](objective), inputs, targets, physical_batch).gradients
+        found = gradient_sum(clipping, OrdinaryPass(objective), inputs, targets, physical_batch).gradients
         for got, wanted in zip(found.values(), expected, strict=True):
             assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
     for got, wanted in zip(
-        gradient_sum(clipping.of_mean_loss(8), ENGINES["vmap"](objective), inputs, targets, 3).gradients.values(),
+        gradient_sum(clipping.of_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
         _mean_rows(exact, inputs, targets, clipping),
         strict=True,
     ):
@@ -223,7 +224,7 @@ def test_without_bounds_in_reach_it_is_the_ordinary_gradient() -> None:
     network = cnn().double()
     objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
     inputs, targets = torch.randn(6, 1, 12, 12, dtype=torch.float64), torch.arange(6)
-    found = Backprop(1e6, 1e6).sum_contributions(ENGINES["vmap"](objective), inputs, targets).gradients
+    found = Backprop(1e6, 1e6).sum_contributions(OrdinaryPass(objective), inputs, targets).gradients
     objective(inputs, targets).sum().backward()
     for name, parameter in objective.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-12, atol=1e-14)
@@ -233,10 +234,10 @@ def test_the_network_is_left_as_it_was() -> None:
     objective = Objective(cnn(), nn.CrossEntropyLoss(reduction="none"))
     inputs, targets = torch.randn(3, 1, 12, 12), torch.arange(3)
     before = objective(inputs, targets)
-    Backprop(0.1, 0.1).sum_contributions(ENGINES["vmap"](objective), inputs, targets)
+    Backprop(0.1, 0.1).sum_contributions(OrdinaryPass(objective), inputs, targets)
     assert torch.equal(objective(inputs, targets), before)
     with pytest.raises(RuntimeError):
-        Backprop(0.1, 0.1).sum_contributions(ENGINES["vmap"](objective), inputs[:, :, :5, :5], targets)
+        Backprop(0.1, 0.1).sum_contributions(OrdinaryPass(objective), inputs[:, :, :5, :5], targets)
     assert torch.equal(objective(inputs, targets), before)
 
 
@@ -253,7 +254,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity(kernels: str, wher
     inputs, targets = torch.randn(4, 1, 12, 12), torch.tensor([0, 0, 0, 1])
     if where == "input":
         inputs[3] *= scale
-    clipping, engine = Backprop(0.5, 0.01), ENGINES["vmap"](objective)
+    clipping, engine = Backprop(0.5, 0.01), OrdinaryPass(objective)
     with_it = clipping.sum_contributions(engine, inputs, targets).gradients
     without = clipping.sum_contributions(engine, inputs[:3], targets[:3]).gradients
     for group in clipping.noise_groups(objective):
@@ -276,7 +277,7 @@ def test_what_reads_a_hidden_output_reads_it_past_the_clip(kernels: str) -> None
 
     objective = Objective(cnn(), Reads())
     clipping = Backprop(0.5, 0.01)
-    found = clipping.sum_contributions(ENGINES["vmap"](objective), torch.randn(1, 1, 12, 12), torch.zeros(1).long())
+    found = clipping.sum_contributions(OrdinaryPass(objective), torch.randn(1, 1, 12, 12), torch.zeros(1).long())
     for group in clipping.noise_groups(objective):
         norm = torch.cat([found.gradients[name].flatten() for name in group.parameters]).norm()
         assert norm <= group.sensitivity * (1 + 1e-5)
@@ -307,19 +308,19 @@ def test_what_cannot_be_bounded_is_refused() -> None:
         replace(clipping, convolution_norm="l2").noise_groups(nn.Sequential(nn.Conv2d(1, 1, 2)))
     loss = nn.CrossEntropyLoss(reduction="none")
     with pytest.raises(ValueError, match="called twice"):
-        clipping.sum_contributions(ENGINES["vmap"](Objective(Twice(), loss)), torch.randn(2, 4), torch.zeros(2).long())
+        clipping.sum_contributions(OrdinaryPass(Objective(Twice(), loss)), torch.randn(2, 4), torch.zeros(2).long())
     again = nn.Linear(4, 4)
     repeated = Objective(nn.Sequential(again, nn.Tanh(), again), loss)
     with pytest.raises(ValueError, match="called twice"):
-        clipping.sum_contributions(ENGINES["vmap"](repeated), torch.randn(2, 4), torch.zeros(2).long())
+        clipping.sum_contributions(OrdinaryPass(repeated), torch.randn(2, 4), torch.zeros(2).long())
     again = nn.Conv2d(16, 16, 3, padding=1)  # such as are compiled
     for network in ((again, nn.Tanh(), again), (nn.Sequential(again), nn.Sequential(again))):
         repeated = Objective(nn.Sequential(*network, nn.Flatten()), loss)
         with pytest.raises(ValueError, match="called twice"):
-            clipping.sum_contributions(ENGINES["vmap"](repeated), torch.randn(2, 16, 5, 5), torch.zeros(2).long())
+            clipping.sum_contributions(OrdinaryPass(repeated), torch.randn(2, 16, 5, 5), torch.zeros(2).long())
     sequences = Objective(nn.Sequential(nn.Linear(4, 4), nn.Flatten()), loss)
     with pytest.raises(ValueError, match="inputs of shape"):
-        clipping.sum_contributions(ENGINES["vmap"](sequences), torch.randn(2, 3, 4), torch.zeros(2).long())
+        clipping.sum_contributions(OrdinaryPass(sequences), torch.randn(2, 3, 4), torch.zeros(2).long())
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, 1e-30])
@@ -331,7 +332,7 @@ def test_bounds_must_be_positive_finite_and_within_float32(name: str, value: flo
 
 def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     rows = BackpropOfMeanLoss(clipping, len(targets))
-    found = rows.sum_contributions(ENGINES["vmap"](Objective(network, loss)), inputs, targets)
+    found = rows.sum_contributions(OrdinaryPass(Objective(network, loss)), inputs, targets)
     return torch.cat([g.flatten() for g in found.gradients.values()])
 
 
@@ -358,7 +359,7 @@ def test_rows_of_the_mean_loss_never_move_by_twice_the_sensitivity() -> None:
         n = int(torch.randint(1, 30, ()))
         inputs, targets = 3 * torch.randn(n + 1, 1, 12, 12, dtype=torch.float64), torch.arange(n + 1) % 10
         clipping = Backprop(1.0, 10 ** float(torch.empty(()).uniform_(-3.5, -0.5)))
-        engine = ENGINES["vmap"](Objective(network, loss))
+        engine = OrdinaryPass(Objective(network, loss))
         sums = [
             BackpropOfMeanLoss(clipping, m).sum_contributions(engine, inputs[:m], targets[:m]).gradients
             for m in (n, n + 1)
@@ -410,7 +411,7 @@ class _Subclass(nn.Linear):
 def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
     objective = Objective(_Folded(), nn.CrossEntropyLoss(reduction="none"))
     with pytest.raises(ValueError, match="cannot bound"):
-        Backprop(1.0, 1.0).sum_contributions(ENGINES["vmap"](objective), torch.randn(4, 1, 8, 8), torch.arange(4))
+        Backprop(1.0, 1.0).sum_contributions(OrdinaryPass(objective), torch.randn(4, 1, 8, 8), torch.arange(4))
 
 
 def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> None:
@@ -418,7 +419,7 @@ def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> No
     clipping = Backprop(1.0, 1e-3)
     for target in range(10):
         x = 100 * torch.randn(1, 1, 8, 8)
-        found = clipping.sum_contributions(ENGINES["vmap"](objective), x, torch.tensor([target]))
+        found = clipping.sum_contributions(OrdinaryPass(objective), x, torch.tensor([target]))
         assert found.gradients["network.layer.weight"].norm() <= 1e-3 * (1 + 1e-5)
     assert all(p.requires_grad for p in objective.parameters())
 
@@ -438,7 +439,7 @@ def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:
         network[2].weight.data[1].neg_()
         objective = Objective(network, SquaredSum())
         x, y = torch.ones(n, 1, 2, 2), torch.zeros(n, dtype=torch.long)
-        found = Backprop(1.0, 1.0).of_mean_loss(n).sum_contributions(ENGINES["vmap"](objective), x, y)
+        found = Backprop(1.0, 1.0).of_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
         sums.append(torch.cat([g.flatten() for g in found.gradients.values()]))
     assert (sums[0] - sums[1]).norm() < 2 * math.sqrt(2)
 

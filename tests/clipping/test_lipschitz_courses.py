@@ -23,10 +23,8 @@ from runner.networks.lipschitz.course import COUNT, Course, Falling, Quantile
 from runner.networks.lipschitz.layers import GroupSort2
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
-from runner.training.independence import check_independence
 from runner.training.loop import train
 from runner.training.prepare import prepare
-from runner.training.trials import try_mechanism
 
 FIRST = 0.5
 
@@ -111,7 +109,7 @@ def test_a_row_that_is_no_number_counts_as_beyond_and_adds_nothing():
     objective = made(Quantile())
     inputs, targets = examples(2)
     inputs[0] = torch.nan
-    alone = gradient_sum(Lipschitz(), ENGINES["vmap"](objective), inputs[1:], targets[1:], 2).gradients
+    alone = gradient_sum(Lipschitz(), ENGINES["isolated"](objective), inputs[1:], targets[1:], 2).gradients
     logits = torch.tensor([[math.nan] * 3, [0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
     counter = torch.zeros((), dtype=torch.float64, requires_grad=True)
     with objective.loss.course.counting(counter):
@@ -153,7 +151,6 @@ def test_the_noise_that_is_drawn_is_what_is_charged():
     mechanism = Mechanism(Sampling.poisson, 500, 10, 1.3, clipping.noise_groups(objective))
     zeros = {name: torch.zeros_like(p) for name, p in objective.named_parameters()} | {COUNT: torch.zeros(())}
     stream = torch.Generator().manual_seed(0)
-    try_mechanism(mechanism, zeros, stream)
     counts = torch.stack([mechanism.release(zeros, stream)[COUNT] for _ in range(4000)]) * mechanism.denominator
     assert counts.std().item() == pytest.approx(1.3 * 0.5 / math.sqrt(0.05), rel=0.05)
 
@@ -214,16 +211,6 @@ def test_what_is_learnt_hangs_on_what_was_released_only():
     assert shares[0] == shares[1] == 1.0
 
 
-def test_an_empty_batch_is_none_to_an_engine_that_hooks_layers():
-    """Bounds are derived before there is an engine: Opacus' hooks would have them refused in the middle of a run."""
-    objective = made(Quantile())
-    groups = Lipschitz().noise_groups(objective)
-    inputs, targets = (tensor[:0] for tensor in examples())
-    sums = gradient_sum(Lipschitz(), ENGINES["opacus"](objective), inputs, targets, 12, groups).gradients
-    assert set(sums) == {name for name, _ in objective.named_parameters()} | {COUNT}
-    assert all(total.count_nonzero() == 0 for total in sums.values())
-
-
 SMALL = (
     "experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile", "target_epsilon=null",
     "noise_multiplier=1.0", "architecture.units=[8]", "epochs=1", "loss.course.quantile=0.1",
@@ -233,7 +220,6 @@ SMALL = (
 def test_a_run_charges_the_multiplier_and_moves_its_bound(smoke):
     config = smoke(*SMALL)
     run = prepare(config)
-    check_independence(run)
     config.dataset.train_examples = 100
     run = prepare(config)
     torch.manual_seed(2)

@@ -110,7 +110,7 @@ def test_pieces_add_up(engine: str) -> None:
 def test_flat_matches_opacus_optimizer() -> None:
     """Opacus' own clipping, from end to end: GradSampleModule and DPOptimizer.clip_and_accumulate."""
     objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(Flat(0.7), ENGINES["vmap"](objective), inputs, targets, physical_batch=100)
+    found = gradient_sum(Flat(0.7), ENGINES["isolated"](objective), inputs, targets, physical_batch=100)
     theirs = GradSampleModule(copy.deepcopy(objective), loss_reduction="sum")
     optimizer = DPOptimizer(
         torch.optim.SGD(theirs.parameters(), lr=1.0),
@@ -128,7 +128,7 @@ def test_flat_matches_opacus_optimizer() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_empty_batch_is_the_zero_sum(strategy) -> None:
     objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(strategy, ENGINES["vmap"](objective), inputs[:0], targets[:0], physical_batch=4)
+    found = gradient_sum(strategy, ENGINES["isolated"](objective), inputs[:0], targets[:0], physical_batch=4)
     assert {name: g.shape for name, g in found.gradients.items()} == {
         name: p.shape for name, p in objective.named_parameters()
     }

@@ -136,7 +136,7 @@ def test_what_was_timed_before_is_carried_over_by_the_yardstick(smoke, monkeypat
     )
 
 
-OTHER_WAYS = ("runtime.threads=2", "runtime.engine=vmap", "runtime.physical_batch=4", "runtime.guard_every=2")
+OTHER_WAYS = ("runtime.threads=2", "runtime.engine=isolated", "runtime.physical_batch=4")
 
 
 @pytest.mark.parametrize("override", [*OTHER_WAYS, "batch_size=17"])

@@ -36,7 +36,7 @@ def test_golden_id(composed) -> None:
 def test_runtime_and_tracking_are_no_part_of_a_run(composed) -> None:
     plain = identify(composed())
     changed = composed(
-        "runtime.threads=3", "runtime.engine=opacus", "tracking=disabled", "runtime.data_root=/elsewhere"
+        "runtime.threads=3", "runtime.engine=isolated", "tracking=disabled", "runtime.data_root=/elsewhere"
     )
     assert identify(changed) == plain
 

@@ -44,7 +44,7 @@ def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(self, engine, inputs, targets)
 
     monkeypatch.setattr(NoClipping, "sum_contributions", noted)
-    engine = ENGINES["vmap"](of.objective)
+    engine = ENGINES["isolated"](of.objective)
     gradient_sum(NoClipping(), engine, of.inputs, of.targets, physical_batch=8)
     assert sizes == [5, 5]
 

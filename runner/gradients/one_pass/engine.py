@@ -9,25 +9,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 import torch
 from torch import Tensor, nn
 
-from runner.gradients.interface import Engine, GradientSum, OrdinaryPass, RowsError
+from runner.gradients.interface import GradientSum, OrdinaryPass
+from runner.gradients.isolated import IsolatedEngine
 from runner.gradients.one_pass.choice import Choice
 from runner.gradients.one_pass.instantiate import instantiate
 from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.method import METHODS, method_for
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
-from runner.gradients.opacus import OpacusEngine
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
-from runner.gradients.vmap import VmapEngine
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, layers_with_parameters
 from runner.speed.faster import faster
-from runner.speed.slices import channels_last, examples_per_slice, examples_with_gradients
+from runner.speed.slices import channels_last, examples_per_slice
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,10 @@ Plan = dict[str, Planned]  # by layer name
 
 
 class OnePassEngine(OrdinaryPass):
-    """See the module's text. A layer that it does not cover gives the objective to Opacus, with a line on stderr; to
-    vmap, which is exact for any that it can take, goes what Opacus gets wrong: a loss that reads pre-activations, a
-    weight used outside its layer or by two, a layer that sees several rows an example.
+    """See the module's text. It relies on known modules (`runner.gradients.known`): `ENGINES` gives it no others.
 
-    Covered: linear and two-dimensional convolution layers with zero padding, each called once a pass, wherever they
-    sit in the objective, and anything without parameters around them.
-
-    Raises:
-        NotImplementedError: (from Opacus) for a layer that neither knows.
+    Covered are linear and two-dimensional convolution layers with zero padding, each called once a pass on one row an
+    example. An objective with any other layer goes to the isolated engine, with a line on stderr.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -59,7 +52,7 @@ class OnePassEngine(OrdinaryPass):
         self._ordered = faster(objective)
         self._layers = layers_with_parameters(objective)
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
-        self._fallback: Engine | None = None
+        self._fallback: IsolatedEngine | None = None
         for name, module in self._layers.items():
             reason = unsupported(module)
             if reason:
@@ -67,19 +60,15 @@ class OnePassEngine(OrdinaryPass):
                 return
         parameters = [p for module in self._layers.values() for p in module.parameters(False)]
         if len({id(p) for p in parameters}) < len(parameters):
-            self._fall_back("two layers share a parameter", to_vmap=True)
+            self._fall_back("two layers share a parameter")
 
     def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         losses: Tensor = self._ordered(channels_last(inputs), targets)
         return losses
 
-    def _fall_back(self, reason: str, to_vmap: bool = False) -> None:
-        to_vmap = to_vmap or getattr(self.objective.loss, "reads_pre_activations", False)
-        other = "vmap" if to_vmap else "Opacus"
-        if isinstance(self._fallback, OpacusEngine):
-            self._fallback.let_go()
-        print(f"engine one_pass: {reason}, so {other} computes the per-example gradients.", file=sys.stderr)
-        self._fallback = VmapEngine(self.objective) if to_vmap else OpacusEngine(self.objective)
+    def _fall_back(self, reason: str) -> None:
+        print(f"engine one_pass: {reason}, so the gradient of each example is computed by itself.", file=sys.stderr)
+        self._fallback = IsolatedEngine(self.objective)
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
@@ -92,32 +81,9 @@ class OnePassEngine(OrdinaryPass):
                     self._plans[kind] = self._plan(inputs, targets)
                 return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
-                self._fall_back(str(reason), to_vmap=self._maps(inputs[:1], targets[:1]))
-        try:
-            return self._by_fallback(inputs, targets, groups, factors)
-        except RowsError as reason:
-            self._fall_back(str(reason), to_vmap=True)
-        return self._by_fallback(inputs, targets, groups, factors)
-
-    def _maps(self, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether vmap can take the objective: not where random numbers are drawn, or values decide what is done."""
-        try:
-            VmapEngine(self.objective).gradients(inputs, targets)
-        except (RuntimeError, ValueError, TypeError):
-            return False
-        return True
-
-    def _by_fallback(
-        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
-    ) -> GradientSum:
+                self._fall_back(str(reason))
         assert self._fallback is not None
-        parameters = sum(p.numel() for p in self.objective.parameters())
-        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
-        pieces = [
-            self._fallback.clipped_sum(some_inputs, some_targets, groups, factors)
-            for some_inputs, some_targets in zip(inputs.split(held), targets.split(held), strict=True)
-        ]
-        return reduce(GradientSum.__add__, pieces)
+        return self._fallback.clipped_sum(inputs, targets, groups, factors)
 
     def explain(self) -> str:
         """A table of every layer, at every input size seen: its method, and the operations each would cost."""

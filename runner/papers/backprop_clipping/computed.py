@@ -146,7 +146,7 @@ def ratios(kind: str, name: str) -> dict[str, float]:
 
 def _ratio(layer: nn.Linear | nn.Conv2d, x: Tensor, u: Tensor) -> float:
     clipping = Backprop(_A, _B)
-    engine = ENGINES["vmap"](Objective(layer, _Upstream(u)))
+    engine = ENGINES["isolated"](Objective(layer, _Upstream(u)))
     gradients = clipping.sum_contributions(engine, x, torch.zeros(1)).gradients
     norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm().item()
     return float(norm / clipping.sensitivity(layer))

@@ -38,7 +38,8 @@ _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than 
 
 def fits(tensor: Tensor) -> bool:
     """Whether the kernels take tensors of this type on this device: float32 in main memory."""
-    return tensor.device.type == "cpu" and tensor.dtype is torch.float32
+    has_numbers = type(tensor) in (Tensor, torch.nn.Parameter)  # what stands for a tensor while it is recorded has none
+    return has_numbers and tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
 
 @cache

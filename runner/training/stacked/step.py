@@ -7,7 +7,7 @@ drawn into its buffer outside of it, number for number as `Mechanism.release` dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -18,6 +18,7 @@ from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz.course import COUNT, counting_course
+from runner.training.first_batch import Sums
 from runner.training.stacked.batches import EpochBatches
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
@@ -172,11 +173,7 @@ class StackedStep:
         """What is captured: sum, release, update, and the losses."""
         self._sums.zero_()
         for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
-            inputs, targets = self._gathered(indices, mask)
-            found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
-            for name, total in found.gradients.items():
-                self._sums[:, self._released[name][0]] += total.reshape(len(total), -1)
-            losses = found.losses.view(mask.shape).double()
+            losses = self._add_sums(self._sums, indices, mask)
             self.losses += losses.masked_fill(~mask, 0).sum(1)
         means = (self._sums + self._std * self._noise) / self._denominator
         if self._shares:
@@ -186,6 +183,32 @@ class StackedStep:
         self._update(self.stacked.values, self._units * means[:, : self._weights])
         self.stacked.project()
         self.stacked.forget()
+
+    def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
+        """Add the bounded sums over examples [R, P] to `sums` [R, numbers]. Returns the losses [R, P], float64."""
+        inputs, targets = self._gathered(indices, mask)
+        found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
+        for name, total in found.gradients.items():
+            sums[:, self._released[name][0]] += total.reshape(len(total), -1)
+        return found.losses.view(mask.shape).double()
+
+    def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
+        """For each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
+        indices, mask = batches.indices[0], batches.mask[0]
+        losses = self._add_sums(torch.zeros_like(self._sums), indices, mask)
+
+        def sums_of(run: int) -> Sums:
+            def sums(kept: Tensor) -> dict[str, Tensor]:
+                found, changed = torch.zeros_like(self._sums), mask.clone()
+                changed[run, : len(kept)] = kept
+                for some, of_them in zip(indices.split(self._slice, 1), changed.split(self._slice, 1), strict=True):
+                    self._add_sums(found, some, of_them)
+                return {name: found[run, columns] for name, (columns, _) in self._released.items()}
+
+            return sums
+
+        for run, mechanism in enumerate(self._mechanisms):
+            yield mechanism, sums_of(run), losses[run, : int(mask[run].sum())]
 
     def _take_units(self) -> None:
         for unit, objective in zip(self._units, self.stacked.objectives, strict=True):

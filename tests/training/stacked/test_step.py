@@ -270,7 +270,7 @@ def test_the_body_runs_where_tensors_have_no_values(smoke, case: str) -> None:
         ("+optimizer.weight_decay=0.1", "weight_decay"),
         ("diagnostics=[gradient_norms]", "gradient_norms"),
         ("clipping._target_=tests.failing.OwnClipping", "OwnClipping"),
-        ("runtime.engine=vmap", "engine"),
+        ("runtime.engine=isolated", "engine"),
         ("architecture._target_=tests.failing.normalised", "GroupNorm"),
     ],
 )

@@ -19,13 +19,12 @@ from runner.networks.objective import Objective
 
 
 class OpacusEngine(OrdinaryPass):
-    """Forms every per-example gradient with Opacus, then weighs and sums as `VmapEngine` does.
+    """Forms every per-example gradient with Opacus, then weighs and sums as `IsolatedEngine` does.
 
     Raises:
         NotImplementedError: (from Opacus) for a layer that it does not know; for a loss that reads pre-activations,
-            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them. While it sums,
-            `RowsError` where a layer is not called on one row an example, in the batch's dimension: Opacus would take
-            rows for examples.
+            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them; while it sums,
+            for a layer that is not called on one row an example, whose rows Opacus would take for examples.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -40,10 +39,6 @@ class OpacusEngine(OrdinaryPass):
         self._hooked = GradSampleModule(objective, loss_reduction="sum")
         self._tried: set[torch.Size] = set()
         self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
-
-    def let_go(self) -> None:
-        """Take the hooks off the objective, so that another engine can have it."""
-        self._hooked.remove_hooks()
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
@@ -60,4 +55,7 @@ class OpacusEngine(OrdinaryPass):
         per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
         for p in self.objective.parameters():
             cast(Any, p).grad_sample, p.grad = None, None
+        for name, gradient in per_example.items():
+            if len(gradient) != len(losses):
+                raise NotImplementedError(f"{name} has {len(gradient)} gradients for {len(losses)} examples")
         return weigh_and_sum(per_example, losses.detach(), groups, factors)

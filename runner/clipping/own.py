@@ -1,0 +1,162 @@
+"""A clipping that a user wrote: a function of one example, whose every result is cut to the bound that it states.
+
+The user's class states a bound by `noise_groups` and has one of two methods, which see one example and no other:
+
+    factors(norms, numbers)    norms [groups] of one example's gradient -> a factor for each group
+    contribution(gradients)    one example's gradient, by parameter name -> what it adds to the sum, by the same names
+
+Let S_g be the sensitivity that the class states of group g, and c_g what the method makes of one example's gradient
+in it. The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero where a norm is not finite. That has a norm of
+at most S_g, whatever the method does, so the sensitivity of the sum is S_g and the noise is for that.
+
+The methods are not called on data: `runner.gradients.isolated` records them, and runs the recording example by example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.clipping.interface import NoiseGroup
+from runner.clipping.per_example import LEAST_NORM, cut_to
+from runner.gradients import Engine, GradientSum, IsolatedEngine, Mapped
+from runner.gradients.interface import weigh_and_sum
+from runner.speed.slices import examples_with_gradients
+
+METHODS = ("factors", "contribution")
+_OF_A_BATCH = ("sum_contributions", "sum_with")
+_INSTEAD = (
+    "write `factors(norms, numbers)`, of the norms [groups] of one example, or `contribution(gradients)`, of one "
+    "example's gradient by parameter name: it is applied to each example by itself"
+)
+
+
+@dataclass(frozen=True)
+class OwnClipping:
+    """What this package makes of a user's clipping.
+
+    Attributes:
+        own: the user's object.
+        groups: what it states, as it was read before training.
+        needs_gradients: whether it asks for gradients, and not for their norms alone.
+    """
+
+    own: Any
+    groups: tuple[NoiseGroup, ...]
+    needs_gradients: bool
+    _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
+
+    needs_engine = True
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        """The groups that the class states."""
+        return self.groups
+
+    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """The sum over one physical batch of every example's contribution, cut to what is stated.
+
+        Raises:
+            NotMappableError: the method fails on one example.
+        """
+        names = [group.parameters for group in self.groups]
+        if not self.needs_gradients:
+            return engine.clipped_sum(inputs, targets, names, self._bounded_factors)
+        assert isinstance(engine, IsolatedEngine)
+        parameters = sum(p.numel() for p in engine.objective.parameters())
+        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
+        pieces = zip(inputs.split(held), targets.split(held), strict=True)
+        return reduce(GradientSum.__add__, (self._cut_sum(names, *engine.gradients(*piece)) for piece in pieces))
+
+    def mapped(self, model: nn.Module) -> Mapped:
+        """The method, ready to be mapped over examples of gradients of this model's parameters."""
+        like = {name: p.detach()[None] for name, p in model.named_parameters()}
+        if self.needs_gradients:
+            return self._mapped_on(_Contribution(self.own, tuple(like)), list(like.values()))
+        norms = next(iter(like.values())).new_zeros(1, len(self.groups))
+        return self._mapped_on(_Factors(self.own), [norms])
+
+    def _bounded_factors(self, norms: Tensor) -> Tensor:
+        """Factors [batch, groups] of norms [batch, groups], none of which makes a gradient longer than stated."""
+        factors = self._mapped_on(_Factors(self.own), [norms])({}, norms)[0]
+        most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
+        most = most / norms.clamp_min(LEAST_NORM)
+        return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
+
+    def _cut_sum(self, names: Sequence[Sequence[str]], gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
+        tensors = list(gradients.values())
+        added = self._mapped_on(_Contribution(self.own, tuple(gradients)), tensors)({}, *tensors)
+        return weigh_and_sum(dict(zip(gradients, added, strict=True)), losses, names, cut_to(self.groups))
+
+    def _mapped_on(self, function: Any, tensors: Sequence[Tensor]) -> Mapped:
+        """A function that gives tensors like those of one example, of which `tensors` have [batch, ...]."""
+        key = tuple((each.shape[1:], each.dtype, each.device) for each in tensors)
+        if key not in self._mapped:
+            example = tuple(torch.zeros_like(each[0]) for each in tensors)
+            self._mapped[key] = Mapped(function, {}, example, list(example))
+        return self._mapped[key]
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """A user's `factors`, which can be recorded and pickled."""
+
+    own: Any
+
+    def __call__(self, shared: dict[str, Tensor], norms: Tensor) -> list[Tensor]:
+        return [self.own.factors(norms, vars(self.own))]
+
+
+@dataclass(frozen=True)
+class _Contribution:
+    """A user's `contribution`, which can be recorded and pickled."""
+
+    own: Any
+    names: tuple[str, ...]
+
+    def __call__(self, shared: dict[str, Tensor], *gradients: Tensor) -> list[Tensor]:
+        found = self.own.contribution(dict(zip(self.names, gradients, strict=True)))
+        return [found[name] for name in self.names]
+
+
+def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
+    """Read what a user's clipping states of the parameters of a model, once.
+
+    Raises:
+        ValueError: it would see a whole batch, has none of the two methods, or states no bounds of all parameters.
+    """
+    name = type(own).__qualname__
+    of_a_batch = [method for method in _OF_A_BATCH if not _by_this_package(own, method)]
+    if of_a_batch:
+        raise ValueError(f"{name}.{of_a_batch[0]} would see a whole batch: {_INSTEAD}.")
+    methods = [method for method in METHODS if hasattr(own, method)]
+    if not methods:
+        raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+    if not hasattr(own, "noise_groups"):
+        raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
+    groups = tuple(_read(group, name) for group in own.noise_groups(model))
+    named = [parameter for group in groups for parameter in group.parameters]
+    if sorted(named) != sorted(parameter for parameter, _ in model.named_parameters()):
+        raise ValueError(f"{name}.noise_groups does not name every parameter once.")
+    return OwnClipping(own, groups, needs_gradients="contribution" in methods)
+
+
+def _read(group: Any, name: str) -> NoiseGroup:
+    """A noise group with plain numbers, whatever object states it."""
+    sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
+    if not 0 < sensitivity < math.inf:
+        raise ValueError(f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be > 0 and finite.")
+    return NoiseGroup(tuple(map(str, group.parameters)), sensitivity, share)
+
+
+def _by_this_package(own: Any, method: str) -> bool:
+    """Whether a method is absent, or one that a clipping of this package by norms defines."""
+    found = getattr(type(own), method, None)
+    if method in vars(own):
+        return False
+    return found is None or getattr(found, "__module__", "") == cut_to.__module__

@@ -1,0 +1,25 @@
+"""Where a class comes from: whether a package defines it, whatever the class says of itself."""
+
+from __future__ import annotations
+
+import sys
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def defined_in(kind: type, *packages: str) -> bool:
+    """Whether one of these packages, by dotted name, defines a class.
+
+    A class can state any `__module__`, so the class is looked up there.
+    """
+    if not any(f"{kind.__module__}.".startswith(f"{package}.") for package in packages):
+        return False
+    found: object = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
+
+
+def is_own(part: object) -> bool:
+    """Whether a part of a run is the user's: an object of a class that neither this package nor PyTorch defines."""
+    return not defined_in(type(part), PACKAGE, "torch")

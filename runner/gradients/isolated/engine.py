@@ -1,0 +1,147 @@
+"""The isolated engine: per-example gradients of any objective, each computed from one example alone.
+
+What is mapped over the examples (`runner.gradients.isolated.mapped`) is the gradient of one example's loss, with the
+weights passed in. The objective that is differentiated is a copy of the one that was built, made before there is any
+data: nothing that a forward pass writes into a module reaches another pass.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
+from runner.gradients.isolated.mapped import Mapped
+from runner.gradients.known import is_known
+from runner.gradients.terms import Factors
+from runner.networks.objective import Objective
+from runner.speed.slices import examples_with_gradients
+
+
+class Within(Protocol):
+    """Something that changes how an objective computes gradients, such as a clipping inside its layers."""
+
+    def layers_clip(self, model: Objective, examples: int) -> AbstractContextManager[None]:
+        """Make a pass over so many examples compute the changed gradients, inside a `with` block."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient of one example's loss: a function that can be recorded and pickled."""
+
+    objective: Objective
+    within: Within | None
+
+    def __call__(self, shared: dict[str, Tensor], inputs: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Gradients by parameter name, and the loss, a tensor without dimensions.
+
+        `shared` has the parameters and the buffers, inputs are [*shape] and the target has no dimensions.
+        """
+        objective = self.objective
+        names = [name for name, _ in objective.named_parameters()]
+        leaves = {name: shared[name].detach().requires_grad_() for name in names}
+        within = nullcontext() if self.within is None else self.within.layers_clip(objective, 1)
+        with torch.enable_grad(), within:
+            losses = functional_call(objective, {**shared, **leaves}, (inputs[None], target[None]))
+        if losses.shape != (1,):
+            raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
+        for leaf in leaves.values():
+            leaf.requires_grad_()  # a clipping inside the layers turns it off
+        found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        gradients = {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
+        }
+        return gradients, losses.detach()[0]
+
+
+class IsolatedEngine(OrdinaryPass):
+    """Forms every per-example gradient, then weighs and sums them. The reference for the one-pass engine.
+
+    Cost: a forward and a backward pass, and memory for batch x parameters numbers; batches are cut so that this fits.
+
+    Raises:
+        NotMappableError: the objective cannot be copied.
+    """
+
+    isolated = True
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__(objective)
+        self._built = _copy(objective)
+        self._mapped: dict[Any, Mapped] = {}
+
+    def clipped_sum(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        groups: Sequence[Sequence[str]],
+        factors: Factors,
+        within: Within | None = None,
+    ) -> GradientSum:
+        """See `Engine.clipped_sum`; `within` changes the gradients that are clipped."""
+        parameters = sum(p.numel() for p in self.objective.parameters())
+        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
+        pieces = zip(inputs.split(held), targets.split(held), strict=True)
+        return reduce(
+            GradientSum.__add__,
+            (weigh_and_sum(*self.gradients(*piece, within), groups, factors) for piece in pieces),
+        )
+
+    def gradients(
+        self, inputs: Tensor, targets: Tensor, within: Within | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Every example's gradient, by parameter name [batch, *shape], and loss [batch].
+
+        Raises:
+            NotMappableError: the gradient of one example cannot be taken.
+        """
+        return self.mapped(inputs[:1], targets[:1], within)(self._shared(), inputs, targets)  # type: ignore[no-any-return]
+
+    def mapped(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Mapped:
+        """The gradient of one example, ready to be mapped; of the inputs [1, *shape] only the shape is used.
+
+        A loss that is told the epoch is recorded anew in each one.
+        """
+        epoch = self.objective.epoch if hasattr(self.objective.loss, "start_epoch") else None
+        key = (inputs.shape[1:], inputs.dtype, inputs.device, epoch, within)
+        if key not in self._mapped:
+            self._mapped = {other: each for other, each in self._mapped.items() if other[3] == epoch}
+            objective = _copy(self._built)
+            if epoch is not None:
+                objective.start_epoch(epoch)
+            losses = next(self.objective.parameters()).new_empty((), device="meta")
+            gradients = {name: torch.empty_like(p, device="meta") for name, p in self.objective.named_parameters()}
+            example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
+            self._mapped[key] = Mapped(_Gradient(objective, within), self._shared(), example, (gradients, losses))
+        return self._mapped[key]
+
+    def _shared(self) -> dict[str, Tensor]:
+        """The parameters, and the buffers of known modules: others' are what they were when they were built."""
+        found = {name: p.detach() for name, p in self.objective.named_parameters()}
+        for name, module in self.objective.named_modules():
+            if is_known(module):
+                found |= {f"{name}.{key}".lstrip("."): b for key, b in module.named_buffers(recurse=False)}
+        return found
+
+
+def _copy(objective: Objective) -> Objective:
+    """A deep copy. Tensors that a pass left behind in attributes are copied without their history."""
+    attributes = (value for module in objective.modules() for value in vars(module).values())
+    left = {
+        id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
+    }
+    try:
+        return copy.deepcopy(objective, left)
+    except Exception as error:  # whatever a user's class raises
+        reason = str(error).strip().partition("\n")[0]
+        raise NotMappableError(f"a fresh copy of the objective is needed, and it cannot be copied: {reason}") from error

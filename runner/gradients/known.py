@@ -1,0 +1,95 @@
+"""Which objectives the engines that see a whole batch may take: those that are built of known modules only.
+
+The one-pass engine, lockstep and graphs run the forward pass of a whole batch, so they rely on what its modules do.
+They take modules of exactly the types listed here, of which it is known that they keep the examples of a batch apart.
+Everything else goes to the isolated engine (`runner.gradients.isolated`), where it cannot see another example.
+
+A module is known if all of this holds:
+
+- its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`
+  (a subclass may compute anything, and so may a class that PyTorch makes of a parametrised one);
+- no hook is on it, on one of its parameters or on all modules at once;
+- no attribute of the instance hides a method of its class, and attributes hold plain values only;
+- its parameters and buffers are plain tensors: a subclass of `Tensor` sees every operation.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from runner.config.origin import defined_in
+from runner.networks.objective import Objective
+
+KNOWN: frozenset[type[nn.Module]] = frozenset(
+    {
+        # Containers, layers with parameters, and what only changes the shape.
+        nn.Sequential, nn.Linear, nn.Conv2d, nn.Flatten, nn.Identity,
+        # Elementwise.
+        nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
+        nn.LogSigmoid, nn.Softplus, nn.Softsign, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Hardtanh,
+        nn.Hardsigmoid, nn.Hardswish, nn.Threshold, nn.Dropout,
+        # Over the pixels or the channels of one image.
+        nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.GroupNorm,
+        # One loss per example.
+        nn.CrossEntropyLoss,
+    }
+)  # fmt: skip
+_PACKAGES = ("runner.networks", "runner.mechanism")
+_PLAIN = (bool, int, float, str, type(None))
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # read by no forward pass
+_HOOKS = (
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+)  # fmt: skip
+_GLOBAL_HOOKS = tuple(name for name in vars(torch_module) if name.startswith("_global_") and name.endswith("_hooks"))
+
+
+def unknown(objective: Objective) -> str | None:
+    """Say why an objective is not built of known modules only, or return None if it is."""
+    if any(getattr(torch_module, name) for name in _GLOBAL_HOOKS):
+        return "a hook is on all modules"
+    for name, module in objective.named_modules():
+        reason = _unknown(module)
+        if reason:
+            return f"{name or 'the objective'}: {reason}"
+    return None
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether one module, without those inside it, is known."""
+    return _unknown(module) is None
+
+
+def _unknown(module: nn.Module) -> str | None:
+    kind = type(module)
+    if kind not in KNOWN and not defined_in(kind, *_PACKAGES):
+        return f"{kind.__qualname__} is not a module that is known to keep examples apart"
+    if any(getattr(module, name) for name in _HOOKS):
+        return f"a hook is on this {kind.__qualname__}"
+    if isinstance(module, nn.Flatten) and module.start_dim < 1:
+        return "this Flatten joins the examples"
+    for name, value in vars(module).items():
+        if name in _OF_EVERY_MODULE or (kind is Objective and name in _OF_OBJECTIVES):
+            continue
+        if callable(getattr(kind, name, None)):
+            return f"its own {name!r} hides that of {kind.__qualname__}"
+        if not _is_plain(value):
+            return f"its attribute {name!r} is a {type(value).__qualname__}"
+    for name, parameter in module.named_parameters(recurse=False):
+        if type(parameter) is not nn.Parameter:
+            return f"its {name} is a {type(parameter).__qualname__}"
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            return f"a hook is on its {name}"
+    for name, buffer in module.named_buffers(recurse=False):
+        if type(buffer) is not Tensor:
+            return f"its {name} is a {type(buffer).__qualname__}"
+    return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether reading a value runs nothing: numbers, texts, and tuples and lists of them."""
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    return type(value) in _PLAIN or isinstance(value, torch.dtype | torch.device)

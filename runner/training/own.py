@@ -1,0 +1,168 @@
+"""What a user brings to a run, made safe before any data is read, and what is left to trust.
+
+A network, a loss, a clipping and features of a user's own are applied to one example at a time, by a recording where
+their code can be recorded (`runner.gradients.isolated`). What cannot be enforced is named beside ε: see `rests_on`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import Backprop, NoClipping, OwnClipping
+from runner.config import ConfigError
+from runner.config.origin import is_own
+from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known, unknown
+
+if TYPE_CHECKING:
+    from runner.training.prepare import Run
+
+_AT_ONCE = 256  # images
+_LEFT = 1 - 1e-6  # of a norm, for rounding
+_BELIEVED = {
+    "dataset": "the data set {}: its test images are believed to be no training images",
+    "accountant": "the accountant {}: its ε is believed",
+    "screening": "the update rule {}: it is believed to see no training example",
+}
+_FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
+
+
+@dataclass(frozen=True)
+class OwnFeatures:
+    """Features that a user wrote, applied image by image, and cut to the norm that they state.
+
+    Attributes:
+        own: the user's object.
+    """
+
+    own: Any
+    _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def largest_norm(self) -> float | None:
+        """The largest L2 norm that the user's object states of one image's features, if it does."""
+        return getattr(self.own, "largest_norm", None)
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        """Shape of one image's features, as the user's object states it."""
+        return [int(size) for size in self.own.shape(list(image_shape))]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Images [examples, channels, height, width] to features [examples, *shape].
+
+        Raises:
+            ConfigError: the user's object fails on one image, or its features are not of the shape that it states.
+        """
+        try:
+            found = torch.cat([self.mapped(images[:1])({}, some) for some in images.split(_AT_ONCE)])
+        except NotMappableError as error:
+            raise ConfigError(f"features: {type(self.own).__qualname__} of one image: {error}") from error
+        if self.largest_norm is None:
+            return found
+        finite = found.isfinite().flatten(1).all(1).view(-1, *[1] * (found.dim() - 1))
+        return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
+
+    def mapped(self, images: Tensor) -> Mapped:
+        """The features of one image, ready to be mapped; of the images [1, ...] only the shape is used."""
+        key = (images.shape[1:], images.dtype, images.device)
+        if key not in self._mapped:
+            result = torch.empty(self.shape(images.shape[1:]), device="meta")
+            self._mapped[key] = Mapped(_OfOneImage(self.own), {}, (torch.zeros_like(images[0]),), result)
+        return self._mapped[key]
+
+
+@dataclass(frozen=True)
+class _OfOneImage:
+    """A user's features of one image, which can be recorded and pickled."""
+
+    own: Any
+
+    def __call__(self, shared: dict[str, Tensor], image: Tensor) -> Tensor:
+        features: Tensor = self.own(image[None])
+        return features[0]
+
+
+def rests_on(run: Run) -> list[str]:
+    """Say what the run's ε rests on that this package cannot enforce, a text each; empty where there is nothing.
+
+    A class of the user's own that computes noise or charges is not among them: such a run has no sound ε at all.
+
+    Raises:
+        ConfigError: as `mapped_parts`.
+    """
+    if not run.mechanism.private:
+        return []
+    parts = {"dataset": run.dataset, "accountant": run.accountant, "screening": run.rule}
+    found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
+    return found + [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+
+
+def check_own(run: Run) -> None:
+    """Try what is the user's own on made-up examples, and say on stderr what will be slow. No data is read.
+
+    Raises:
+        ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
+    """
+    for name, each in run.mapped_parts.items():
+        if each.slow:
+            print(f"{name}: applied to one example after the other ({each.slow}).{_advice(run)}", file=sys.stderr)
+    objective = run.new_objective().eval()
+    if unknown(objective):
+        shape = run.features.shape(run.dataset.shape)
+        images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                logits, losses = objective.predict(images, targets)
+        except Exception as error:  # whatever a user's code raises
+            raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
+        if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
+            raise ConfigError(
+                f"architecture or loss: expected logits of shape (2, {run.dataset.classes}) and losses of shape (2,) "
+                f"for two examples, got {tuple(logits.shape)} and {tuple(losses.shape)}."
+            )
+
+
+def mapped_parts(run: Run) -> dict[str, Mapped]:
+    """What of the user's own is applied example by example, by a name for people.
+
+    Raises:
+        ConfigError: a part cannot be applied to one example.
+    """
+    objective = run.new_objective()
+    objective.start_epoch(0)
+    shape = run.features.shape(run.dataset.shape)
+    inputs, targets = torch.zeros(1, *shape, device=run.device), torch.zeros(1, dtype=torch.long, device=run.device)
+    parts: dict[str, Mapped] = {}
+    try:
+        where = "features"
+        if isinstance(run.features, OwnFeatures):
+            images = torch.zeros(1, *run.dataset.shape, device=run.device)
+            parts[type(run.features.own).__qualname__] = run.features.mapped(images)
+        where = "clipping"
+        if isinstance(run.clipping, OwnClipping):
+            parts[type(run.clipping.own).__qualname__] = run.clipping.mapped(objective)
+        where = "architecture or loss"
+        engine = run.engine(objective)
+        if unknown(objective) and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
+            within = run.clipping if isinstance(run.clipping, Backprop) else None
+            parts[_names(objective)] = engine.mapped(inputs, targets, within)
+    except NotMappableError as error:
+        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
+    return parts
+
+
+def _names(objective: Objective) -> str:
+    """The classes of an objective that are not known, each once."""
+    kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+    return ", ".join(kinds) or type(objective.network).__qualname__
+
+
+def _advice(run: Run) -> str:
+    if any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules()):
+        return " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here."
+    return ""

@@ -1,0 +1,216 @@
+"""A clipping of a user's own: applied to one example, and cut to what it states, whatever it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import (
+    Automatic,
+    Backprop,
+    Flat,
+    Lipschitz,
+    NoiseGroup,
+    Numbers,
+    PerLayer,
+    gradient_sum,
+    own_clipping,
+)
+from runner.gradients import ENGINES, IsolatedEngine, NotMappableError, Objective
+
+NORM = 0.1
+
+
+@dataclass(frozen=True)
+class Psac(Automatic):
+    """C g / (||g|| + r / (||g|| + r)), as in DP-PSAC."""
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        r = numbers["stability"]
+        return numbers["norm"] / (norms + r / (norms + r))
+
+
+@dataclass(frozen=True)
+class StatesATenth(Flat):
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return tuple(replace(group, sensitivity=group.sensitivity / 10) for group in super().noise_groups(model))
+
+
+@dataclass(frozen=True)
+class LeavesTheLast(PerLayer):
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return torch.cat([super().factors(norms, numbers)[:-1], torch.ones(1)])
+
+
+@dataclass(frozen=True)
+class Tiny(Flat):
+    """Makes short gradients long by a wrong exponent."""
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return 1 / norms.square()
+
+
+@dataclass(frozen=True)
+class Negative(Flat):
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return -100 * torch.ones_like(norms)
+
+
+@dataclass(frozen=True)
+class NotANumber(Flat):
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return torch.full_like(norms, math.nan)
+
+
+@dataclass(frozen=True)
+class Remembers(Flat):
+    """Multiplies by the norm of the example before."""
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        before = vars(Remembers).get("before", 1.0)
+        Remembers.before = norms  # type: ignore[attr-defined]
+        return super().factors(norms, numbers) * before
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of one example's gradient, cut to the norm."""
+
+    norm: float
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return (NoiseGroup(tuple(name for name, _ in model.named_parameters()), self.norm),)
+
+    def contribution(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: gradient.sign() for name, gradient in gradients.items()}
+
+
+@dataclass(frozen=True)
+class Constant(Signs):
+    """Contributes more where the gradient is zero, and infinity where it is long."""
+
+    def contribution(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: 1 / gradient.abs() for name, gradient in gradients.items()}
+
+
+OWN: list[Any] = [
+    Psac(NORM), StatesATenth(NORM), LeavesTheLast(NORM), Tiny(NORM), Negative(NORM), NotANumber(NORM), Remembers(NORM),
+    Signs(NORM), Constant(NORM),
+]  # fmt: skip
+
+
+def objective() -> Objective:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+    return Objective(network, nn.CrossEntropyLoss(reduction="none"))
+
+
+def examples(scale: float) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return scale * torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def moved(clipping: Any, made: Objective, inputs: Tensor, targets: Tensor, out: int) -> list[float]:
+    """By how much taking one example out moves the sum of each group, in parts of its stated sensitivity."""
+    engine = IsolatedEngine(made) if clipping.needs_gradients else ENGINES["one_pass"](made)
+    rest = torch.arange(len(targets)) != out
+    whole = gradient_sum(clipping, engine, inputs, targets, 8).gradients
+    fewer = gradient_sum(clipping, engine, inputs[rest], targets[rest], 8).gradients
+    parts = []
+    for group in clipping.groups:
+        squares = [(whole[name] - fewer[name]).double().square().sum() for name in group.parameters]
+        parts.append(float(torch.stack(squares).sum().sqrt()) / group.sensitivity)
+    return parts
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-25, 1e-6, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("own", OWN, ids=lambda own: type(own).__name__)
+def test_one_example_moves_the_sum_by_at_most_what_is_stated(own: Any, scale: float) -> None:
+    made = objective()
+    clipping = own_clipping(own, made)
+    for out in (0, 5):
+        parts = moved(clipping, made, *examples(scale), out)
+        assert max(parts) <= 1 + 1e-4
+        assert all(map(math.isfinite, parts))
+
+
+def test_a_bound_that_holds_is_left_alone() -> None:
+    """PSAC's own factors, and a stated tenth of the bound used in full."""
+    made, (inputs, targets) = objective(), examples(1.0)
+    engine = ENGINES["one_pass"](made)
+    names = [name for name, _ in made.named_parameters()]
+    norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
+    assert norms is not None
+    expected = NORM / (norms + 0.01 / (norms + 0.01))
+    seen = []
+    engine.clipped_sum(inputs, targets, [names], lambda n: (seen.append(n), torch.zeros_like(n))[1])
+    found = own_clipping(Psac(NORM), made)._bounded_factors(seen[0])
+    torch.testing.assert_close(found[:, 0], expected)
+    assert moved(own_clipping(StatesATenth(NORM), made), made, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
+
+
+@dataclass(frozen=True)
+class SeesTheBatch(Flat):
+    def sum_contributions(self, engine: Any, inputs: Tensor, targets: Tensor) -> Any:
+        return engine.plain_sum(inputs, targets)
+
+
+@dataclass(frozen=True)
+class Within(Backprop):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnLipschitz(Lipschitz):
+    pass
+
+
+class Nothing:
+    def noise_groups(self, model: nn.Module) -> Sequence[NoiseGroup]:
+        return ()
+
+
+@dataclass(frozen=True)
+class NamesOne(Flat):
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return (NoiseGroup(("network.1.weight",), 1.0),)
+
+
+@dataclass(frozen=True)
+class Unbounded(Flat):
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return tuple(replace(group, sensitivity=math.inf) for group in super().noise_groups(model))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
+    "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
+    "lipschitz": (OwnLipschitz, "would see a whole batch"),
+    "no method": (Nothing, "has no method that clips one example"),
+    "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
+    "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_bounded_is_refused(case: str) -> None:
+    make, said = REFUSED[case]
+    with pytest.raises(ValueError, match=said):
+        own_clipping(make(), objective())
+
+
+@dataclass(frozen=True)
+class ByTheMeanNorm(Flat):
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return super().factors(norms.mean(-2, keepdim=True).expand_as(norms), numbers)
+
+
+def test_factors_of_several_examples_fail_on_one() -> None:
+    with pytest.raises(NotMappableError, match="Dimension out of range"):
+        own_clipping(ByTheMeanNorm(NORM), objective()).mapped(objective())

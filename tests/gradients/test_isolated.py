@@ -1,0 +1,434 @@
+"""The isolated engine: gradients are autograd's of each example alone, and nothing is remembered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from runner.clipping.per_example import clip_factors
+from runner.gradients import IsolatedEngine, NotMappableError, Objective
+
+PLAIN = nn.CrossEntropyLoss(reduction="none")
+COUNT, CLASSES = 6, 4
+
+
+class Network(nn.Module):
+    """Two layers on inputs of eight numbers; the others change what happens between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.between(self.first(x).tanh()))
+
+    def between(self, h: Tensor) -> Tensor:
+        return h
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Linear(2, 8), nn.Parameter(torch.zeros(4, 8))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(self.embed(x.view(-1, 4, 2)) + self.position).mean(1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.LSTM(2, 5, batch_first=True), nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x.view(-1, 4, 2))[0][:, -1])
+
+
+class Modulated(Network):
+    """A layer reads what another one left beside it in the same pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.condition = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.context = self.condition(x).sigmoid()
+        return super().forward(x)
+
+    def between(self, h: Tensor) -> Tensor:
+        return h * self.context
+
+
+class StraightThrough(torch.autograd.Function):
+    """Signs, whose gradient is that of the identity: an autograd function in the older of its two styles."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Binary(Network):
+    def between(self, h: Tensor) -> Tensor:
+        return StraightThrough.apply(h)
+
+
+class Tied(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = nn.Linear(6, 6)
+        self.more = nn.Linear(6, 6)
+        self.more.weight = self.again.weight
+
+    def between(self, h: Tensor) -> Tensor:
+        return self.more(self.again(h).tanh()) + 0.1 * self.first.weight.sum()
+
+
+class Branching(Network):
+    """Asks for a number, so it cannot be recorded."""
+
+    def between(self, h: Tensor) -> Tensor:
+        return h * 2 if h.sum() > 0 else h.square()
+
+
+EXACT: dict[str, Callable[[], nn.Module]] = {
+    "network": Network,
+    "convolution, group normalisation": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 4)),
+        nn.Conv2d(1, 4, 2),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12, CLASSES),
+    ),
+    "attention": Attention,
+    "recurrent": Recurrent,
+    "modulated": Modulated,
+    "straight through": Binary,
+    "tied": Tied,
+    "weight_norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, CLASSES)), nn.Tanh()),
+    "branching": Branching,
+}
+
+
+def examples(seed: int = 1, count: int = COUNT) -> tuple[Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 8, generator=stream, dtype=torch.float64)
+    return inputs, torch.randint(CLASSES, (count,), generator=stream)
+
+
+def made(build: Callable[[], nn.Module], loss: nn.Module = PLAIN) -> Objective:
+    torch.manual_seed(0)
+    return Objective(build(), loss).double()
+
+
+def alone(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
+    """Gradients by ordinary autograd, of one example after the other."""
+    parameters = dict(objective.named_parameters())
+    found = []
+    for i in range(len(targets)):
+        loss = objective(inputs[i : i + 1], targets[i : i + 1]).sum()
+        found.append(dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True)))
+    return found
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_gradients_are_those_of_each_example_alone(name: str) -> None:
+    objective = made(EXACT[name])
+    inputs, targets = examples()
+    expected = alone(objective, inputs, targets)
+    found, losses = IsolatedEngine(objective).gradients(inputs, targets)
+    for parameter, gradients in found.items():
+        torch.testing.assert_close(gradients, torch.stack([each[parameter] for each in expected]))
+    torch.testing.assert_close(
+        losses, torch.cat([objective(inputs[i : i + 1], targets[i : i + 1]) for i in range(COUNT)])
+    )
+
+
+def test_weights_are_those_of_the_call() -> None:
+    objective = made(Network)
+    engine, (inputs, targets) = IsolatedEngine(objective), examples()
+    engine.gradients(inputs, targets)
+    with torch.no_grad():
+        objective.network.first.weight.mul_(-2.0)
+    expected = alone(objective, inputs, targets)[0]
+    torch.testing.assert_close(
+        engine.gradients(inputs, targets)[0]["network.first.weight"][0], expected["network.first.weight"]
+    )
+
+
+# What a forward pass can keep, and where.
+_KEPT: dict[str, Any] = {}
+_LIST: list[Tensor] = []
+
+
+class InAttribute(Network):
+    kept: Tensor | float = 0.0
+
+    def between(self, h: Tensor) -> Tensor:
+        shifted = h - self.kept
+        self.kept = h.detach().mean(0)
+        return shifted
+
+
+class InGlobal(Network):
+    def between(self, h: Tensor) -> Tensor:
+        before = _KEPT.get("h", 0.0)
+        _KEPT["h"] = h.detach().mean(0)
+        return h - before if isinstance(before, float) else h - before.sum()
+
+
+class InClosure(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        kept: list[Tensor] = []
+
+        def shift(h: Tensor) -> Tensor:
+            kept.append(h.detach().mean(0))
+            return h - kept[0]
+
+        self.shift = shift
+
+    def between(self, h: Tensor) -> Tensor:
+        return self.shift(h)
+
+
+class InDefault(Network):
+    def between(self, h: Tensor, kept: list[Tensor] = _LIST) -> Tensor:
+        kept.append(h.detach().mean(0))
+        return h - 0.5 * kept[0]
+
+
+class InBuffer(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def between(self, h: Tensor) -> Tensor:
+        shifted = h - self.mean
+        self.mean += h.detach().sum(0)
+        return shifted
+
+
+class InPlainTensor(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(6, dtype=torch.float64)
+
+    def between(self, h: Tensor) -> Tensor:
+        self.total.add_(h.detach().sum(0))
+        return h - self.total
+
+
+class InFlag(Network):
+    """A Python flag by an example's numbers: only where examples are taken one by one can it be set."""
+
+    seen = False
+
+    def between(self, h: Tensor) -> Tensor:
+        if InFlag.seen:
+            return 5 * h
+        InFlag.seen = bool(h[0, 0] > 0)
+        return h
+
+
+class InGlobalFlag(Network):
+    def between(self, h: Tensor) -> Tensor:
+        if _KEPT.get("flag"):
+            return 5 * h
+        _KEPT["flag"] = bool(h.sum() > -100)
+        return h
+
+
+class InGenerator(Network):
+    """Seeds PyTorch's generator by an example, and draws from it for the next."""
+
+    def between(self, h: Tensor) -> Tensor:
+        noise = torch.rand(6, dtype=h.dtype)
+        torch.manual_seed(int(h.sum().abs() * 1e6))
+        return h + noise
+
+
+class OfTheGradient(Network):
+    """Keeps what passes backwards."""
+
+    scale = 1.0
+
+    def between(self, h: Tensor) -> Tensor:
+        h = h / self.scale
+        if h.requires_grad:
+            h.register_hook(lambda g: setattr(self, "scale", 1 + g.abs().sum().item()))
+        return h
+
+
+REMEMBERING = [
+    InAttribute, InGlobal, InClosure, InDefault, InBuffer, InPlainTensor, InFlag, InGlobalFlag, InGenerator,
+    OfTheGradient,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [COUNT, 3], ids=["equal batches", "unequal batches"])
+@pytest.mark.parametrize("kind", REMEMBERING, ids=lambda kind: kind.__name__)
+def test_no_batch_and_no_example_is_remembered(kind: type[nn.Module], count: int) -> None:
+    """The gradients of a batch are the same after any other batch, and of an example after any other example."""
+    _KEPT.clear()
+    _LIST.clear()
+    try:
+        engine = IsolatedEngine(made(kind))
+        inputs, targets = examples()
+
+        def after(seed: int) -> dict[str, Tensor]:
+            engine.gradients(*examples(seed, count))
+            torch.manual_seed(3)
+            return engine.gradients(inputs, targets)[0]
+
+        one, other = after(10), after(11)
+    except NotMappableError:
+        return  # refused
+    for name, gradients in one.items():
+        assert torch.equal(gradients, other[name])
+    changed = inputs.clone()
+    changed[0] *= -7
+    torch.manual_seed(3)
+    found = engine.gradients(changed, targets)[0]
+    for name, gradients in one.items():
+        assert torch.equal(gradients[1:], found[name][1:])
+
+
+class ByTheBatch(Network):
+    def between(self, h: Tensor) -> Tensor:
+        return (h - h.detach().mean(0)) / (h.detach().std(0, unbiased=False) + 0.1)
+
+
+@pytest.mark.parametrize("others", ["cumsum(0)", "sort(0).values", "softmax(0)", "flip(0)", "detach().mean(0)"])
+def test_another_example_is_out_of_reach(others: str) -> None:
+    class Mixed(Network):
+        def between(self, h: Tensor) -> Tensor:
+            return h + 3 * eval(f"h.{others}")
+
+    engine, (inputs, targets) = IsolatedEngine(made(Mixed)), examples()
+    whole = engine.gradients(inputs, targets)[0]
+    for i in range(COUNT):
+        for name, gradients in engine.gradients(inputs[i : i + 1], targets[i : i + 1])[0].items():
+            torch.testing.assert_close(whole[name][i], gradients[0])
+
+
+def test_each_example_draws_its_own_random_numbers() -> None:
+    class Noisy(Network):
+        def between(self, h: Tensor) -> Tensor:
+            return F.dropout(h, 0.5, self.training)
+
+    engine, (inputs, targets) = IsolatedEngine(made(Noisy)), examples()
+    same = inputs[:1].expand(64, -1).contiguous(), targets[:1].expand(64)
+    torch.manual_seed(0)
+    found = engine.gradients(*same)[0]["network.last.bias"]
+    assert len({tuple(row) for row in found.tolist()}) > 32
+    torch.manual_seed(0)
+    assert torch.equal(engine.gradients(*same)[0]["network.last.bias"], found)
+
+
+class ByPythonsGenerator(Network):
+    def between(self, h: Tensor) -> Tensor:
+        return h * random.random()
+
+
+@torch.library.custom_op("tests_isolated::spy", mutates_args=())
+def spy(x: Tensor) -> Tensor:
+    _KEPT.setdefault("spied", []).append(x)
+    return x.clone()
+
+
+@spy.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class ByOwnOperator(Network):
+    def between(self, h: Tensor) -> Tensor:
+        return h + 0 * spy(h.detach())
+
+
+class Watching(Tensor):
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        _KEPT.setdefault("watched", []).append(args)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class ByTensorSubclass(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.ones(6, dtype=torch.float64).as_subclass(Watching)
+
+    def between(self, h: Tensor) -> Tensor:
+        return h * self.one
+
+
+@pytest.mark.parametrize("kind", [ByPythonsGenerator, ByOwnOperator, ByTensorSubclass], ids=lambda kind: kind.__name__)
+def test_what_would_run_python_on_data_is_not_recorded(kind: type[nn.Module]) -> None:
+    _KEPT.clear()
+    inputs, targets = examples()
+    try:
+        engine = IsolatedEngine(made(kind))
+        assert engine.mapped(inputs[:1], targets[:1]).forked
+        _KEPT.clear()
+        engine.gradients(inputs, targets)
+    except NotMappableError:
+        pass
+    assert not _KEPT
+
+
+def test_a_loss_that_is_told_the_epoch() -> None:
+    class Weighted(nn.Module):
+        weight = 1.0
+
+        def start_epoch(self, epoch: int) -> None:
+            self.weight = 1.0 + epoch
+
+        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return self.weight * F.cross_entropy(logits, targets, reduction="none")
+
+    objective = made(Network, Weighted())
+    engine, (inputs, targets) = IsolatedEngine(objective), examples()
+    losses = []
+    for epoch in (0, 1, 2):
+        objective.start_epoch(epoch)
+        losses.append(engine.gradients(inputs, targets)[1])
+    torch.testing.assert_close(losses[2], 3 * losses[0])
+    torch.testing.assert_close(losses[1], 2 * losses[0])
+
+
+@pytest.mark.parametrize(
+    ("build", "loss", "said"),
+    [
+        (Network, nn.CrossEntropyLoss(), r"expected one loss per example, shape \(1,\)"),
+        (lambda: nn.Linear(9, 4), PLAIN, "shapes cannot be multiplied|size mismatch"),
+    ],
+)
+def test_what_fails_on_one_example_is_said(build: Callable[[], nn.Module], loss: nn.Module, said: str) -> None:
+    with pytest.raises(NotMappableError, match=said):
+        IsolatedEngine(made(build, loss)).gradients(*examples())
+
+
+def test_a_gradient_that_is_not_finite_adds_nothing() -> None:
+    class Broken(Network):
+        def between(self, h: Tensor) -> Tensor:
+            return torch.where(h.sum() > 0, h / 0, h)
+
+    objective = made(Broken)
+    inputs, targets = examples()
+    names = [[name for name, _ in objective.named_parameters()]]
+    found = IsolatedEngine(objective).clipped_sum(inputs, targets, names, lambda norms: clip_factors(norms, 0.1))
+    assert all(total.isfinite().all() for total in found.gradients.values())
+    assert 0 < (~found.norms.isfinite()).sum() < COUNT

@@ -1,0 +1,152 @@
+"""Which objectives the engines of a whole batch may take: every known type, and what disguises itself as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import Flat, gradient_sum
+from runner.gradients import ENGINES, IsolatedEngine, Objective, OnePassEngine, unknown
+from runner.gradients.known import KNOWN
+from runner.networks.lipschitz import layers
+
+PLAIN = nn.CrossEntropyLoss(reduction="none")
+OF_IMAGES: dict[type[nn.Module], Callable[[], nn.Module]] = {
+    nn.MaxPool2d: lambda: nn.MaxPool2d(2, 1),
+    nn.AvgPool2d: lambda: nn.AvgPool2d(2),
+    nn.AdaptiveAvgPool2d: lambda: nn.AdaptiveAvgPool2d(2),
+    nn.GroupNorm: lambda: nn.GroupNorm(2, 4),
+    nn.Conv2d: lambda: nn.Conv2d(4, 4, 3, padding=1),
+    nn.Linear: lambda: nn.Linear(6, 6),
+    nn.Threshold: lambda: nn.Threshold(0.1, 0.0),
+    nn.Sequential: lambda: nn.Sequential(nn.Tanh()),
+    nn.Flatten: lambda: nn.Sequential(nn.Flatten(2), nn.Tanh()),
+    nn.Dropout: lambda: nn.Dropout(0.0),  # random numbers would not be the same in two batches
+}
+
+
+def objective_with(module: nn.Module) -> Objective:
+    """Images of 1 x 8 x 8 to three logits, with a module in the middle."""
+    torch.manual_seed(0)
+    before = nn.Sequential(nn.Conv2d(1, 4, 3), module)
+    numbers = before(torch.zeros(1, 1, 8, 8)).numel()
+    return Objective(nn.Sequential(before, nn.Flatten(), nn.Linear(numbers, 3)), PLAIN)
+
+
+@pytest.mark.parametrize("kind", sorted(KNOWN - {nn.CrossEntropyLoss}, key=lambda kind: kind.__name__))
+def test_every_known_type_keeps_examples_apart(kind: type[nn.Module]) -> None:
+    """The sums of a batch are those of single examples, whatever the others are, and removing one moves them by C."""
+    objective = objective_with(OF_IMAGES.get(kind, kind)())
+    assert unknown(objective) is None
+    engine = ENGINES["one_pass"](objective)
+    assert isinstance(engine, OnePassEngine)
+    inputs, targets = 3 * torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
+    whole = gradient_sum(Flat(0.01), engine, inputs, targets, 8).gradients
+    alone = [gradient_sum(Flat(0.01), engine, inputs[i : i + 1], targets[i : i + 1], 8).gradients for i in range(5)]
+    isolated = gradient_sum(Flat(0.01), IsolatedEngine(objective), inputs, targets, 8).gradients
+    for name, total in whole.items():
+        torch.testing.assert_close(total, torch.stack([each[name] for each in alone]).sum(0), rtol=1e-3, atol=1e-7)
+        torch.testing.assert_close(total, isolated[name], rtol=1e-3, atol=1e-7)
+    rest = gradient_sum(Flat(0.01), engine, inputs[1:], targets[1:], 8).gradients
+    moved = torch.cat([(whole[name] - rest[name]).flatten() for name in whole]).norm().item()
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name", ["GroupSort2", "L2Pool2d", "GlobalL2Pool", "Center", "Patches", "Transpose", "Residual"]
+)
+def test_modules_of_this_package_are_known(name: str) -> None:
+    arguments = {"L2Pool2d": (2,), "Patches": (2,), "Residual": (nn.Tanh(),)}
+    assert unknown(Objective(nn.Sequential(getattr(layers, name)(*arguments.get(name, ()))), PLAIN)) is None
+
+
+class OwnTanh(nn.Tanh):
+    pass
+
+
+class Disguised(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+Disguised.__module__, Disguised.__qualname__ = nn.Tanh.__module__, "Tanh"
+
+
+class Spy(Tensor):
+    pass
+
+
+def with_attribute() -> nn.Module:
+    module = nn.Tanh()
+    module.forward = lambda x: x - x.mean(0)  # type: ignore[method-assign, assignment]
+    return module
+
+
+def with_call() -> nn.Module:
+    module = nn.Tanh()
+    module._call_impl = lambda x: x - x.mean(0)  # type: ignore[method-assign, assignment]
+    return module
+
+
+def with_object() -> nn.Module:
+    module = nn.MaxPool2d(2, 1)
+    module.kernel_size = type("Two", (int,), {})(2)
+    return module
+
+
+def hooked(kind: str) -> nn.Module:
+    module = nn.Conv2d(4, 4, 1)
+    if kind == "weight":
+        module.weight.register_hook(lambda g: g)
+    else:
+        getattr(module, f"register_{kind}_hook")(lambda *args: None)
+    return module
+
+
+def parametrised() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1))
+
+
+def with_subclass() -> nn.Module:
+    module = nn.Conv2d(4, 4, 1)
+    module.weight = nn.Parameter(module.weight.detach().as_subclass(Spy))
+    return module
+
+
+UNKNOWN: dict[str, Callable[[], nn.Module]] = {
+    "a subclass": OwnTanh,
+    "a disguise": Disguised,
+    "its own forward": with_attribute,
+    "its own call": with_call,
+    "an object in place of a number": with_object,
+    "a forward hook": lambda: hooked("forward"),
+    "a forward pre-hook": lambda: hooked("forward_pre"),
+    "a backward hook": lambda: hooked("full_backward"),
+    "a hook on a weight": lambda: hooked("weight"),
+    "a parametrisation": parametrised,
+    "a subclass of tensors": with_subclass,
+    "batch normalisation": lambda: nn.BatchNorm2d(4),
+    "examples joined": lambda: nn.Sequential(nn.Flatten(0), nn.Identity()),
+    "a graph": lambda: torch.fx.symbolic_trace(nn.Sequential(nn.Tanh())),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_is_not_exactly_known_goes_to_the_isolated_engine(case: str) -> None:
+    objective = Objective(nn.Sequential(nn.Conv2d(1, 4, 3), UNKNOWN[case](), nn.Flatten(), nn.LazyLinear(3)), PLAIN)
+    assert unknown(objective)
+    if "joined" not in case:
+        objective(torch.zeros(2, 1, 8, 8), torch.zeros(2).long())  # gives the last layer its shape
+    assert not isinstance(ENGINES["one_pass"](objective), OnePassEngine)
+
+
+def test_a_hook_on_all_modules_is_seen() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
+    try:
+        assert unknown(objective_with(nn.Tanh())) == "a hook is on all modules"
+    finally:
+        handle.remove()
+    assert unknown(objective_with(nn.Tanh())) is None
