@@ -36,7 +36,8 @@ def provenance(
 
     Where ε rests on something of the user's own that cannot be enforced, that is named. Where the update rule decides
     what to keep, it names the share of the training time that this took. A run that was stopped and went on names the
-    epochs after which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind of shape.
+    epochs after which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind
+    of shape.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {

@@ -29,7 +29,7 @@ from runner.speed.inference import batches, evaluating
 from runner.speed.machine import keep_freed_memory
 from runner.training.diagnostics import FIXED
 from runner.training.hessian import GRADIENTS
-from runner.training.prepare import Run, engine, stacked_step
+from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import NotStackableError, whole
 
 _LEAST_TIMED, _MOST_TIMED = 32, 256  # examples
@@ -137,7 +137,7 @@ def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
             batches, noise = whole(len(data), 1, run.device), [generator(run.config.seed, "noise", run.device)]
             step.make_room(batches.length)
             return lambda: step.take(batches, 0, noise)
-    gradient_engine = engine(run.config, objective)
+    gradient_engine = run.engine(objective)
 
     def eager() -> None:
         gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch)

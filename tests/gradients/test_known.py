@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.clipping import Flat, gradient_sum
-from runner.gradients import ENGINES, IsolatedEngine, Objective, OnePassEngine, unknown
+from runner.gradients import ENGINES, IsolatedEngine, NotMappableError, Objective, OnePassEngine, unknown
 from runner.gradients.known import KNOWN
 from runner.networks.lipschitz import layers
 
@@ -140,7 +140,11 @@ def test_what_is_not_exactly_known_goes_to_the_isolated_engine(case: str) -> Non
     assert unknown(objective)
     if "joined" not in case:
         objective(torch.zeros(2, 1, 8, 8), torch.zeros(2).long())  # gives the last layer its shape
-    assert not isinstance(ENGINES["one_pass"](objective), OnePassEngine)
+    try:
+        engine = ENGINES["one_pass"](objective)
+    except NotMappableError:  # what cannot be copied is refused
+        return
+    assert isinstance(engine, IsolatedEngine)
 
 
 def test_a_hook_on_all_modules_is_seen() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
-from runner.gradients.isolated.mapped import Mapped
+from runner.gradients.isolated.mapped import Mapped, NotMappableError
 from runner.gradients.known import is_known
 from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
@@ -144,4 +144,4 @@ def _copy(objective: Objective) -> Objective:
         return copy.deepcopy(objective, left)
     except Exception as error:  # whatever a user's class raises
         reason = str(error).strip().partition("\n")[0]
-        raise NotMappableError(f"a fresh copy of the objective is needed, and it cannot be copied: {reason}") from error
+        raise NotMappableError(f"the network or the loss cannot be copied: {reason}") from error

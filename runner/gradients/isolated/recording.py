@@ -43,14 +43,14 @@ def recorded(function: Callable[..., Any], *arguments: Any) -> GraphModule:
         RecordingError: the function asks for a number of a tensor, fails, or draws from Python's or NumPy's generator,
             whose numbers would be the same in every call of the graph.
     """
-    before = random.getstate(), numpy.random.get_state()[1].tolist()
+    before = _state_of_generators()
     try:
         function = copy.deepcopy(function)
         with _plain_operators():
             graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
     except Exception as error:  # whatever a user's code raises
         raise RecordingError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
-    if before != (random.getstate(), numpy.random.get_state()[1].tolist()):
+    if before != _state_of_generators():
         raise RecordingError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
     for node in list(graph.graph.nodes):
         _check(node, graph)
@@ -67,6 +67,11 @@ def _give_a_copy(constant: Node, graph: GraphModule) -> None:
     with graph.graph.inserting_after(constant):
         copied = graph.graph.call_function(torch.ops.aten.clone.default, (constant,))
     constant.replace_all_uses_with(copied, lambda user: user is not copied)
+
+
+def _state_of_generators() -> str:
+    """Python's and NumPy's, of which a graph knows nothing."""
+    return f"{random.getstate()} {numpy.random.get_state(legacy=False)}"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,6 +45,8 @@ class StackedEngine:
 
     stacked: StackedObjectives
     mask: Tensor
+
+    isolated: ClassVar[bool] = False
 
     @property
     def objective(self) -> Objective:

@@ -1,0 +1,283 @@
+"""What a user brings to a run: isolated, cut to what it states, or named beside ε; else refused before work starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor, nn
+
+from runner.clipping import Flat, gradient_sum
+from runner.config import ConfigError
+from runner.data.datasets import ImageDataset
+from runner.gradients import IsolatedEngine, OnePassEngine
+from runner.mechanism.dp_sgd import Mechanism
+from runner.runs.execute import execute
+from runner.training.first_batch import check_first_batch
+from runner.training.loop import load, train
+from runner.training.own import OwnFeatures, check_own, rests_on
+from runner.training.prepare import Run, prepare
+from tests import coupling
+
+Compose = Callable[..., DictConfig]
+HERE = "tests.training.test_own"
+Make = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def with_part(smoke: Compose) -> Make:
+    """`with_part("architecture", "tests.coupling.Plain")`: a small private run with that class in a group."""
+
+    def make(group: str, target: str, *overrides: str, **arguments: object) -> DictConfig:
+        config = smoke("experiment=tempered_sigmoid/mnist_tanh", "clipping.norm=0.1", "epochs=1", *overrides)
+        config.tracking.mode = "disabled"
+        with open_dict(config):
+            config[group] = OmegaConf.create({"_target_": target, **arguments})
+        return config
+
+    return make
+
+
+def moved(run: Run, count: int = 24) -> float:
+    """By how much replacing one example of a batch moves the sum, in parts of the most that it may: twice the bound.
+
+    The batch has the same size before and after, so the other examples draw the same random numbers.
+    """
+    objective = run.new_objective()
+    objective.start_epoch(0)
+    engine = run.engine(objective)
+    images, _ = load(run)[0].images, None
+    inputs, targets = images[:count].clone(), load(run)[0].targets[:count]
+    sums = []
+    for first in (1.0, -3.0):
+        inputs[0] = first
+        torch.manual_seed(5)
+        sums.append(gradient_sum(run.clipping, engine, inputs, targets, count).gradients)
+    (group,) = run.mechanism.noise_groups
+    squares = [(sums[0][name] - sums[1][name]).double().square().sum() for name in group.parameters]
+    return float(torch.stack(squares).sum().sqrt()) / (2 * run.mechanism.most_moved(group))
+
+
+@pytest.mark.parametrize(
+    "name", [*coupling.COUPLED, *coupling.WHILE_TRAINING, *coupling.REMEMBERING, *coupling.SEPARATE]
+)
+def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
+    """Networks that mix examples are taken one example at a time, or refused where they need several."""
+    run = prepare(with_part("architecture", f"tests.coupling.{name}"))
+    try:
+        check_own(run)
+    except ConfigError as error:
+        assert name in str(error) or "one example" in str(error)  # noqa: PT017
+        return
+    assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
+    assert moved(run) <= 1 + 1e-4
+    assert rests_on(run) == []
+
+
+def test_a_loss_that_mixes_examples_is_isolated(with_part: Make) -> None:
+    run = prepare(with_part("loss", "tests.coupling.Centred"))
+    check_own(run)
+    assert moved(run) <= 1 + 1e-4
+
+
+def test_networks_of_known_modules_stay_fast(with_part: Make, smoke: Compose) -> None:
+    run = prepare(smoke("experiment=losing_less/mnist_ours"))
+    assert isinstance(run.engine(run.new_objective()), OnePassEngine)
+    assert run.mapped_parts == {}
+    assert rests_on(run) == []
+
+
+class Branches(coupling.Plain):
+    """Asks for a number, so it runs in a process for each example."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        return 2 * x if x.sum() > 100 else x
+
+
+def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepare(with_part("architecture", f"{HERE}.Branches"))
+    check_own(run)
+    assert "one example after the other" in capsys.readouterr().err
+    (text,) = rests_on(run)
+    assert text.startswith("Branches: its Python code runs in a process for each example")
+
+
+class Recurrent(nn.Module):
+    def __init__(self, input_shape: Sequence[int], classes: int, activation: object) -> None:
+        super().__init__()
+        self.layer, self.last = nn.GRU(28, 4, batch_first=True), nn.Linear(4, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layer(x[:, 0])[0][:, -1])
+
+
+def test_a_recurrent_layer_is_slow_and_another_is_named(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepare(with_part("architecture", f"{HERE}.Recurrent"))
+    check_own(run)
+    assert "opacus.layers (DPLSTM, DPGRU, DPRNN)" in capsys.readouterr().err
+    assert rests_on(run) == []
+
+
+class Cast(coupling.Plain):
+    dtype = torch.bfloat16
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.to(self.dtype)
+
+
+class Complex(Cast):
+    dtype = torch.complex64
+
+
+class Lazy(coupling.Plain):
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.first = nn.LazyLinear(16)
+
+
+class Normalised(coupling.Plain):
+    def rows(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, None, None, training=True)
+
+
+REFUSED = {
+    "Cast": "is of torch.bfloat16: weights have to be float32 or float64",
+    "Complex": "is of torch.complex64: weights have to be float32 or float64",
+    "Lazy": "gets its shape in the first pass",
+    "Normalised": "Expected more than 1 value per channel",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_noise_is_for_is_refused(name: str, with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[name]):
+        check_own(prepare(with_part("architecture", f"{HERE}.{name}")))
+
+
+@pytest.mark.parametrize("diagnostic", ["activation_norms", "layer_norms", "gradient_cosine", "confusion", "hessian"])
+def test_no_diagnostic_shows_training_images_to_a_users_code(diagnostic: str, with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=f"diagnostics: {diagnostic} passes training images"):
+        prepare(with_part("architecture", "tests.coupling.Plain", f"diagnostics=[{diagnostic}]"))
+
+
+class Whitening:
+    """Features by the images that it is first given several of."""
+
+    mean: Tensor | None = None
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        return list(image_shape)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if Whitening.mean is None:
+            Whitening.mean = images.mean(0)
+        return images - Whitening.mean
+
+
+class Thresholds(Whitening):
+    """Features that ask for a number of the image."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images * (2.0 if images.max() > 0.5 else 1.0)
+
+
+class States(Whitening):
+    largest_norm = 1.0
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images / (images.sum() - images.sum()) if images.shape[0] == 0 else 50 * images
+
+
+@pytest.mark.parametrize("kind", [Whitening, Thresholds])
+def test_features_of_an_image_depend_on_no_other(kind: type) -> None:
+    torch.manual_seed(0)
+    images = torch.rand(6, 1, 4, 4)
+    features = OwnFeatures(kind())
+    whole = features(images)
+    assert torch.equal(features(images.flip(0)).flip(0), whole)
+    assert torch.equal(torch.cat([OwnFeatures(kind())(image) for image in images.split(1)]), whole)
+
+
+def test_features_that_state_a_norm_are_cut_to_it() -> None:
+    images = torch.rand(6, 1, 4, 4)
+    images[2] = torch.inf
+    norms = OwnFeatures(States())(images).flatten(1).norm(dim=1)
+    assert norms.max() <= 1
+    assert norms[2] == 0
+    assert norms[0] == pytest.approx(1.0, abs=1e-5)
+
+
+class Own(ImageDataset):
+    pass
+
+
+class OwnAccountant:
+    def epsilon(self, releases: object, delta: float) -> float:
+        return 1.0
+
+
+def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compose) -> None:
+    shape = {"name": "MNIST", "shape": [1, 28, 28], "classes": 10, "train_examples": 1438, "test_examples": 359}
+    config = with_part("dataset", f"{HERE}.Own", **shape, bundled=True)
+    with open_dict(config):
+        config.accountant = OmegaConf.create({"_target_": f"{HERE}.OwnAccountant"})
+        config.max_epsilon = None
+    assert rests_on(prepare(config)) == [
+        "the data set Own: its test images are believed to be no training images",
+        "the accountant OwnAccountant: its ε is believed",
+    ]
+
+
+def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_path: Path) -> None:
+    config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
+    with open_dict(config):
+        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own.Psac", "norm": 0.1})
+    assert execute(config, lambda row, run: None) == "finished"
+    (path,) = tmp_path.rglob("runs/*.json")
+    record = json.loads(path.read_text())
+    assert record["provenance"]["engine"] == "one_pass"
+    assert "epsilon_rests_on" not in record["provenance"]
+    assert record["final"]["epsilon_sound"] > 0
+
+
+class TestFirstBatch:
+    """The one comparison of real numbers with the bounds."""
+
+    def mechanism(self, norm: float = 1.0) -> Mechanism:
+        groups = Flat(norm).noise_groups(nn.Linear(2, 1))
+        return Mechanism("poisson", 100, 10, 1.0, groups)  # type: ignore[arg-type]
+
+    def check(self, sizes: list[float]) -> None:
+        """Sums of contributions of these norms, all in one direction, of four numbers in two parameters."""
+        contributions = torch.tensor(sizes)[:, None].expand(-1, 2) / 2**0.5
+
+        def sums(kept: Tensor) -> dict[str, Tensor]:
+            total = contributions[kept].sum(0)
+            return {"weight": total[:1].view(1, 1), "bias": total[1:]}
+
+        check_first_batch(self.mechanism(), sums, torch.tensor(sizes))
+
+    def test_within_the_bound(self) -> None:
+        self.check([0.5, 1.0, 0.9])
+
+    def test_beyond_the_bound(self) -> None:
+        with pytest.raises(RuntimeError, match="moves the sum of weight by 1"):
+            self.check([0.5, 1.01, 0.9])
+
+    def test_random_sums_are_not_compared(self) -> None:
+        check_first_batch(self.mechanism(), lambda kept: {"weight": torch.randn(1, 1)}, torch.ones(3))
+
+    @pytest.mark.parametrize("step", ["eager", "graph"])
+    def test_a_clip_that_is_dropped_is_noticed(
+        self, step: str, smoke: Compose, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = prepare(smoke("experiment=tempered_sigmoid/mnist_tanh", "clipping.norm=1e-3", f"runtime.step={step}"))
+        data = load(run)
+        monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones_like(norms))
+        with pytest.raises(RuntimeError, match="one example of the first batch moves the sum"):
+            train(run, data, lambda row: None)
