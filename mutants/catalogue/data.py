@@ -101,14 +101,24 @@ MUTANTS = (
         "training/test_evaluate.py",
     ),
     Mutant(
-        "training/independence.py",
-        "    for i in range(len(targets) if losses.requires_grad else 0):",
-        "    for i in range(0):",
-        "examples that hang on one another in training mode alone are let pass",
-        named(
-            "training/test_independence.py",
-            "test_what_couples_in_training_mode_only_is_refused",
-            "test_an_engine_that_counts_rows_is_caught_in_the_sum",
-        ),
+        "training/first_batch.py",
+        "        if not moved <= most * (1 + _ROUNDING[0] + _ROUNDING[1] * len(norms)):",
+        "        if False:",
+        "the first batch is not compared with the bounds",
+        named("training/test_own.py", "test_beyond_the_bound", "test_a_clip_that_is_dropped_is_noticed"),
+    ),
+    Mutant(
+        "training/own.py",
+        "        return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)",
+        "        return found",
+        "features of a user's own are longer than they state",
+        named("training/test_own.py", "test_features_that_state_a_norm_are_cut_to_it"),
+    ),
+    Mutant(
+        "training/checks.py",
+        "        if parameter.dtype not in (torch.float32, torch.float64):",
+        "        if False:",
+        "weights are complex or of half precision, and the noise is not for them",
+        named("training/test_own.py", "test_what_no_noise_is_for_is_refused"),
     ),
 )

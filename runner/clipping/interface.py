@@ -79,9 +79,6 @@ def gradient_sum(
 
     Contributions are sums over examples, so the pieces add up to the same sum. The empty batch, which Poisson
     sampling draws with probability (1 - q)^N, has the sum zero: of all parameters, and of what else `groups` name.
-
-    Raises:
-        ValueError: where there is not one loss and, if norms were computed, one norm an example.
     """
     if len(targets) == 0:
         empty = inputs.new_zeros(0)
@@ -93,12 +90,6 @@ def gradient_sum(
         piece = clipping.sum_contributions(engine, piece_inputs, piece_targets)
         total = piece if total is None else total + piece
     assert total is not None
-    for name, numbers in (("loss", total.losses), ("norm", total.norms)):
-        if numbers is not None and numbers.shape != targets.shape[:1]:
-            raise ValueError(
-                f"expected one {name} for each of {len(targets)} examples, got {tuple(numbers.shape)}: "
-                f"what is not counted by examples is not clipped by examples"
-            )
     return total
 
 

@@ -9,12 +9,12 @@ from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective
 
 
-def one_pass(objective: Objective) -> Engine:
+def _one_pass_or_isolated(objective: Objective) -> Engine:
     """The one-pass engine of an objective that is built of known modules, else the isolated one."""
     return IsolatedEngine(objective) if unknown(objective) else OnePassEngine(objective)
 
 
-ENGINES: dict[str, Callable[[Objective], Engine]] = {"one_pass": one_pass, "isolated": IsolatedEngine}
+ENGINES: dict[str, Callable[[Objective], Engine]] = {"one_pass": _one_pass_or_isolated, "isolated": IsolatedEngine}
 
 __all__ = [
     "ENGINES",

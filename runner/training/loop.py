@@ -193,7 +193,7 @@ class Progress:
         row = {
             "epoch": epoch,
             "steps": self.steps,
-            "epsilon": run.accountant.epsilon(self._ledger.claimed, run.config.delta),
+            "epsilon": float(run.accountant.epsilon(self._ledger.claimed, run.config.delta)),
             "epsilon_sound": sound_epsilon(self._ledger.actual, run.config.delta),
             "train_loss": losses / seen if seen else math.nan,
             "test_loss": measured.loss,

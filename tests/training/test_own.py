@@ -125,8 +125,8 @@ def test_a_recurrent_layer_is_slow_and_another_is_named(with_part: Make, capsys:
 class Cast(coupling.Plain):
     dtype = torch.bfloat16
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
         self.to(self.dtype)
 
 
@@ -135,8 +135,8 @@ class Complex(Cast):
 
 
 class Lazy(coupling.Plain):
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
         self.first = nn.LazyLinear(16)
 
 
@@ -236,7 +236,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
 def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_path: Path) -> None:
     config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
     with open_dict(config):
-        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own.Psac", "norm": 0.1})
+        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own_clipping.Psac", "norm": 0.1})
     assert execute(config, lambda row, run: None) == "finished"
     (path,) = tmp_path.rglob("runs/*.json")
     record = json.loads(path.read_text())
