@@ -26,7 +26,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
     monkeypatch.setattr(methods.Problem, "physical_batch", 4)
     reference, own = (methods.problem("M", 8) for _ in range(2))
-    methods.vmap(reference)()
+    methods.isolated(reference)()
     before = methods.problem("M", 8).network.state_dict()
     methods.methods()[method](own)()
     for name, weight in own.network.state_dict().items():
@@ -147,7 +147,7 @@ def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(full_run, "warm_up", lambda *_: None)
     monkeypatch.setattr(full_run, "price", lambda run: None)
     assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
-    assert timed == [(1, "one_pass", "eager"), (1, "vmap", "eager"), (1, "opacus", "eager")]
+    assert timed == [(1, "one_pass", "eager"), (1, "isolated", "eager")]
     timed.clear()
     ways = ["--ways", "graph", "lockstep:2", "--experiment", "losing_less/fashion_mnist_ours"]
     assert full_run.main(["--device", "cpu", "--epochs", "1", *ways]) == 0

@@ -200,7 +200,7 @@ def test_features_of_an_image_depend_on_no_other(kind: type) -> None:
     features = OwnFeatures(kind())
     whole = features(images)
     assert torch.equal(features(images.flip(0)).flip(0), whole)
-    assert torch.equal(torch.cat([OwnFeatures(kind())(image) for image in images.split(1)]), whole)
+    assert torch.equal(torch.cat([features(image) for image in images.split(1)]), whole)
 
 
 def test_features_that_state_a_norm_are_cut_to_it() -> None:
