@@ -91,8 +91,10 @@ class Run:
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
             return configured
+        if self.clipping.needs_engine:
+            return self.mechanism.examples
         objective = self.new_objective()
-        if self.clipping.needs_engine or unknown(objective):
+        if unknown(objective):
             return self.mechanism.examples
         return examples_in_cache(objective.network, self.features.shape(self.dataset.shape))
 
