@@ -50,7 +50,7 @@ BAD = {
     "clipping.nrom=1": "nrom",
     "clipping._target_=runner.nothing": "runner.nothing",
     "clipping._target_=tests.stating.StatesATenth": "but the sensitivity stated is",
-    "+mechanism._target_=tests.stating.HalfTheNoise +mechanism._partial_=true": "mechanism: noise has 0.5 of",
+    "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is not run",
     "accountant._target_=hydra.utils.instantiate": "calls whatever it is told to",
     "optimizer.lr=fast": "optimizer.lr",

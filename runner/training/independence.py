@@ -7,8 +7,7 @@ sampler draws. What is tried:
 - derivatives, in training mode: d loss_i / d x_j = 0 for j != i, whatever is drawn at random meanwhile;
 - memory: losses after a pass must not hang on which examples that pass was of;
 - sums of clipped gradients, by each engine that the run may use: see `runner.training.removal`;
-- where the clipping or the mechanism is the user's own class, what extreme examples contribute, and what the mechanism
-  adds, draws and charges: see `runner.training.trials`;
+- where the clipping is the user's own class, what extreme examples contribute;
 - where the features are, whether those of an image hang on the other images.
 
 These are tests on some inputs at the initial weights, and no proof: a network can be written that changes its ways
@@ -28,7 +27,7 @@ from runner.mechanism.seeds import derived_seed
 from runner.training.instantiation import input_bound
 from runner.training.prepare import Run
 from runner.training.removal import check_among_others, check_contributions, check_removal, extreme
-from runner.training.trials import check_mechanism, own, rests_on_own_classes
+from runner.training.trials import own, rests_on_own_classes
 
 _SIZES = (2, 7, 33)
 _SUMMED = 5
@@ -54,7 +53,6 @@ def check_independence(run: Run) -> None:
             _losses(objective, *made_up(run, 2))
         except Exception:  # cannot be trained either, and there failures are recorded
             return
-        check_mechanism(run)
         _check_features(run)
         try:
             _check_derivatives(objective, *made_up(run, _SUMMED))
