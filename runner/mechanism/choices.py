@@ -8,7 +8,7 @@ A user's mechanism is a subclass of `runner.mechanism.dp_sgd.Mechanism` that ove
 The sampling is a third choice, the config's field `sampling`. For example, noise that falls by 3% an epoch:
 
     @dataclass(frozen=True)
-    class Falling(Mechanism):
+    class FallingNoise(Mechanism):
         rate: float = 0.97
 
         def noise_factor(self, step: int) -> float:
