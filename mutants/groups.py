@@ -3,6 +3,7 @@
 from mutants.mutant import named
 
 DP_SGD = "mechanism/test_dp_sgd.py"
+CHOICES = "mechanism/test_choices.py"
 LAYERWISE = named(
     "mechanism/test_layerwise.py",
     "test_the_charged_noise_multiplier_is_what_the_strongest_adversary_sees",

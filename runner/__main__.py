@@ -101,6 +101,8 @@ def _run(composed: DictConfig) -> None:
             line.keep(f"delta={config.delta:g} is not below {one_in}: at so large a δ, ε promises none of them much")
         if run.device.type == "cpu" and (why := why_off()):
             line.keep(why)
+        if run.unsound:
+            line.keep(f"no sound ε is known: {run.unsound}")
         for believed in rests_on(run):
             line.keep(f"ε rests on {believed}")
 

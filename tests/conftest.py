@@ -112,7 +112,10 @@ def smoke(composed: Compose) -> Compose:
 
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
-    """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path."""
+    """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path.
+
+    With sound=None no sound epsilon is known of it.
+    """
     from runner.report.evidence import folder_of
     from runner.runs.identity import recorded_config
     from runner.runs.records import record_path, write_record
@@ -121,7 +124,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
         job: Job,
         accuracy: Sequence[float],
         epsilon: float | Sequence[float] = 2.9,
-        sound: float | Sequence[float] = 2.3,
+        sound: float | Sequence[float] | None = 2.3,
         status: str = "finished",
         diagnostics: dict[str, Any] | None = None,
     ) -> Path:
@@ -152,6 +155,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
                 "wall_seconds": 12.0,
                 "examples_per_second": 9.0,
                 "device": "none",
+                **({"epsilon_unsound": "Own overrides release."} if sound is None else {}),
             },
         }
         path = record_path(folder_of(job.config.scale.name, tmp_path), job.run_id)

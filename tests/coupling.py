@@ -1,15 +1,12 @@
-"""Networks, losses and strategies that get around a bound, and some that only look like it."""
+"""Networks and losses that mix examples or remember them, and some that only look like it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from runner.clipping import Flat, NoiseGroup
 
 Activation = Callable[[], nn.Module]
 
@@ -164,14 +161,6 @@ class Centred(nn.Module):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(logits - logits.mean(0), targets, reduction="none")
-
-
-@dataclass(frozen=True)
-class StatesATenth(Flat):
-    """Clips to its norm, and states a tenth of it."""
-
-    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        return tuple(NoiseGroup(group.parameters, group.sensitivity / 10) for group in super().noise_groups(model))
 
 
 class Save(nn.Module):

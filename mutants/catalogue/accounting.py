@@ -1,6 +1,6 @@
 """What it all costs, what is charged, and how much noise a budget takes."""
 
-from mutants.groups import DP_SGD, LAYERWISE, LOOP, STATISTICS
+from mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from mutants.mutant import Mutant, named
 
 _GOLDENS = named(
@@ -50,7 +50,7 @@ _SCREENED = named(
 MUTANTS = (
     Mutant(
         "mechanism/dp_sgd.py",
-        "        elif step_in_epoch == 0:\n            ledger.release(actual=GaussianDpEvent(self.noise_multiplier),",
+        "        elif step_in_epoch == 0:\n            ledger.release(actual=self._epoch_event(),",
         "        elif step_in_epoch == 0:\n            ledger.release(actual=per_step,",
         "an epoch of shuffled batches is charged as one sampled step",
         DP_SGD,
@@ -82,6 +82,27 @@ MUTANTS = (
         "return PoissonSampledDpEvent(self.sampling_rate / 2, GaussianDpEvent(self.noise_multiplier))",
         "half the sampling rate is charged",
         DP_SGD,
+    ),
+    Mutant(
+        "training/loop.py",
+        "mechanism.at(self.steps).charge_step(",
+        "mechanism.at(0).charge_step(",
+        "all steps are charged as the first",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/dp_sgd.py",
+        "            self.at(step).charge_step(ledger, step % self.steps_per_epoch)",
+        "            self.at(0).charge_step(ledger, step % self.steps_per_epoch)",
+        "a budget is met by the noise of the first step",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/dp_sgd.py",
+        "        return GaussianDpEvent(min(self.least, self.noise_multiplier))",
+        "        return GaussianDpEvent(self.noise_multiplier)",
+        "an epoch of shuffled batches is charged as its first step",
+        CHOICES,
     ),
     Mutant(
         "mechanism/layerwise.py",
@@ -217,16 +238,16 @@ MUTANTS = (
         "test_config.py::test_calibration_meets_its_target_from_below",
     ),
     Mutant(
-        "training/loop.py",
-        "sound_epsilon(self._ledger.actual, run.config.delta)",
-        "sound_epsilon(self._ledger.claimed, run.config.delta)",
+        "training/prepare.py",
+        "sound_epsilon(ledger.actual, self.config.delta)",
+        "sound_epsilon(ledger.claimed, self.config.delta)",
         "the sound epsilon is that of what the paper charges",
         f"{_SCREENED} {LOOP}",
     ),
     Mutant(
         "training/loop.py",
-        "        self._run.mechanism.charge_step(self._ledger, step_in_epoch, kept=kept)",
-        "        self._run.mechanism.charge_step(self._ledger, max(1, step_in_epoch), kept=kept)",
+        "mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=kept)",
+        "mechanism.at(self.steps).charge_step(self._ledger, max(1, step_in_epoch), kept=kept)",
         "an epoch of shuffled batches is charged nothing",
         LOOP,
     ),

@@ -1,6 +1,6 @@
 """What is released, and with how much noise."""
 
-from mutants.groups import DP_SGD, LAYERWISE, LOOP, STATISTICS
+from mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from mutants.mutant import Mutant, named
 
 _STEP = named(
@@ -33,8 +33,8 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "device=total.device, generator=generator)",
-        "device=total.device, generator=torch.Generator().manual_seed(0))",
+        "            self.draw_noise(noise, generator)",
+        "            self.draw_noise(noise, torch.Generator().manual_seed(0))",
         "all steps have the same noise",
         DP_SGD,
     ),
@@ -47,15 +47,15 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "total = total + self.noise_std(group) * noise",
-        "total = total + self.noise_std(group) * noise / self.denominator",
+        "total = total + self.noise_std(group) * noise[name]",
+        "total = total + self.noise_std(group) * noise[name] / self.denominator",
         "the noise is divided by the batch size twice",
         DP_SGD,
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)",
-        "noise = torch.randn(1, dtype=total.dtype, device=total.device, generator=generator)",
+        "                views[name].normal_(generator=generator)",
+        "                views[name].fill_(torch.randn(1, generator=generator).item())",
         "a parameter's coordinates share one number of noise",
         DP_SGD,
     ),
@@ -70,13 +70,13 @@ MUTANTS = (
         "mechanism/dp_sgd.py",
         "                views[name].normal_(generator=generator)",
         "                views[name].normal_(std=0.5, generator=generator)",
-        "steps as a graph have half the noise",
-        _STEP,
+        "half the noise is drawn",
+        DP_SGD,
     ),
     Mutant(
         "training/loop.py",
-        "objective.received(mechanism.release(computed.gradients, noise))",
-        "mechanism.release(computed.gradients, noise) if len(targets) else computed.gradients",
+        "objective.received(mechanism.at(progress.steps).release(computed.gradients, noise))",
+        "mechanism.at(progress.steps).release(computed.gradients, noise) if len(targets) else computed.gradients",
         "an empty batch is released without noise",
         LOOP,
     ),
@@ -94,6 +94,41 @@ MUTANTS = (
         "(self._sums + self._std * self._noise * self._mask.any(1, keepdim=True)) / self._denominator",
         "steps as a graph release an empty batch without noise",
         _STEP,
+    ),
+    Mutant(
+        "training/loop.py",
+        "mechanism.at(progress.steps).release(",
+        "mechanism.at(0).release(",
+        "all steps have the noise of the first",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/dp_sgd.py",
+        "return self._steps[min(step, len(self.factors) - 1)]",
+        "return self._steps[max(0, min(step, len(self.factors) - 1) - 1)]",
+        "a step has the noise and the charge of the step before",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/choices.py",
+        "    names = set() if _of_package(kind) else _overridden(kind) - set(CHOICES)",
+        "    names = set() if _of_package(kind) else _overridden(kind) - {*CHOICES, 'draw_noise'}",
+        "noise of a user's own has a sound epsilon",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/choices.py",
+        'module.partition(".")[0] == _PACKAGE and found is kind',
+        'module.partition(".")[0] == _PACKAGE',
+        "a user's class that says it is of this package is believed",
+        CHOICES,
+    ),
+    Mutant(
+        "mechanism/choices.py",
+        "    if own_noise(chooser) is not None:\n        _check_own(chooser)\n        return built",
+        "    if own_noise(chooser) is not None or chooser:\n        _check_own(chooser)\n        return built",
+        "a user's object draws and charges",
+        CHOICES,
     ),
     Mutant(
         "mechanism/layerwise.py",

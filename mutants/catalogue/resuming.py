@@ -28,8 +28,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "if sound_epsilon(self._ledger.actual, self._run.config.delta) != trained.history",
-        "if False and sound_epsilon(self._ledger.actual, self._run.config.delta) != trained.history",
+        "if self._run.sound_epsilon(self._ledger) != trained.history",
+        "if False and self._run.sound_epsilon(self._ledger) != trained.history",
         "a state with fewer steps than it says is gone on from",
         named("runs/test_checkpoints.py", "test_steps_that_cost_another_epsilon_are_refused"),
     ),

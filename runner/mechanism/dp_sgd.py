@@ -17,6 +17,17 @@ up to 1.
 
 Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
 
+The noise multiplier may change from step to step (`Scheduled`): m_t for step t. All m_t are public and fixed before
+training.
+
+- Poisson sampling: every step draws its own batch. Step t is a Gaussian of multiplier m_t, sampled with q = B / N, and
+  the steps compose adaptively.
+- Shuffled batches: in neighbouring data sets an example contributes, or contributes zero, in the same order. For one
+  order the example is in at most one batch of an epoch, say that of step k. Given the releases before it, step k is a
+  Gaussian of multiplier m_k, and no other release of the epoch depends on the example. So the epoch is a Gaussian whose
+  multiplier is the smallest of its steps, or better. The order is random and does not depend on the data, which cannot
+  do worse, by joint convexity. There is no amplification by sampling.
+
 What the run releases of the same examples before its first step (statistics for normalisation) is composed with the
 steps: it is in `charges`, and so in everything that is calibrated or stopped by them.
 """
@@ -24,8 +35,9 @@ steps: it is in `charges`, and so in everything that is calibrated or stopped by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent, PoissonSampledDpEvent
@@ -38,11 +50,14 @@ from runner.gradients import Objective
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
 
 _ROUNDING = 1e-12
+_DTYPES = (torch.float32, torch.float64)  # a complex number would get the noise of one coordinate for its two
 
 
 @dataclass(frozen=True)
 class Mechanism:
     """DP-SGD: batches, noise and charges of one run, as the module's text derives them.
+
+    A user's own mechanism is a subclass that overrides `shares` or `noise_factor`: see `runner.mechanism.choices`.
 
     Raises:
         ValueError: if the batch size is not in 1..examples, the noise multiplier is negative, or noise is asked for
@@ -69,8 +84,21 @@ class Mechanism:
             )
 
         shares = [group.share for group in self.noise_groups if group.share is not None]
-        if shares and (len(shares) != len(self.noise_groups) or not min(shares) > 0 or sum(shares) > 1 + _ROUNDING):
+        within = all(share > 0 for share in shares) and sum(shares) <= 1 + _ROUNDING
+        if shares and not (within and len(shares) == len(self.noise_groups)):
             raise ValueError(f"Expected a share above 0 of every noise group, at most 1 in all, got {shares}.")
+
+    def shares(self, noise_groups: Sequence[NoiseGroup]) -> Sequence[float] | None:
+        """Choose each noise group's share of a step's privacy: above 0, at most 1 in all. None: the groups' own."""
+        return None
+
+    def noise_factor(self, step: int) -> float:
+        """Choose the noise of a step, as a multiple of `noise_multiplier`. Steps count from 0 over the whole run."""
+        return 1.0
+
+    def at(self, step: int) -> Mechanism:
+        """What releases and charges a step: this mechanism, as its noise is the same at all steps."""
+        return self
 
     @property
     def private(self) -> bool:
@@ -126,21 +154,28 @@ class Mechanism:
         """The noisy mean: (sum + noise) / denominator, by parameter name.
 
         Raises:
-            ValueError: if the noise groups are not exactly the parameters of `sums`.
+            ValueError: if the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor
+                float64.
         """
         self.check_partition(sums)
+        for name, total in sums.items():
+            if total.dtype not in _DTYPES:
+                raise ValueError(f"The sum of {name} is {total.dtype}: noise is for float32 and float64 only.")
+        noise = {}
+        if self.private:
+            noise = {name: torch.empty(y.shape, dtype=y.dtype, device=y.device) for name, y in sums.items()}
+            self.draw_noise(noise, generator)
         noisy = {}
         for group in self.noise_groups:
             for name in group.parameters:
                 total = sums[name]
                 if self.private:
-                    noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)
-                    total = total + self.noise_std(group) * noise
+                    total = total + self.noise_std(group) * noise[name]
                 noisy[name] = total / self.denominator
         return noisy
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        """Fill the parameters' views of a flat vector with the standard normal numbers that `release` would draw."""
+        """Fill the parameters' tensors with the standard normal numbers of one step: all noise is drawn here."""
         for group in self.noise_groups:
             for name in group.parameters:
                 views[name].normal_(generator=generator)
@@ -155,18 +190,15 @@ class Mechanism:
         """Write one step's release to the ledger, whether or not its update was `kept` (see
         `runner.training.updates`).
 
-        `claimed` is how the papers count: every step kept a Poisson-sampled Gaussian. With shuffled batches that is not
-        what happened: each example is in at most one of an epoch's batches, so a whole epoch is one Gaussian
-        mechanism without amplification by sampling (the batches of a fixed order compose in parallel, and a
-        data-independent random order cannot do worse, by joint convexity). It is charged at the epoch's first step.
-        Neighbours there differ in whether an example contributes or contributes zero, the order being the same.
+        `claimed` is how the papers count: every kept step is a Poisson-sampled Gaussian. Shuffled batches are no such
+        samples: a whole epoch is charged as one Gaussian, at its first step (see the module's text).
         """
         per_step = self._step_event()
         claimed = per_step if kept else None
         if self.sampling is Sampling.poisson or not self.private:
             ledger.release(actual=per_step, claimed=claimed)
         elif step_in_epoch == 0:
-            ledger.release(actual=GaussianDpEvent(self.noise_multiplier), claimed=claimed)
+            ledger.release(actual=self._epoch_event(), claimed=claimed)
         else:
             ledger.release(actual=NoOpDpEvent(), claimed=claimed)
 
@@ -195,3 +227,70 @@ class Mechanism:
         if not self.private:
             return NonPrivateDpEvent()
         return PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
+
+    def _epoch_event(self) -> DpEvent:
+        """An epoch of shuffled batches."""
+        return GaussianDpEvent(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Scheduled(Mechanism):
+    """DP-SGD with noise that changes: step t has the noise multiplier `noise_multiplier * factors[t]`.
+
+    The last factor holds for all later steps.
+
+    Raises:
+        ValueError: as `Mechanism` does, or if there is no factor, or a multiplier is not above 0 and finite.
+    """
+
+    factors: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for factor in self.factors or (math.nan,):
+            if not 0 < (self.noise_multiplier if self.private else 1.0) * factor < math.inf:
+                raise ValueError(f"Expected noise factors > 0 and finite, and so the noise, got {factor}.")
+
+    def at(self, step: int) -> Mechanism:
+        """What releases and charges a step: DP-SGD with the noise of that step."""
+        return self._steps[min(step, len(self.factors) - 1)]
+
+    @cached_property
+    def _steps(self) -> list[Mechanism]:
+        """The mechanism of each step that has a factor. Equal ones are one object."""
+        same = {each.name: getattr(self, each.name) for each in fields(Mechanism)}
+        known: dict[tuple[float, float], Mechanism] = {}
+        steps = []
+        for begin in range(0, len(self.factors), self.steps_per_epoch):
+            epoch = [self.noise_multiplier * factor for factor in self.factors[begin : begin + self.steps_per_epoch]]
+            least = min(epoch)
+            for multiplier in epoch:
+                if (multiplier, least) not in known:
+                    known[multiplier, least] = _Step(**same | {"noise_multiplier": multiplier, "least": least})
+                steps.append(known[multiplier, least])
+        return steps
+
+    def noise_std(self, group: NoiseGroup) -> float:
+        """Refuse: it is that of a step, see `at`."""
+        raise TypeError("The noise changes from step to step: at(step) has that of a step.")
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        """Refuse: it is that of a step, see `at`."""
+        raise TypeError("The charges change from step to step: at(step) has that of a step.")
+
+    def charges(self, steps: int) -> Ledger:
+        """All that is charged for so many steps, all of them kept, and for what was released before the first."""
+        ledger = super().charges(0)
+        for step in range(steps):
+            self.at(step).charge_step(ledger, step % self.steps_per_epoch)
+        return ledger
+
+
+@dataclass(frozen=True)
+class _Step(Mechanism):
+    """A step of `Scheduled`: its own noise multiplier, and the smallest of its epoch."""
+
+    least: float = math.inf
+
+    def _epoch_event(self) -> DpEvent:
+        return GaussianDpEvent(min(self.least, self.noise_multiplier))

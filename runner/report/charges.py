@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from functools import lru_cache
 
-from runner.accounting import Releases, sound_epsilon
+from runner.accounting import Releases
 from runner.report.claims import Claim
 from runner.report.evidence import PAPER_SCALE
 from runner.report.measured import Measured
 from runner.report.measures import computed
 from runner.runs.jobs import sweep_jobs
+from runner.runs.records import upper_bound
 from runner.training.prepare import Run, prepare
 
 
@@ -35,13 +36,13 @@ def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
 @computed
 def charged_epsilon(claim: Claim) -> Measured:
     """Epsilon of the claim's experiment by its own accountant, and the sound one."""
-    run, claimed, actual = ledger_of(claim.sweep, claim.experiment)
+    run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     delta = run.config.delta
     epsilon = run.accountant.epsilon(claimed, delta)
     return Measured(
         value=epsilon,
         epsilon=epsilon,
-        epsilon_sound=sound_epsilon(actual, delta),
+        epsilon_sound=upper_bound(run.sound_epsilon(run.mechanism.charges_of_epochs(run.epochs))),
         delta=delta,
         explanation=f"{type(run.mechanism).__name__}, for {run.mechanism.neighbouring_relation} neighbours",
     )

@@ -17,7 +17,7 @@ from runner.config import REPOSITORY
 from runner.report.claims import ORDERS
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import method_text
-from runner.report.own import Record, record_files, result_text, runs_text, sound_epsilon_of
+from runner.report.own import STATED, Record, privacy_text, record_files, result_text, runs_text, sound_epsilon_of
 from runner.report.pages import Row, item_rows, numbers_of
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
 from runner.runs.command import overrides_of
@@ -27,6 +27,7 @@ from runner.terminal import bound_text, number
 from runner.training.prepare import Run
 
 _NAMED = ("dataset", "features", "normalization", "architecture", "activation", "loss", "optimizer", "schedule")
+_LISTED = 6  # kinds of releases; of more, those that are sampled alike are one, with the range of their noise
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 
 
@@ -137,17 +138,16 @@ def class_text(group: Mapping[str, Any]) -> str:
 
 
 def ledgers(record: Record, run: Run) -> dict[str, Releases]:
-    """What was released, what the paper charges of it, and where the run decides how much it releases, the most."""
-    final = record["final"]
-    steps = int(final["steps"])
-    if not run.rule.takes_back:
-        ledger = run.mechanism.charges(steps)
-        return {"charged by the paper": ledger.claimed, "released": ledger.actual}
-    return {
-        "charged by the paper": run.mechanism.charges(int(final["accepted"])).claimed,
-        "released": run.mechanism.charges(steps).actual,
-        "could have been": run.mechanism.charges(run.most_steps).actual,
-    }
+    """What was released, what the paper charges of it, and where the run decides how much it releases, the most.
+
+    Where no sound epsilon is known, what the class states.
+    """
+    steps, takes_back = int(record["final"]["steps"]), run.rule.takes_back
+    claimed = run.mechanism.charges(int(record["final"]["accepted"]) if takes_back else steps).claimed
+    if run.unsound:
+        return {STATED: claimed}
+    found = {"charged by the paper": claimed, "released": run.mechanism.charges(steps).actual}
+    return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if takes_back else {})
 
 
 def released_text(record: Record, run: Run) -> list[str]:
@@ -156,6 +156,8 @@ def released_text(record: Record, run: Run) -> list[str]:
     lines = [f"{name}: {class_text(config[name])}" for name in _PRIVATE if config.get(name)]
     for what, releases in ledgers(record, run).items():
         lines += [f"{what}: {line}" for line in release_texts(releases, run.config.delta)]
+    if run.unsound:
+        lines.append(f"no sound ε is known: {run.unsound}")
     return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; δ = {config['delta']:g}"]
 
 
@@ -166,13 +168,24 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
     >>> release_texts(((GaussianDpEvent(2.0), 3),), 1e-5)
     ['3 sums over all examples, or parts of them that share none, with noise of 2 times what one example can move']
     """
-    mechanisms = sampled_gaussians(releases, delta)
+    try:
+        mechanisms = sampled_gaussians(releases, delta)
+    except ValueError:  # of a mechanism that charges itself
+        return [f"{times:,} times {event}" for event, times in releases]
     if mechanisms is None:
         return ["sums without noise: no privacy"]
-    return [
-        f"{times:,} sums over {_batch(q)}, with noise of {noise:.4g} times what one example can move"
-        for q, noise, times in mechanisms
-    ] or ["nothing"]
+    if len(mechanisms) <= _LISTED:
+        return [_sums_text(q, times, f"{noise:.4g}") for q, noise, times in mechanisms] or ["nothing"]
+    texts = []
+    for q in dict.fromkeys(each.q for each in mechanisms):
+        noise = [each.noise_multiplier for each in mechanisms if each.q == q]
+        times = sum(each.times for each in mechanisms if each.q == q)
+        texts.append(_sums_text(q, times, f"{min(noise):.4g} to {max(noise):.4g}"))
+    return texts
+
+
+def _sums_text(q: float, times: int, noise: str) -> str:
+    return f"{times:,} sums over {_batch(q)}, with noise of {noise} times what one example can move"
 
 
 def _batch(q: float) -> str:
@@ -185,9 +198,10 @@ def cost_text(record: Record, run: Run) -> str:
     """Epsilon of these ledgers by every accountant, and what the record says."""
     final = record["final"]
     columns = ledgers(record, run)
-    rows = [["as recorded", number(float(final["epsilon"])), bound_text(float(final["epsilon_sound"]))]]
-    if len(columns) > 2:
-        rows[0].append(bound_text(sound_epsilon_of(final)))
+    if run.unsound:
+        return privacy_text(final)
+    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
+    rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.accounting import sound_epsilon
 from runner.report.runs import PlannedRun
+from runner.runs.records import upper_bound
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import Run, prepare
 
@@ -37,14 +37,14 @@ def guaranteed(run: PlannedRun) -> float:
     assert run.record is not None
     if _AT_MOST_STEPS in run.record["final"]:
         return run.final(_AT_MOST_STEPS)
-    return _plan(run).epsilon_at_most_steps
+    return upper_bound(_plan(run).epsilon_at_most_steps)
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:
     """The sound epsilon of all that a run could have released that was to end at so many kept steps."""
     planned = _plan(run)
     steps = planned.rule.most_steps(planned.most_steps, kept)
-    return sound_epsilon(planned.mechanism.charges(steps).actual, run.delta)
+    return upper_bound(planned.sound_epsilon(planned.mechanism.charges(steps)))
 
 
 def _plan(run: PlannedRun) -> Run:

@@ -15,6 +15,7 @@ from runner.terminal import bound_text, number
 
 Record = Mapping[str, Any]
 
+STATED = "stated by its class"  # an epsilon beside which there is no sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
 _MOST_VALUES = 6  # further columns
@@ -35,16 +36,25 @@ def explain_command(path: Path) -> str:
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:
-    """The epsilon as the paper counts, and the sound one; of a run that takes steps back that of the most it could."""
+    """The epsilon as the paper counts, and the sound one; of a run that takes steps back that of the most it could.
+
+    Where no sound one is known, epsilon is what a class states.
+    """
     epsilon, sound = float(final["epsilon"]), sound_epsilon_of(final)
     if epsilon == sound == float("inf"):
         return "not private"
-    return f"ε {number(epsilon)} as the paper counts, sound {bound_text(sound)}"
+    return f"ε {number(epsilon)} as {STATED if sound is None else 'the paper counts'}, sound {known_text(sound)}"
 
 
-def sound_epsilon_of(final: Mapping[str, Any]) -> float:
-    """What a record guarantees."""
-    return float(final.get("epsilon_sound_at_max_tries", final["epsilon_sound"]))
+def sound_epsilon_of(final: Mapping[str, Any]) -> float | None:
+    """What a record guarantees; None where that is not known."""
+    sound = final.get("epsilon_sound_at_max_tries", final["epsilon_sound"])
+    return None if sound is None else float(sound)
+
+
+def known_text(sound: float | None) -> str:
+    """A sound epsilon, or that there is none."""
+    return "none" if sound is None else bound_text(sound)
 
 
 def runs_table(records: Sequence[Record]) -> Table:
@@ -61,8 +71,8 @@ def runs_table(records: Sequence[Record]) -> Table:
                 record["config"]["scale"]["name"],
                 str(final["epoch"]),
                 f"{number(float(final['test_accuracy']), '%')}%" + ("" if record["status"] == "finished" else " †"),
-                number(float(final["epsilon"])),
-                bound_text(sound_epsilon_of(final)),
+                number(float(final["epsilon"])) + (f", {STATED}" if sound_epsilon_of(final) is None else ""),
+                known_text(sound_epsilon_of(final)),
                 *(_value(config.get(name)) for name in names),
             ]
         )

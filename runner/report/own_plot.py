@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.report.own import Record, labels
-from runner.runs.records import read_record
+from runner.runs.records import read_record, upper_bound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +41,8 @@ def drawn(paths: Sequence[Path]) -> Path | None:
 
 
 def figure_of(records: Sequence[Record]) -> Figure:
-    """A panel of what is private, against the sound epsilon of what was released so far, and one of what is not,
-    against the epoch; whichever there are. The best settings are named, where there are very many.
+    """A panel of what has a sound epsilon, against that of what was released so far, and one of what has none, against
+    the epoch; whichever there are. The best settings are named, where there are very many.
     """
     from runner.report.plots import figure
 
@@ -52,7 +52,7 @@ def figure_of(records: Sequence[Record]) -> Figure:
         (of, x, text)
         for of, x, text in (
             (private, "epsilon_sound", "sound ε of what was released"),
-            ([r for r in records if not _private(r)], "epoch", "epoch, without privacy"),
+            ([r for r in records if not _private(r)], "epoch", "epoch, without a sound ε"),
         )
         if of
     ]
@@ -65,7 +65,7 @@ def figure_of(records: Sequence[Record]) -> Figure:
 
 
 def _private(record: Record) -> bool:
-    return math.isfinite(float(record["final"]["epsilon_sound"]))
+    return math.isfinite(upper_bound(record["final"]["epsilon_sound"]))
 
 
 def _lines(axes: Axes, records: Sequence[Record], x: str, named: dict[str, str]) -> None:

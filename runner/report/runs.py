@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from runner.runs.jobs import Job
+from runner.runs.records import upper_bound
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,15 @@ class PlannedRun:
         return OmegaConf.select(self.job.config, name)
 
     def final(self, name: str) -> float:
-        """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's."""
-        return float(self._recorded["final"][name])
+        """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's.
+
+        A sound epsilon that is not known is infinite: nothing is guaranteed.
+        """
+        return upper_bound(self._recorded["final"][name])
 
     def history(self, name: str) -> list[float]:
-        """A number by epoch: [epochs]."""
-        return [float(value) for value in self._recorded["history"][name]]
+        """A number by epoch: [epochs]. A sound epsilon that is not known is infinite."""
+        return [upper_bound(value) for value in self._recorded["history"][name]]
 
     def diagnostic(self, name: str) -> Any:
         """A diagnostic as recorded (see runner.training.diagnostics); non-finite numbers in it are strings."""

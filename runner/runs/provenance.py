@@ -34,13 +34,14 @@ def provenance(
     out where they are not known, as of a run that was stopped and went on. `yardstick_seconds` says how fast the
     machine is, where that was measured (`runner.speed.yardstick`).
 
-    Where ε rests on something of the user's own that cannot be enforced, that is named. Where the update rule decides
-    what to keep, it names the share of the training time that this took. A run that was stopped and went on names the
-    epochs after which it did. On a CPU, `kernels` says which way was taken where there are several: by kernel and kind
-    of shape.
+    Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the user's own that cannot be
+    enforced, that is named. Where the update rule decides what to keep, it names the share of the training time that
+    this took. A run that was stopped and went on names the epochs after which it did. On a CPU, `kernels` says which
+    way was taken where there are several: by kernel and kind of shape.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {
+        **({"epsilon_unsound": run.unsound} if run.unsound else {}),
         **({"epsilon_rests_on": believed} if believed else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),

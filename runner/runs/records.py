@@ -175,6 +175,11 @@ def check_record(path: Path, record: dict[str, Any]) -> None:
             _refuse(path, reason)
 
 
+def upper_bound(epsilon: float | str | None) -> float:
+    """A recorded epsilon as a number: infinite where none is known, as nothing is then guaranteed."""
+    return math.inf if epsilon is None else float(epsilon)
+
+
 def digest_of(record: dict[str, Any]) -> str:
     """The SHA-256 of a record but for its digest: of its JSON with sorted keys, no spaces and ASCII only."""
     content = {name: value for name, value in record.items() if name != "digest"}

@@ -26,6 +26,7 @@ Epoch = Annotated[int, Field(ge=1)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Epsilon = Annotated[float, Field(ge=0)] | Literal["inf"]
 _GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
+_AT_MOST = "epsilon_sound_at_max_tries"
 
 
 class _Strict(BaseModel):
@@ -38,7 +39,7 @@ class History(_Strict):
     epoch: list[Epoch] = Field(min_length=1)
     steps: list[Count]
     epsilon: list[Epsilon]
-    epsilon_sound: list[Epsilon]
+    epsilon_sound: list[Epsilon | None]
     train_loss: list[Number]
     test_loss: list[Number]
     test_accuracy: list[Percent]
@@ -50,7 +51,9 @@ class History(_Strict):
             raise ValueError("its history is not of equal lengths")
         if self.epoch != list(range(1, len(self.epoch) + 1)):
             raise ValueError("its epochs are not 1, 2, 3 and so on")
-        for name in _GROWS:
+        if None in self.epsilon_sound and any(value is not None for value in self.epsilon_sound):
+            raise ValueError("its epsilon_sound is known after some epochs and not after others")
+        for name in _GROWS[:2] if None in self.epsilon_sound else _GROWS:
             if any(float(one) > float(next_) for one, next_ in pairwise(columns[name])):
                 raise ValueError(f"its {name} falls from one epoch to the next")
         return self
@@ -62,7 +65,7 @@ class Final(_Strict):
     epoch: Epoch
     steps: Count
     epsilon: Epsilon
-    epsilon_sound: Epsilon
+    epsilon_sound: Epsilon | None
     test_accuracy: Percent
     best_test_accuracy: Percent
     best_epoch: Epoch
@@ -91,6 +94,9 @@ class Record(BaseModel):
         history, final = self.history.model_dump(), self.final.model_dump()
         if any(str(final.get(name)) != str(values[-1]) for name, values in history.items()):
             raise ValueError("its final metrics are not the last of its history")
+        known = [final[name] is not None for name in ("epsilon_sound", _AT_MOST) if name in final]
+        if any(each == ("epsilon_unsound" in self.provenance) for each in known):
+            raise ValueError("its sound epsilon is null without provenance.epsilon_unsound, or the other way round")
         if self.status != "diverged" and not math.isfinite(float(history["test_loss"][-1])):
             raise ValueError("it is not said to have diverged, and its last loss is not a finite number")
         return self

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from runner.config import ConfigError, TrackingMode
 from runner.runs.identity import recorded_config
 from runner.runs.media import rows_of
+from runner.runs.records import upper_bound
 
 Log = Callable[[dict[str, Any]], None]
 End = Callable[[dict[str, Any], Path], None]  # the record, and its file
@@ -143,8 +144,8 @@ def _private(config: DictConfig) -> bool:
 
 
 def _spent(values: dict[str, Any]) -> dict[str, Any]:
-    """Without epsilons that are infinite: no axis has a place for them. A loss that is no number is shown as that."""
-    return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(v))}
+    """Without epsilons that are infinite or not known: no axis has a place for them. A loss that is NaN stays."""
+    return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
 
 
 def _sent(send: Callable[..., None], *values: Any) -> bool:

@@ -41,7 +41,7 @@ def verify(record: dict[str, Any], every_epoch: bool = False) -> list[str]:
 
 
 def _agree(said: Any, due: Any) -> bool:
-    if said is None or isinstance(due, str | int):  # missing, a name or a count
+    if said is None or due is None or isinstance(due, str | int):  # missing, a name or a count
         return bool(said == due)
     numbers = float(said), float(due)
     return numbers[0] == numbers[1] or abs(numbers[0] - numbers[1]) <= TOLERANCE * abs(numbers[1])
@@ -52,6 +52,7 @@ def _facts(run: Run, record: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     for name in ("noise_multiplier", "sampling_rate", "neighbouring_relation"):
         if name in final:  # the oldest records do not name the neighbours
             yield name, final[name], getattr(run.mechanism, name)
+    yield "epsilon_unsound", record["provenance"].get("epsilon_unsound"), run.unsound
     yield "parameters", final["parameters"], run.parameters
     accuracies = [float(value) for value in record["history"]["test_accuracy"]]
     best = max(range(len(epochs)), key=accuracies.__getitem__)
@@ -82,7 +83,7 @@ def _costs(run: Run, record: dict[str, Any], every_epoch: bool) -> Iterator[tupl
         claimed, actual = run.mechanism.charges(kept).claimed, run.mechanism.charges(steps).actual
         after = f"after epoch {history['epoch'][place]}"
         paper = _epsilon(str(run.config.accountant), run.accountant.epsilon, claimed, run.config.delta)
-        sound = _epsilon("sound", sound_epsilon, actual, run.config.delta)
+        sound = None if run.unsound else _epsilon("sound", sound_epsilon, actual, run.config.delta)
         yield f"epsilon {after}", history["epsilon"][place], paper
         yield f"epsilon_sound {after}", history["epsilon_sound"][place], sound
 

@@ -26,7 +26,7 @@ def table(run: Run) -> str:
     rows = [("numbers", "sensitivity", "noise", "parameters")]
     for group in run.mechanism.noise_groups:
         numbers = sum(sizes.get(name, 1) for name in group.parameters)
-        noise = run.mechanism.noise_std(group) if run.mechanism.private else 0.0
+        noise = run.mechanism.at(0).noise_std(group) if run.mechanism.private else 0.0
         names = ", ".join(name.removeprefix("network.") for name in group.parameters)
         rows.append((f"{numbers:,}", f"{group.sensitivity:.6g}", f"{noise:.6g}", names))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

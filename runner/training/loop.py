@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from runner.accounting import Ledger, sound_epsilon
+from runner.accounting import Ledger
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
@@ -173,7 +173,7 @@ class Progress:
 
     def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
         """Count a step and charge it."""
-        self._run.mechanism.charge_step(self._ledger, step_in_epoch, kept=kept)
+        self._run.mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=kept)
         self._kept.append(kept)
 
     def end_epoch(
@@ -190,11 +190,11 @@ class Progress:
         trained.seconds_training += seconds
         measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
-        row = {
+        row: dict[str, Any] = {
             "epoch": epoch,
             "steps": self.steps,
             "epsilon": float(run.accountant.epsilon(self._ledger.claimed, run.config.delta)),
-            "epsilon_sound": sound_epsilon(self._ledger.actual, run.config.delta),
+            "epsilon_sound": run.sound_epsilon(self._ledger),
             "train_loss": losses / seen if seen else math.nan,
             "test_loss": measured.loss,
             "test_accuracy": measured.accuracy,
@@ -239,7 +239,7 @@ class Progress:
         for begin, end in pairwise([0, *trained.history["steps"]]):
             for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
                 self.charge_step(step_in_epoch, each)
-        if sound_epsilon(self._ledger.actual, self._run.config.delta) != trained.history["epsilon_sound"][-1]:
+        if self._run.sound_epsilon(self._ledger) != trained.history["epsilon_sound"][-1]:
             raise ValueError("The steps of this state cost another epsilon than it says.")
         self.diagnostics.load_state_dict(state["diagnostics"])
         trained.diagnostics = self.diagnostics.values
@@ -286,7 +286,7 @@ def _train(
                     computed.losses if computed.norms is None else computed.norms,
                 )
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
-            gradients = objective.received(mechanism.release(computed.gradients, noise))
+            gradients = objective.received(mechanism.at(progress.steps).release(computed.gradients, noise))
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
             progress.charge_step(step_in_epoch, updates.step())

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from runner.accounting import calibrate_noise_multiplier, last_within, sound_epsilon
+from runner.accounting import Ledger, calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, own_clipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
@@ -23,7 +23,8 @@ from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
 from runner.gradients import ENGINES, Engine, IsolatedEngine, Mapped, Objective, unknown
 from runner.gradients.interface import OrdinaryPass
-from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.choices import mechanism_for, own_noise, own_releases
+from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
@@ -114,10 +115,19 @@ class Run:
         """The most steps that the run can take, whether or not they are kept."""
         return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
 
+    @property
+    def unsound(self) -> str | None:
+        """Why no sound epsilon is known, in one sentence. None: what is released and charged is the package's."""
+        return own_noise(self.mechanism) or own_releases(self.normalization)
+
     @cached_property
-    def epsilon_at_most_steps(self) -> float:
-        """The sound epsilon of so many: what the run guarantees before it starts."""
-        return sound_epsilon(self.mechanism.charges(self.most_steps).actual, self.config.delta)
+    def epsilon_at_most_steps(self) -> float | None:
+        """The sound epsilon of so many: what the run guarantees before it starts. None: see `unsound`."""
+        return self.sound_epsilon(self.mechanism.charges(self.most_steps))
+
+    def sound_epsilon(self, ledger: Ledger) -> float | None:
+        """The sound epsilon of all that a ledger of this run has. None: see `unsound`."""
+        return None if self.unsound else sound_epsilon(ledger.actual, self.config.delta)
 
     @property
     def step(self) -> StepMode:
@@ -190,13 +200,15 @@ def prepare(config: DictConfig) -> Run:
     kind = Mechanism if config.mechanism is None else instantiated(config, "mechanism")
     made_up = torch.empty(2, *features.shape(dataset.shape), device="meta"), torch.zeros(2, device="meta").long()
     try:
-        mechanism = partial(
+        mechanism = mechanism_for(
             kind,
             config.sampling,
             examples,
             config.batch_size,
             noise_groups=clipping.noise_groups(objective),
             before=() if normalization is None else normalization.releases,
+            epochs=config.epochs,
+            noise_multiplier=config.noise_multiplier,
         )
         if not (clipping.needs_engine or not_known):  # what it bounds may depend on the pass itself
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
@@ -204,6 +216,8 @@ def prepare(config: DictConfig) -> Run:
         chosen = mechanism(noise_multiplier)
         chosen.check(clipping, objective, *made_up)
         rule.check(chosen)
+        if rule.takes_back and isinstance(chosen, Scheduled):
+            raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
@@ -217,6 +231,11 @@ def prepare(config: DictConfig) -> Run:
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {not_known}: leave it out."
         )
+    if run.unsound:
+        try:
+            accountant.epsilon(chosen.charges(1).claimed, config.delta)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(f"accountant: {error}") from error
     if "bound_ratios" in config.diagnostics:
         try:
             gradient_bounds(objective)
@@ -238,7 +257,7 @@ def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
 
 
-def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Any) -> float:
+def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Callable[[float], Mechanism]) -> float:
     given: float | None = config.noise_multiplier
     if config.target_epsilon is None:
         if given is None:

@@ -151,8 +151,14 @@ def test_the_noise_that_is_drawn_is_what_is_charged():
     mechanism = Mechanism(Sampling.poisson, 500, 10, 1.3, clipping.noise_groups(objective))
     zeros = {name: torch.zeros_like(p) for name, p in objective.named_parameters()} | {COUNT: torch.zeros(())}
     stream = torch.Generator().manual_seed(0)
-    counts = torch.stack([mechanism.release(zeros, stream)[COUNT] for _ in range(4000)]) * mechanism.denominator
-    assert counts.std().item() == pytest.approx(1.3 * 0.5 / math.sqrt(0.05), rel=0.05)
+    drawn = [mechanism.release(zeros, stream) for _ in range(4000)]
+    stds = {
+        group: torch.stack([released[group.parameters[0]].flatten()[0] for released in drawn]).std().item() * 10
+        for group in mechanism.noise_groups
+    }
+    count = next(group for group in stds if group.parameters == (COUNT,))
+    assert stds[count] == pytest.approx(1.3 * 0.5 / math.sqrt(0.05), rel=0.05)
+    assert math.hypot(*(group.sensitivity / std for group, std in stds.items())) == pytest.approx(1 / 1.3, rel=0.05)
 
 
 @pytest.mark.parametrize("shares", [(0.5, None), (0.6, 0.5), (0.5, 0.0)])

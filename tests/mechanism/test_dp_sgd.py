@@ -56,6 +56,15 @@ def test_release_divides_by_the_expected_batch_size_and_keeps_the_sum() -> None:
     assert torch.equal(quiet.release({"w": torch.full((3,), 7.0)}, torch.Generator())["w"], torch.full((3,), 0.07))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16, torch.float16, torch.int64])
+def test_sums_of_other_numbers_are_not_released(dtype: torch.dtype) -> None:
+    """Each part of a complex number would get less noise than is charged, by the square root of 2."""
+    with pytest.raises(ValueError, match=f"The sum of w is {dtype}"):
+        mechanism().release({"w": torch.zeros(2, dtype=dtype)}, torch.Generator())
+    noisy = mechanism().release({"w": torch.zeros(200_000, dtype=torch.float64)}, torch.Generator().manual_seed(0))
+    assert noisy["w"].std().item() * 100 == pytest.approx(1.1 * 0.5, rel=0.006)
+
+
 def test_every_parameter_is_in_one_noise_group() -> None:
     with pytest.raises(ValueError, match="partition"):
         mechanism().release({"w": torch.zeros(1), "forgotten": torch.zeros(1)}, torch.Generator())

@@ -14,6 +14,7 @@ from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.runs import PlannedRun
 from runner.report.served import served
+from runner.runs.records import upper_bound
 
 Row = dict[str, Any]
 ByItem = Mapping[str, Sequence[PlannedRun]]
@@ -95,10 +96,10 @@ def _rows(panel: Panel, runs: Iterable[PlannedRun]) -> Iterator[Row]:
         who: Row = {"run": run.job.run_id, "setting": label(run), "seed": run.seed}
         history, ended = run.record["history"], _ended(run)
         if panel.kind == "pareto" and panel.y in ended:
-            yield who | {"x": float(ended[panel.x]), "y": float(ended[panel.y])}
+            yield who | {"x": upper_bound(ended[panel.x]), "y": upper_bound(ended[panel.y])}
         elif panel.kind == "curve" and panel.y in history and panel.x in history:
             for x, y in zip(history[panel.x], history[panel.y], strict=True):
-                yield who | {"x": float(x), "y": float(y)}
+                yield who | {"x": upper_bound(x), "y": upper_bound(y)}
 
 
 def _ended(run: PlannedRun) -> Row:
@@ -133,6 +134,6 @@ def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[li
         for run in some:
             ended, claims = _ended(run), served(results, run.job.sweep, run.job.experiment)
             known = {"claims": "; ".join(claims), "verdicts": ", ".join(dict.fromkeys(claims.values()))}
-            cells = [str(known.get(name, ended.get(name, ""))) for name in of.table]
+            cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in of.table]
             rows.append([item, label(run), str(run.seed), run.job.run_id, *map(html.escape, cells)])
     return ["item", "experiment", "seed", "run", *of.table], rows

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.config import ConfigError
 from runner.runs.jobs import Job
+from runner.runs.records import upper_bound
 from runner.runs.search.space import Space
 from runner.runs.search.trials import Trial, trial_at, trials_of
 
@@ -106,7 +107,7 @@ class Study:
 
     def after_epoch(self, trial: optuna.trial.Trial, row: dict[str, Any]) -> bool:
         """Judge a trial after an epoch, given the row of its history. Returns whether it goes on."""
-        if float(row["epsilon_sound"]) <= self._budget:
+        if upper_bound(row["epsilon_sound"]) <= self._budget:
             trial.set_user_attr("within", float(row["test_accuracy"]))
         value = trial.user_attrs.get("within", math.nan)
         trial.report(value, int(row["epoch"]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.runs.records import STOPPED, read_record, record_path, stopped_path
+from runner.runs.records import STOPPED, read_record, record_path, stopped_path, upper_bound
 from runner.runs.search.space import Space
 
 
@@ -32,7 +32,7 @@ class Trial:
     @property
     def epsilons(self) -> list[float]:
         """Sound epsilons."""
-        return [float(value) for value in self.record["history"]["epsilon_sound"]]
+        return [upper_bound(value) for value in self.record["history"]["epsilon_sound"]]
 
     @property
     def accuracies(self) -> list[float]:

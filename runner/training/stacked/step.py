@@ -31,7 +31,7 @@ _COPIES = 3  # of them at a time: what autograd and the sums hold beside the lay
 _AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
 _SEVERAL = 3  # examples
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
-_FOLLOWED = ("applied", "batches", "release")  # of a mechanism: done here as `Mechanism` does them
+_FOLLOWED = ("applied", "at", "batches", "release")  # of a mechanism: done here as `Mechanism` does them
 
 
 class StackedStep:
@@ -66,7 +66,7 @@ class StackedStep:
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
         for each in {type(mechanism) for mechanism in mechanisms}:
-            own = [name for name in _FOLLOWED if getattr(each, name) is not getattr(Mechanism, name)]
+            own = [name for name in _FOLLOWED if getattr(each, name, None) is not getattr(Mechanism, name)]
             if own:
                 raise NotStackableError(f"the mechanism {each.__qualname__} has its own `{own[0]}`")
         values = self.stacked.values

@@ -1,0 +1,169 @@
+"""A mechanism of a user's own: what it may choose, and whether its noise and charges are the package's.
+
+A user's mechanism is a subclass of `runner.mechanism.dp_sgd.Mechanism` that overrides one of two choices, or both:
+
+- `shares(noise_groups)`: each noise group's share of a step's privacy, above 0 and at most 1 in all;
+- `noise_factor(step)`: the noise of each step, as a multiple of the config's noise multiplier.
+
+The sampling is a third choice, the config's field `sampling`. For example, noise that falls by 3% an epoch:
+
+    @dataclass(frozen=True)
+    class FallingNoise(Mechanism):
+        rate: float = 0.97
+
+        def noise_factor(self, step: int) -> float:
+            return self.rate ** (step // self.steps_per_epoch)
+
+Choices are read once, before training and before a target epsilon is met. A target scales all steps by one number. The
+object that draws the batches and the noise and writes the charges is then the package's own, made of these numbers.
+Nothing that the user's class does otherwise reaches it.
+
+A class that overrides anything else draws or charges in its own way, and so does one that is no subclass. It may run.
+No sound epsilon is known for it: `own_noise` says why, and epsilon is what the class states.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+from runner.accounting import Releases
+from runner.clipping import NoiseGroup
+from runner.config import Sampling
+from runner.config.origin import PACKAGE, defined_in
+from runner.mechanism.dp_sgd import Mechanism, Scheduled
+
+CHOICES = ("shares", "noise_factor")
+MOST_FACTORS = 100  # different ones: the accountants compose each by itself, after every epoch
+_NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {each.name for each in fields(Mechanism)}
+
+
+def _of_package(kind: type) -> bool:
+    return defined_in(kind, PACKAGE)
+
+
+def own_noise(mechanism: object) -> str | None:
+    """Say why no sound epsilon is known for a mechanism. None: its noise and charges are the package's."""
+    kind = type(mechanism)
+    if not issubclass(kind, Mechanism):
+        return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are its own."
+    names = set() if _of_package(kind) else _overridden(kind) - set(CHOICES)
+    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are its own." if names else None
+
+
+def own_releases(normalization: object) -> str | None:
+    """Say why no sound epsilon is known for what a normalization releases. None: there is none, or the package's."""
+    kind = type(normalization)
+    if normalization is None or _of_package(kind):
+        return None
+    return f"{kind.__qualname__} is a normalization of its own, so what it releases of the examples is its own."
+
+
+def mechanism_for(
+    kind: Any,
+    sampling: Sampling,
+    examples: int,
+    batch_size: int,
+    noise_groups: Sequence[NoiseGroup],
+    before: Releases,
+    epochs: int,
+    noise_multiplier: float | None,
+) -> Callable[[float], Mechanism]:
+    """Read what a class chooses, once. Returns the mechanism as a function of the noise multiplier.
+
+    Args:
+        kind: the class, or a partial of it with its own arguments.
+        noise_multiplier: the config's, which the class sees when it chooses; None: it is calibrated, and the class
+            sees 1.
+
+    Raises:
+        ValueError: in one sentence, where a choice is not one, or the class cannot be a mechanism. The function raises
+            it, too.
+    """
+    made = kind.func if isinstance(kind, partial) else kind
+    if not inspect.isclass(made):
+        raise ValueError(f"A mechanism is a class, named with _partial_: true, and {made!r} is none.")
+    arguments, seen = (sampling, examples, batch_size), 1.0 if noise_multiplier is None else noise_multiplier
+    groups = tuple(NoiseGroup(tuple(g.parameters), float(g.sensitivity), g.share) for g in noise_groups)
+    package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
+    if _of_package(made) and issubclass(made, Mechanism):
+        if made is not Mechanism and any(map(_of_package, made.__subclasses__())):
+            raise ValueError(f"{made.__qualname__} is the base of other mechanisms, and none by itself.")
+        return lambda nm: kind(*arguments, nm, noise_groups=groups, before=before)
+
+    def built(multiplier: float) -> Any:
+        try:
+            found = kind(*arguments, multiplier, **deepcopy({"noise_groups": groups, "before": before}))
+        except Exception as error:
+            raise ValueError(f"{made.__qualname__} cannot be made: {_said(error)}") from error
+        if type(found) is not made:
+            raise ValueError(f"{made.__qualname__} makes a {type(found).__qualname__}.")
+        return found
+
+    chooser, plain = built(seen), package(seen)
+    if own_noise(chooser) is not None:
+        _check_own(chooser)
+        return built
+    try:
+        shares = chooser.shares(deepcopy(groups))
+        shares = None if shares is None else list(shares)
+        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(made) else 0
+        factors = [chooser.noise_factor(step) for step in range(steps)]
+    except Exception as error:
+        raise ValueError(f"{made.__qualname__} cannot choose: {_said(error)}") from error
+    _check_numbers(made, *(shares or ()), *factors)
+    if shares is not None:
+        if len(shares) != len(groups):
+            raise ValueError(f"{made.__qualname__} gives {len(shares)} shares of {len(groups)} noise groups.")
+        groups = tuple(replace(group, share=float(share)) for group, share in zip(groups, shares, strict=True))
+    if len(set(factors)) > MOST_FACTORS:
+        raise ValueError(
+            f"{made.__qualname__} has {len(set(factors))} different noise factors, and {MOST_FACTORS} can be accounted "
+            f"for: change them by the epoch, or round them."
+        )
+    if set(factors) <= {1.0}:
+        return partial(Mechanism, *arguments, noise_groups=groups, before=before)
+    return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
+
+
+def _overridden(kind: type) -> set[str]:
+    """Which names of `Mechanism` a subclass, or a base of it, has of its own."""
+    bases = [base for base in kind.__mro__ if base is not Mechanism]
+    return {name for base in bases for name in vars(base) if name in _NAMES}
+
+
+def _check_own(mechanism: Any) -> None:
+    """A mechanism that draws or charges itself has all that a run asks for, and chooses nothing beside it.
+
+    Raises:
+        ValueError: it has not, or does.
+    """
+    kind = type(mechanism)
+    missing = sorted(name for name in _NAMES if not name.startswith("_") and not hasattr(mechanism, name))
+    if missing:
+        raise ValueError(f"{kind.__qualname__} has no {missing[0]}, which a mechanism needs.")
+    chosen = _overridden(kind) & set(CHOICES)
+    if issubclass(kind, Mechanism) and chosen:
+        raise ValueError(
+            f"{kind.__qualname__} overrides {_listed(chosen)}, which is read only where a class leaves the noise and "
+            f"the charges to the package: it overrides {_listed(_overridden(kind) - chosen)}, too."
+        )
+
+
+def _check_numbers(kind: type, *numbers: object) -> None:
+    for number in numbers:
+        if type(number) not in (int, float):
+            raise ValueError(f"{kind.__qualname__} chooses {number!r}: expected a float.")
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

@@ -1,0 +1,251 @@
+"""Mechanisms and normalisations of a user's own: some that only choose, and some that draw or charge themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
+from torch import Generator, Tensor, nn
+
+from runner.accounting import Ledger
+from runner.clipping import Clipping, Flat, NoiseGroup
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.statistics import GroupNormalization
+
+
+@dataclass(frozen=True)
+class OwnName(Mechanism):
+    """DP-SGD under another name."""
+
+
+@dataclass(frozen=True)
+class TwoLevels(Mechanism):
+    """Less noise from the epoch `after` on, counted from 0."""
+
+    after: int = 1
+    later: float = 0.5
+
+    def noise_factor(self, step: int) -> float:
+        return 1.0 if step < self.after * self.steps_per_epoch else self.later
+
+
+@dataclass(frozen=True)
+class Alternating(Mechanism):
+    """Every second step has half the noise."""
+
+    def noise_factor(self, step: int) -> float:
+        return 1.0 if step % 2 == 0 else 0.5
+
+
+@dataclass(frozen=True)
+class FirstMost(Mechanism):
+    """The first noise group has nine tenths of a step's privacy."""
+
+    def shares(self, noise_groups: Sequence[NoiseGroup]) -> Sequence[float]:
+        others = len(noise_groups) - 1
+        return [0.9, *[0.1 / others] * others]
+
+
+@dataclass(frozen=True)
+class Chooses(Mechanism):
+    """What a test asks it to choose."""
+
+    factor: Any = 1.0
+    share: Any = None
+
+    def noise_factor(self, step: int) -> float:
+        if self.factor == "raise":
+            raise KeyError(step)
+        return {"nan": math.nan, "tensor": torch.ones(()), "by step": 1 + step / 1000}.get(self.factor, self.factor)
+
+    def shares(self, noise_groups: Sequence[NoiseGroup]) -> Any:
+        return self.share
+
+
+@dataclass(frozen=True)
+class Sly(Mechanism):
+    """Only chooses, and tries to be another mechanism by the way."""
+
+    def __post_init__(self) -> None:
+        for group in self.noise_groups:
+            object.__setattr__(group, "sensitivity", 1e-6)
+        for name, value in (("noise_multiplier", 1e-6), ("noise_groups", ()), ("batch_size", 1)):
+            object.__setattr__(self, name, value)
+        for name in ("release", "draw_noise", "charge_step", "charges", "at", "noise_std"):
+            object.__setattr__(self, name, lambda *arguments, **named: Ledger())
+
+    def shares(self, noise_groups: Sequence[NoiseGroup]) -> None:
+        for group in noise_groups:
+            object.__setattr__(group, "sensitivity", 1e-6)
+
+
+@dataclass(frozen=True)
+class NoNoise(Mechanism):
+    """Says that it is of the package."""
+
+    __module__ = "runner.mechanism.dp_sgd"
+
+    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
+        for view in views.values():
+            view.zero_()
+
+
+class Disguised:
+    """Makes a mechanism of the package, for a tenth of the sensitivity."""
+
+    def __new__(cls, *arguments: Any, noise_groups: Sequence[NoiseGroup], **named: Any) -> Any:
+        groups = tuple(replace(group, sensitivity=group.sensitivity / 10) for group in noise_groups)
+        return Mechanism(*arguments, noise_groups=groups, **named)
+
+
+def disguised(*arguments: Any, **named: Any) -> Any:
+    """A function instead of a class."""
+    return Disguised(*arguments, **named)
+
+
+class Wraps:
+    """No subclass: it hands everything on to DP-SGD."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.inner = Mechanism(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+
+class Bare:
+    """No mechanism at all."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Telescopes(Mechanism):
+    """z_t - z_(t-1): the noise of sums of steps is that of one step."""
+
+    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        last = self.__dict__.setdefault("last", {})
+        noisy = {}
+        for group in self.noise_groups:
+            for name in group.parameters:
+                z = torch.randn(sums[name].shape, generator=generator)
+                noisy[name] = (sums[name] + self.noise_std(group) * (z - last.get(name, 0))) / self.denominator
+                last[name] = z
+        return noisy
+
+
+@dataclass(frozen=True)
+class ChargesSome(Mechanism):
+    """Charges the first four steps of an epoch."""
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        if step_in_epoch < 4:
+            super().charge_step(ledger, step_in_epoch, kept=kept)
+
+
+@dataclass(frozen=True)
+class ChargesOnce(Mechanism):
+    """Correlated noise, charged as one Gaussian an epoch."""
+
+    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        last = self.__dict__.setdefault("last", {})
+        noisy = {}
+        for group in self.noise_groups:
+            for name in group.parameters:
+                z = torch.randn(sums[name].shape, generator=generator)
+                noisy[name] = (sums[name] + self.noise_std(group) * (z - 0.9 * last.get(name, 0))) / self.denominator
+                last[name] = z
+        return noisy
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        if step_in_epoch == 0:
+            ledger.release(GaussianDpEvent(self.noise_multiplier), GaussianDpEvent(self.noise_multiplier))
+
+
+@dataclass(frozen=True)
+class KeepsMomentum(Mechanism):
+    """Adds the sums of all earlier steps before the noise."""
+
+    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        kept = self.__dict__.setdefault("kept", {})
+        kept |= {name: total + 0.9 * kept.get(name, 0) for name, total in sums.items()}
+        return super().release(dict(kept), generator)
+
+
+@dataclass(frozen=True)
+class ChargesLaplace(Mechanism):
+    """An event that no accountant here knows."""
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        ledger.release(LaplaceDpEvent(1.0), LaplaceDpEvent(1.0))
+
+
+@dataclass(frozen=True)
+class DrawsBins(Mechanism):
+    """Puts every example into one of the epoch's batches."""
+
+    def batches(self, generator: Generator) -> Iterator[Tensor]:
+        bins = torch.randint(self.steps_per_epoch, (self.examples,), generator=generator)
+        for step in range(self.steps_per_epoch):
+            yield (bins == step).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class DrawsNone(Mechanism):
+    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
+        for view in views.values():
+            view.zero_()
+
+
+@dataclass(frozen=True)
+class HalfTheNoise(Mechanism):
+    def noise_std(self, group: NoiseGroup) -> float:
+        return super().noise_std(group) / 2
+
+
+@dataclass(frozen=True)
+class HalfTheRate(Mechanism):
+    @property
+    def sampling_rate(self) -> float:
+        return super().sampling_rate / 2
+
+
+@dataclass(frozen=True)
+class HalfTheCharge(Mechanism):
+    def _step_event(self) -> DpEvent:
+        return GaussianDpEvent(2 * self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class DividesByLess(Mechanism):
+    @property
+    def denominator(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class ClipsLess(Mechanism):
+    def applied(self, clipping: Clipping, batch: int) -> Clipping:
+        assert isinstance(clipping, Flat)
+        return replace(clipping, norm=10 * clipping.norm)
+
+
+@dataclass(frozen=True)
+class ChoosesAndDraws(DrawsNone):
+    """A choice, in a class that does not leave the noise to the package."""
+
+    def noise_factor(self, step: int) -> float:
+        return 2.0
+
+
+@dataclass(frozen=True)
+class OwnNormalization(GroupNormalization):
+    """Sees the private features when it is set up."""
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        pass

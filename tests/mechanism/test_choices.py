@@ -1,0 +1,304 @@
+"""What a user's mechanism chooses is drawn and charged by the package. One that draws or charges has no sound ε."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
+from omegaconf import DictConfig
+
+from runner.accounting import sound_epsilon
+from runner.clipping import NoiseGroup
+from runner.config import ConfigError, Sampling
+from runner.mechanism.choices import mechanism_for, own_noise
+from runner.mechanism.dp_sgd import Mechanism, Scheduled
+from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
+from runner.training.loop import Trained, load, train, training
+from runner.training.prepare import Run, prepare
+from runner.training.stacked import NotStackableError
+from tests import choosing
+
+OfKind = Callable[..., DictConfig]
+DELTA = 1e-5
+THREE = (NoiseGroup(("a",), 0.5), NoiseGroup(("b",), 2.0), NoiseGroup(("c",), 0.1))
+
+
+@pytest.fixture
+def of_kind(smoke) -> OfKind:
+    """`of_kind("TwoLevels")`: a small config with that mechanism of tests/choosing.py, or that of a dotted path."""
+
+    def make(name: str, *overrides: str) -> DictConfig:
+        target = name if "." in name else f"tests.choosing.{name}"
+        small = (
+            "architecture.units=4",
+            "architecture.filters=[2,2]",
+            "noise_multiplier=1.5",
+        )
+        return smoke(
+            "experiment=tempered_sigmoid/mnist_tanh", f"+mechanism._target_={target}", "+mechanism._partial_=true",
+            *small, *overrides,
+        )  # fmt: skip
+
+    return make
+
+
+def chosen(kind: Any, sampling: Sampling = Sampling.poisson, epochs: int = 4, multiplier: float = 2.0) -> Any:
+    """The mechanism that is made of a class: 10 steps of 100 of 1000 examples an epoch."""
+    return mechanism_for(kind, sampling, 1000, 100, THREE, (), epochs, None)(multiplier)
+
+
+def with_arguments(name: str, **arguments: Any) -> Any:
+    """What Hydra makes of a class and its own lines in a config."""
+    return partial(getattr(choosing, name), **arguments)
+
+
+def by_dp_accounting(*composed: tuple[float, int], q: float = 0.1) -> float:
+    """ε by another composition of the same: noise multipliers, and how many steps have each."""
+    accountant = PLDAccountant()
+    for multiplier, steps in composed:
+        accountant.compose(PoissonSampledDpEvent(q, GaussianDpEvent(multiplier)), steps)
+    return accountant.get_epsilon(DELTA)
+
+
+def by_hand(mu: float) -> float:
+    """ε of Gaussians that compose to mu, in closed form (Balle and Wang, 2018, theorem 8)."""
+    low, high = 0.0, 100.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        cdf = torch.distributions.Normal(0.0, 1.0).cdf
+        ends = torch.tensor([mu / 2 - middle / mu, -mu / 2 - middle / mu], dtype=torch.float64)
+        one, other = cdf(ends).tolist()
+        low, high = (middle, high) if one - math.exp(middle) * other > DELTA else (low, middle)
+    return high
+
+
+def test_two_levels_cost_what_dp_accounting_says() -> None:
+    """3 epochs at 2, then one at 1."""
+    mechanism = chosen(with_arguments("TwoLevels", after=3))
+    spent = [sound_epsilon(mechanism.charges_of_epochs(epochs).actual, DELTA) for epochs in (3, 4)]
+    assert spent == pytest.approx([by_dp_accounting((2.0, 30)), by_dp_accounting((2.0, 30), (1.0, 10))], rel=2e-3)
+    assert spent[1] > 1.3 * spent[0]
+    assert mechanism.charges(31).actual == mechanism.charges(31).claimed
+    assert dict(mechanism.charges(31).actual) == {
+        PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)): 30,
+        PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 1,
+    }
+
+
+def test_an_epoch_of_shuffled_batches_costs_its_least_noise() -> None:
+    """Every second step has half of it: each epoch is one Gaussian of multiplier 1, also one that has just begun."""
+    mechanism = chosen(choosing.Alternating, Sampling.shuffled)
+    assert sound_epsilon(mechanism.charges_of_epochs(4).actual, DELTA) == pytest.approx(by_hand(2.0), abs=1e-3)
+    assert sound_epsilon(mechanism.charges(31).actual, DELTA) == pytest.approx(by_hand(2.0), abs=1e-3)
+    falling = chosen(with_arguments("TwoLevels", after=3), Sampling.shuffled)
+    assert sound_epsilon(falling.charges_of_epochs(4).actual, DELTA) == pytest.approx(
+        by_hand((3 / 4 + 1) ** 0.5), abs=1e-3
+    )
+
+
+def test_every_step_is_released_with_the_noise_of_the_schedule() -> None:
+    mechanism = chosen(choosing.Alternating)
+    zeros = {group.parameters[0]: torch.zeros(50_000) for group in THREE}
+    for step, multiplier in ((0, 2.0), (1, 1.0), (2, 2.0), (39, 1.0)):
+        noisy = mechanism.at(step).release(zeros, torch.Generator().manual_seed(step))
+        stds = [noisy[group.parameters[0]].double().std().item() * 100 for group in THREE]
+        assert stds == pytest.approx([multiplier * 3**0.5 * group.sensitivity for group in THREE], rel=0.015)
+
+
+def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypatch) -> None:
+    """Step by step, over epochs: what each release multiplies the normal numbers by, and what the history says."""
+    run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
+    assert type(run.mechanism) is Scheduled
+    steps, q = run.mechanism.steps_per_epoch, run.mechanism.sampling_rate
+    released = []
+    release = Mechanism.release
+
+    def watched(self: Mechanism, sums: dict, generator: torch.Generator) -> dict:
+        with monkeypatch.context() as patch:
+            patch.setattr(Mechanism, "draw_noise", lambda *_: [view.fill_(1.0) for view in _[1].values()])
+            moved = release(self, sums, generator)
+        name = next(iter(sums))
+        released.append(float((moved[name] * self.denominator - sums[name]).double().mean()))
+        return release(self, sums, generator)
+
+    monkeypatch.setattr(Mechanism, "release", watched)
+    history = trained(run).history
+    assert released == pytest.approx([1.5] * steps + [0.75] * steps, rel=1e-3)
+    due = [by_dp_accounting((1.5, steps), q=q), by_dp_accounting((1.5, steps), (0.75, steps), q=q)]
+    assert history["epsilon_sound"] == pytest.approx(due, rel=3e-3)
+
+
+def trained(run: Run) -> Trained:
+    return train(run, load(run), lambda row: None)
+
+
+def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
+    run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
+    states: list[Any] = []
+    data = load(run)
+    (whole,) = training([run], data, on_state=lambda state: states.append(deepcopy(state())))([lambda row: None])
+    (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    assert resumed.history == whole.history
+
+
+def test_a_target_is_met_by_all_steps_together(of_kind: OfKind) -> None:
+    """By zCDP, whose rho is the sum of 1 / (2 sigma^2): half the steps at sigma, half at sigma / 2."""
+    run = prepare(
+        of_kind("TwoLevels", "noise_multiplier=null", "target_epsilon=8", "accountant=zcdp", "scale.epochs=2")
+    )
+    sigma, steps = run.mechanism.noise_multiplier, run.mechanism.steps_per_epoch
+    root = math.sqrt(math.log(1 / DELTA) + 8) - math.sqrt(
+        math.log(1 / DELTA)
+    )  # of rho: 8 = rho + 2 sqrt(rho ln 1/delta)
+    assert sigma == pytest.approx(math.sqrt(steps * (1 + 4) / 2) / root, abs=2e-4)
+    assert run.accountant.epsilon(run.mechanism.charges_of_epochs(2).claimed, DELTA) == pytest.approx(8, abs=1e-3)
+
+
+def test_a_budget_ends_a_run_by_its_schedule(composed) -> None:
+    """Three epochs of MNIST, less noise after the first."""
+    target = ("+mechanism._target_=tests.choosing.TwoLevels", "+mechanism._partial_=true")
+    kind = ("experiment=tempered_sigmoid/mnist_tanh", *target, "accountant=pld", "epochs=3", "noise_multiplier=1.5")
+    q = 256 / 60_000
+    one, two = by_dp_accounting((1.5, 234), q=q), by_dp_accounting((1.5, 234), (0.75, 234), q=q)
+    for budget, epochs in ((one + 0.01, 1), (two - 0.01, 1), (two + 0.01, 2)):
+        assert prepare(composed(*kind, f"max_epsilon={budget}")).epochs == epochs
+
+
+def test_shares_are_of_a_steps_privacy() -> None:
+    mechanism = chosen(choosing.FirstMost)
+    assert type(mechanism) is Mechanism
+    stds = [mechanism.noise_std(group) for group in mechanism.noise_groups]
+    assert stds == pytest.approx([2 * 0.5 / 0.9**0.5, 2 * 2.0 / 0.05**0.5, 2 * 0.1 / 0.05**0.5])
+    joint = sum((group.sensitivity / std) ** 2 for group, std in zip(THREE, stds, strict=True)) ** -0.5
+    assert joint == pytest.approx(2.0)
+    zeros = {group.parameters[0]: torch.zeros(50_000) for group in THREE}
+    noisy = mechanism.release(zeros, torch.Generator().manual_seed(0))
+    assert [noisy[name].double().std().item() * 100 for name in "abc"] == pytest.approx(stds, rel=0.015)
+
+
+def test_a_class_that_chooses_nothing_is_dp_sgd_itself() -> None:
+    assert chosen(choosing.OwnName) == chosen(Mechanism) == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
+
+
+def test_nothing_but_choices_is_taken_of_a_class() -> None:
+    """Values that it changes, methods that it puts on itself, and sensitivities that it overwrites stay its own."""
+    mechanism = chosen(choosing.Sly)
+    assert type(mechanism) is Mechanism
+    assert mechanism == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
+    assert [group.sensitivity for group in mechanism.noise_groups] == [0.5, 2.0, 0.1]
+    assert mechanism.charges(3).actual == ((PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 3),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (with_arguments("Chooses", factor=0.0), "noise factors > 0"),
+        (with_arguments("Chooses", factor=-1.0), "noise factors > 0"),
+        (with_arguments("Chooses", factor=math.inf), "noise factors > 0"),
+        (with_arguments("Chooses", factor="nan"), "noise factors > 0"),
+        (with_arguments("Chooses", factor="tensor"), r"Chooses chooses tensor\(1\.\): expected a float"),
+        (with_arguments("Chooses", factor=True), "Chooses chooses True: expected a float"),
+        (with_arguments("Chooses", factor="raise"), "Chooses cannot choose: KeyError 0"),
+        (
+            with_arguments("Chooses", factor="by step"),
+            "Chooses has 200 different noise factors, and 100 can be accounted for",
+        ),
+        (with_arguments("Chooses", share=[0.5, 0.5]), "Chooses gives 2 shares of 3 noise groups"),
+        (with_arguments("Chooses", share=[0.5, 0.5, 0.1]), "at most 1 in all"),
+        (with_arguments("Chooses", share=[0.5, 0.5, 0.0]), "a share above 0"),
+        (with_arguments("Chooses", share=[0.5, 0.4, math.nan]), "a share above 0"),
+        (with_arguments("Chooses", share=["0.5", 0.4, 0.1]), "expected a float"),
+        (choosing.Disguised, "Disguised makes a Mechanism"),
+        (choosing.disguised, "A mechanism is a class"),
+        (choosing.Bare, "Bare has no applied, which a mechanism needs"),
+        (choosing.ChoosesAndDraws, "ChoosesAndDraws overrides noise_factor, .*: it overrides draw_noise, too"),
+        (OfMeanLoss, "OfMeanLoss is the base of other mechanisms"),
+        (_DisjointBatches, "_DisjointBatches is the base of other mechanisms"),
+    ],
+)
+def test_what_is_no_choice_is_refused_in_a_sentence(kind: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        chosen(kind, epochs=20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (choosing.Telescopes, "release"),
+        (choosing.ChargesSome, "charge_step"),
+        (choosing.DrawsBins, "batches"),
+        (choosing.DrawsNone, "draw_noise"),
+        (choosing.NoNoise, "draw_noise"),
+        (choosing.HalfTheNoise, "noise_std"),
+        (choosing.HalfTheRate, "sampling_rate"),
+        (choosing.HalfTheCharge, "_step_event"),
+        (choosing.DividesByLess, "denominator"),
+        (choosing.ClipsLess, "applied"),
+    ],
+)
+def test_one_that_does_more_than_choose_has_no_sound_epsilon(kind: type, names: str, of_kind: OfKind) -> None:
+    mechanism = chosen(kind)
+    assert type(mechanism) is kind, "it may run as it is"
+    assert own_noise(mechanism) == f"{kind.__name__} overrides {names}, so its noise or charges are its own."
+    run = prepare(of_kind(kind.__name__))
+    assert run.unsound == own_noise(mechanism)
+    assert run.epsilon_at_most_steps is None
+
+
+def test_one_that_is_no_subclass_has_no_sound_epsilon() -> None:
+    assert (
+        own_noise(chosen(choosing.Wraps)) == "Wraps is no subclass of Mechanism, so its noise and charges are its own."
+    )
+
+
+def test_a_normalization_of_ones_own_leaves_no_sound_epsilon(of_kind: OfKind) -> None:
+    group = "normalization={_target_: tests.choosing.OwnNormalization, groups: 1}"
+    run = prepare(of_kind("OwnName", f"+{group}", "features=pixels"))
+    assert (
+        run.unsound == "OwnNormalization is a normalization of its own, so what it releases of the examples is its own."
+    )
+    assert trained(run).history["epsilon_sound"] == [None] * run.epochs
+
+
+def test_the_package_knows_its_own(of_kind: OfKind) -> None:
+    for sampling in ("poisson", "shuffled"):
+        assert prepare(of_kind("TwoLevels", f"sampling={sampling}")).unsound is None
+    assert prepare(of_kind("runner.mechanism.layerwise.Joint")).unsound is None
+    assert prepare(of_kind("runner.mechanism.dp_sgd.Scheduled", "+mechanism.factors=[1,0.5]")).unsound is None
+
+
+def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_starts(of_kind: OfKind) -> None:
+    with pytest.raises(ConfigError, match=r"^accountant: .*LaplaceDpEvent"):
+        prepare(of_kind("ChargesLaplace"))
+
+
+def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKind) -> None:
+    with pytest.raises(ConfigError, match="Scheduled has its own `at`"):
+        prepare(of_kind("TwoLevels", "runtime.step=graph"))
+    runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
+    with pytest.raises(NotStackableError, match="Scheduled has its own `at`"):
+        training(runs, load(runs[0]))
+    with pytest.raises(ConfigError, match="screening"):
+        prepare(
+            of_kind(
+                "TwoLevels", "screening=annealing", "screening.initial_temperature=1", "screening.rejection_threshold=1"
+            )
+        )
+
+
+def test_the_noise_of_a_schedule_is_asked_of_a_step() -> None:
+    mechanism = chosen(choosing.Alternating)
+    for asked in (
+        lambda: mechanism.noise_std(THREE[0]),
+        lambda: mechanism.release({name: torch.zeros(1) for name in "abc"}, torch.Generator()),
+        lambda: mechanism.charge_step(None, 0),
+    ):
+        with pytest.raises(TypeError, match="from step to step"):
+            asked()

@@ -1,0 +1,244 @@
+"""A run of which no sound ε is known: what its record says, and what every reader of it makes of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.explain import main as explain
+from runner.report.dashboard import local
+from runner.report.dashboard.definition import read
+from runner.report.guarantee import guaranteed
+from runner.report.leaderboard.entries import entries
+from runner.report.measured import Measured
+from runner.report.measures import claims_of, counted
+from runner.report.own import own_records, privacy_text, result_text, runs_table
+from runner.report.own_plot import figure_of
+from runner.report.rows import runs_table as rows_of_runs
+from runner.report.rows import settings_table
+from runner.report.runs import PlannedRun, Runs
+from runner.report.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
+from runner.runs import tracking
+from runner.runs.execute import execute
+from runner.runs.jobs import Job
+from runner.runs.records import read_record, write_record
+from runner.runs.search.trials import Trial
+from runner.runs.verify import verify
+from runner.show import main as show
+from runner.terminal import epoch_text
+
+REASON = "Telescopes overrides release, so its noise or charges are its own."
+
+
+@pytest.fixture
+def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The record of a whole run whose noise is its own, and the rows that were shown meanwhile in `rows`."""
+    config = smoke(
+        "experiment=tempered_sigmoid/mnist_tanh",
+        "+mechanism._target_=tests.choosing.Telescopes",
+        "+mechanism._partial_=true",
+        "architecture.units=4",
+        "architecture.filters=[2,2]",
+        "scale.epochs=2",
+    )
+    shown: list[str] = []
+    assert execute(config, lambda row, run: shown.append(epoch_text(row, 2))) == "finished"
+    assert [text.rpartition("% · ")[2] for text in shown] == [
+        "ε 1.75 as stated by its class",
+        "ε 1.98 as stated by its class",
+    ]
+    (path,) = tmp_path.rglob("runs/*.json")
+    return path
+
+
+@pytest.fixture
+def planned(fabricate: Callable[..., Path], jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
+    """`planned(sound)`: a recorded run of one seed and one of another, with this sound ε or none."""
+
+    def of(sound: float | None) -> Runs:
+        listed = jobs("fig_3", "mnist_tanh")[:2]
+        return Runs(
+            PlannedRun(job, read_record(fabricate(job, [95.0, 96.0], epsilon=2.9, sound=sound))) for job in listed
+        )
+
+    return of
+
+
+def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its ε is as its class states: that of 44 steps an epoch, which its prefix sums far exceed."""
+    record = read_record(written)
+    assert record["history"]["epsilon_sound"] == [None, None]
+    assert record["final"]["epsilon_sound"] is None
+    assert record["history"]["epsilon"] == pytest.approx([1.746, 1.9811], abs=1e-3)
+    assert record["provenance"]["epsilon_unsound"] == REASON
+    assert result_text(record).endswith("· ε 1.981 as stated by its class, sound none")
+    assert verify(record, every_epoch=True) == []
+    results = written.parent.parent
+    assert explain([written.stem, "--results", str(results)]) == 0
+    said = capsys.readouterr().out
+    assert f"no sound ε is known: {REASON}" in said
+    assert "stated by its class: 88 sums over batches" in said
+    assert "pld" not in said, "no accountant's bound of charges that need not hold"
+    assert show(["--results", str(results.parent)]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(written.stem)]
+    assert "1.981, stated by its class  none" in row
+
+
+@pytest.mark.parametrize("name", ["ChargesOnce", "ChargesSome", "DrawsBins", "KeepsMomentum", "Wraps"])
+def test_whoever_draws_or_charges_itself_has_none(name: str, smoke, tmp_path: Path) -> None:
+    target = (f"+mechanism._target_=tests.choosing.{name}", "+mechanism._partial_=true", "scale.epochs=1")
+    assert (
+        execute(smoke(*target, "architecture.units=4", "architecture.filters=[2,2]"), lambda row, run: None)
+        == "finished"
+    )
+    record = read_record(next(tmp_path.rglob("runs/*.json")))
+    assert record["final"]["epsilon_sound"] is None
+    assert record["provenance"]["epsilon_unsound"].startswith(name)
+    assert verify(record) == []
+
+
+@pytest.mark.slow
+def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
+    """From the command line: half the noise by a class of the user's, and noise that only falls."""
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from runner.mechanism.dp_sgd import Mechanism\n"
+        "@dataclass(frozen=True)\n"
+        "class Falls(Mechanism):\n"
+        "    def noise_factor(self, step):\n"
+        "        return 1.0 if step < self.steps_per_epoch else 0.9\n"
+        "@dataclass(frozen=True)\n"
+        "class Halves(Mechanism):\n"
+        "    def noise_std(self, group):\n"
+        "        return super().noise_std(group) / 2\n"
+    )
+    small = [
+        "scale=smoke",
+        "scale.epochs=2",
+        "tracking=disabled",
+        "runtime.results_root=results",
+        "noise_multiplier=1.1",
+    ]
+    for name, said in (("Falls", "as the paper counts"), ("Halves", "as stated by its class, sound none")):
+        command = [
+            sys.executable,
+            "-m",
+            "runner",
+            f"+mechanism._target_=mine.{name}",
+            "+mechanism._partial_=true",
+            *small,
+        ]
+        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        assert said in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda record: record["provenance"].pop("epsilon_unsound"),
+        lambda record: record["final"].update(epsilon_sound=1.4),
+        lambda record: record["history"].update(epsilon_sound=[1.0, None]),
+        lambda record: [
+            record[of].update(epsilon_sound=value) for of, value in (("history", [1.0, 1.4]), ("final", 1.4))
+        ],
+    ],
+)
+def test_null_and_its_reason_go_together(written: Path, tamper: Callable[[Any], object]) -> None:
+    record = json.loads(written.read_text())
+    tamper(record)
+    write_record(written, record, replace=True)
+    with pytest.raises(ValueError, match="is not a whole record"):
+        read_record(written)
+
+
+def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
+    """Also one that is whole in itself: the reason is gone, and what the class charges is called sound."""
+    record = read_record(written)
+    del record["provenance"]["epsilon_unsound"]
+    record["history"]["epsilon_sound"], record["final"]["epsilon_sound"] = [1.0, 1.4], 1.4
+    write_record(written, record, replace=True)
+    found = verify(read_record(written), every_epoch=True)
+    assert [text.partition(" is ")[0] for text in found] == [
+        "epsilon_unsound",
+        "epsilon_sound after epoch 1",
+        "epsilon_sound after epoch 2",
+    ]
+
+
+def test_nothing_is_guaranteed_in_the_aggregate(planned: Callable[..., Runs]) -> None:
+    claim = replace(claims_of("tempered_sigmoid")[0], privacy_epsilon="3")
+    verdicts = {sound: privacy(claim, counted(planned_runs, Measured(96.0))) for sound, planned_runs in _both(planned)}
+    assert verdicts == {2.3: GUARANTEED, None: NOT_GUARANTEED}
+
+
+def _both(planned: Callable[..., Runs]) -> list[tuple[float | None, Runs]]:
+    known = planned(2.3)
+    for run in known:  # its place is taken
+        assert run.record is not None
+    unknown = Runs(PlannedRun(run.job, _without(run.record)) for run in known)
+    return [(2.3, known), (None, unknown)]
+
+
+def _without(record: dict[str, Any] | None) -> dict[str, Any]:
+    assert record is not None
+    null = {"epsilon_sound": [None] * len(record["history"]["epoch"])}
+    return record | {"history": record["history"] | null, "final": record["final"] | {"epsilon_sound": None}}
+
+
+def test_it_is_in_no_leaderboard(planned: Callable[..., Runs]) -> None:
+    known, unknown = (entries(runs, [0.5, 3.0, 1e9]) for _, runs in _both(planned))
+    assert [entry.epsilon for entry in known] == [3.0, 1e9]
+    assert unknown == []
+
+
+def test_tables_pages_and_plots_are_made_of_it(planned: Callable[..., Runs]) -> None:
+    runs = planned(None)
+    assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2
+    assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
+    assert guaranteed(runs[0]) == float("inf")
+    records = [run.record for run in runs if run.record is not None]
+    assert [row[4:6] for row in runs_table(records).rows] == [["2.9, stated by its class", "none"]] * 2
+    (axes,) = figure_of(records).axes
+    assert axes.get_xlabel() == "epoch, without a sound ε"
+    dashboard = read("tempered_sigmoid")
+    panels = [panel for section in dashboard.sections.values() for panel in section]
+    drawn = {panel.x: local._drawn(panel, list(runs)) is not None for panel in panels}
+    assert drawn["epsilon"]
+    assert not drawn["epsilon_sound_guaranteed"]
+    _, rows = local.table(dashboard, {"fig-3": list(runs)}, REPOSITORY / "results")
+    assert rows[0][4 + dashboard.table.index("epsilon_sound_guaranteed")] == "none"
+
+
+def test_no_trial_of_a_search_is_within_a_budget(planned: Callable[..., Runs]) -> None:
+    known, unknown = (Trial("a", {}, run.record or {}) for _, (run, _) in _both(planned))
+    assert known.accuracy_within(3.0) == 96.0
+    assert unknown.accuracy_within(1e9) is None
+
+
+def test_weights_and_biases_gets_no_bound() -> None:
+    assert tracking._spent({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
+
+
+def test_what_its_class_states_is_said_even_if_it_is_infinite() -> None:
+    assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
+
+
+def test_a_run_that_takes_steps_back_and_has_no_sound_epsilon_guarantees_none() -> None:
+    final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9, "epsilon_sound_at_max_tries": None}
+    assert privacy_text(final) == "ε 3 as stated by its class, sound none"
+
+
+def test_own_runs_are_listed_with_it(planned: Callable[..., Runs], tmp_path: Path) -> None:
+    planned(None)
+    assert len(own_records(tmp_path)) == 2
