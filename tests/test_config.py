@@ -35,7 +35,6 @@ BAD = {
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. There are lr",
     "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
     "accountant._target_=runner.accounting.Ledger": "epsilon",
-    "runtime.engine=vmap loss._target_=tests.failing.NeedsOneHot": "one example",
     "epochs": "epochs",
     "delta=1": "delta",
     "batch_size=60001": "60000",

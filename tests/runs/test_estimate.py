@@ -97,7 +97,7 @@ def test_records_of_like_runs_tell_and_nothing_is_timed(smoke, monkeypatch: pyte
     assert told.of(job(config), lambda _: pytest.fail("prepared")).seconds == 2 + 4 * 7
 
 
-@pytest.mark.parametrize("override", ["runtime.lockstep=4", "runtime.threads=2", "runtime.engine=vmap", None])
+@pytest.mark.parametrize("override", ["runtime.lockstep=4", "runtime.threads=2", "runtime.engine=isolated", None])
 def test_what_no_record_resembles_is_timed_once_for_any_number_of_epochs(
     smoke, override: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,7 +282,7 @@ def test_what_cannot_be_one_sequence_is_refused(smoke, override: str, said: str)
 
 @pytest.mark.parametrize(
     ("override", "said"),
-    [("activation._target_=torch.nn.RReLU", "random"), ("architecture._target_=tests.failing.penalised", "layers")],
+    [("activation._target_=torch.nn.Dropout", "random"), ("architecture._target_=tests.failing.penalised", "known")],
 )
 def test_what_shows_only_with_data_is_refused_before_the_first_step(smoke, override: str, said: str) -> None:
     config, split = problem(smoke, override, "runtime.step=graph", dtype=torch.float32)
