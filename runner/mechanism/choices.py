@@ -81,8 +81,8 @@ def mechanism_for(
             sees 1.
 
     Raises:
-        ValueError: in one sentence, where a choice is not one, or the class cannot be a mechanism. The function raises
-            it, too.
+        ValueError: in one sentence, where a choice is not one, or the class cannot be a mechanism. What is returned
+            raises it, too.
     """
     made = kind.func if isinstance(kind, partial) else kind
     if not inspect.isclass(made):

@@ -24,9 +24,9 @@ training.
   the steps compose adaptively.
 - Shuffled batches: in neighbouring data sets an example contributes, or contributes zero, in the same order. For one
   order the example is in at most one batch of an epoch, say that of step k. Given the releases before it, step k is a
-  Gaussian of multiplier m_k, and no other release of the epoch depends on the example. So the epoch is a Gaussian whose
-  multiplier is the smallest of its steps, or better. The order is random and does not depend on the data, which cannot
-  do worse, by joint convexity. There is no amplification by sampling.
+  Gaussian of multiplier m_k. Given those before them, the other releases of the epoch do not depend on the example. So
+  the epoch is a Gaussian whose multiplier is the smallest of its steps, or better. The order is random and does not
+  depend on the data, which cannot do worse, by joint convexity. There is no amplification by sampling.
 
 What the run releases of the same examples before its first step (statistics for normalisation) is composed with the
 steps: it is in `charges`, and so in everything that is calibrated or stopped by them.

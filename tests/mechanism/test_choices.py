@@ -285,7 +285,7 @@ def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKi
     runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
     with pytest.raises(NotStackableError, match="Scheduled has its own `at`"):
         training(runs, load(runs[0]))
-    with pytest.raises(ConfigError, match="screening"):
+    with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
         prepare(
             of_kind(
                 "TwoLevels", "screening=annealing", "screening.initial_temperature=1", "screening.rejection_threshold=1"
