@@ -202,9 +202,10 @@ def scales() -> list[str]:
 
 
 def check_ranges(config: DictConfig) -> None:
-    """Raise ConfigError where a number of the schema's own is not in its range, or the scale is none of those there are.
+    """Check numbers of the schema's own, and the scale, whose name becomes a folder.
 
-    A scale's name becomes a folder, and bundled data has none of its own at the paper's scale.
+    Raises:
+        ConfigError: a number is not in its range, there is no such scale, or bundled data would be among papers' runs.
     """
     if config.scale.name not in scales():
         raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales())}.")

@@ -14,7 +14,7 @@ _YUV = [[0.299, 0.587, 0.114], [-0.14714119, -0.28886916, 0.43601035], [0.614975
 
 
 def hsv(images: Tensor) -> Tensor:
-    """Hue, saturation and value, each in [0, 1], by matplotlib; of pixels beyond [0, 1], those of the nearest within."""
+    """Hue, saturation and value, each in [0, 1], by matplotlib; pixels are clamped to [0, 1] first."""
     from matplotlib.colors import rgb_to_hsv
 
     pixels = images.clamp(0, 1).movedim(1, -1).cpu().numpy()

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 from runner.config import FIELDS, REPOSITORY, register
 from runner.config.fields import Part
-from runner.training.targets import bare_name
 from runner.runs.identity import identify_recorded, recorded_config, resolved
+from runner.training.targets import bare_name
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
 

@@ -64,9 +64,9 @@ class Judge(ConfigLoaderImpl):
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         for key in _undue(config, _due(config_name, _of_hydra(self._typed)), len(overrides)):
             raise ConfigCompositionException(
-                f"{self._where(key, config_name, overrides, run_mode)}hydra.{key} is refused: of Hydra's own settings, a "
-                f"config file may set hydra.mode and plain values of hydra.sweeper.params. Others belong on the command "
-                f"line."
+                f"{self._where(key, config_name, overrides, run_mode)}hydra.{key} is refused: of Hydra's own settings, "
+                f"a config file may set hydra.mode and plain values of hydra.sweeper.params. Others belong on the "
+                f"command line."
             )
         return config
 

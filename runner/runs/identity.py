@@ -107,7 +107,7 @@ def _part(name: str) -> Part:
 
 
 def _by_bare_names(value: Any) -> Any:
-    """A config with classes that may move by their bare names, without `_partial_`: how one is called changes no run."""
+    """A config with classes that may move by their bare names, and without `_partial_`, which changes no run."""
     if isinstance(value, dict):
         kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
         target = kept.get("_target_")

@@ -28,6 +28,6 @@ def _listed(sweep: str, extra: tuple[str, ...]) -> list[Job]:
         jobs: list[Job] = pickle.loads(content)
         return jobs
     jobs = sweep_jobs(sweep, extra)
-    if not any(job.config.sources for job in jobs):  # files of the user's own are not among what kept things follow from
+    if not any(job.config.sources for job in jobs):  # `kept` does not see when files of the user's own change
         kept.keep(key, pickle.dumps(jobs, pickle.HIGHEST_PROTOCOL))
     return jobs

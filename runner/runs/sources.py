@@ -34,7 +34,11 @@ from runner.training.modules import is_installed, place_of, spec_of
 from runner.training.targets import check_targets, targets
 
 _KNOWN = ("runner", "torch", "torchvision", "opacus")  # nobody's own, and not looked for
-_BY_TEXT = (b"importlib", b"__import__", b"runpy", b"exec")  # a file with one of these may import what a text names
+# A file with one of these may import what a text in it names.
+_BY_TEXT = (
+    b"importlib", b"__import__", b"runpy", b"exec", b"resolve_name", b"locate",
+    b"_target_", b"get_class", b"get_object",
+)  # fmt: skip
 _NAME = re.compile(r"\.*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -150,10 +154,10 @@ def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
                 names = list(getattr(sys.modules.get(base), "__all__", ()))
             yield from (base, *(f"{base}.{each}" for each in names))
         elif by_text and isinstance(node, ast.Constant) and isinstance(text := node.value, str):
-            if _NAME.fullmatch(text):
-                yield _absolute(text, package)
             if text.endswith(".py"):
                 yield from (str((folder / text).absolute()) for folder in (path.parent, Path.cwd()))
+            elif _NAME.fullmatch(text):
+                yield _absolute(text, package)
 
 
 def _absolute(name: str, package: str) -> str:
@@ -169,7 +173,9 @@ def _kept(module: ModuleType) -> Iterator[str]:
     for value in list(vars(module).values()):
         inner = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else ()
         for each in (value, *inner):
-            some = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple, set)) else (each,)
+            some = (
+                each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple, set)) else (each,)
+            )
             for one in list(some):
                 yield from _defining(one)
 

@@ -131,14 +131,16 @@ def _within(path: str, packages: typing.Iterable[str]) -> bool:
 
 
 def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> NoReturn:
-    trust = f"If you trust it, set DP_REPRO_TRUST={target.partition('.')[0] if of_record else target} in the environment."
+    trust = (
+        f"If you trust it, set DP_REPRO_TRUST={target.partition('.')[0] if of_record else target} in the environment."
+    )
     if of_record:
         raise ConfigError(
-            f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its group "
-            f"takes. {trust}"
+            f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
+            f"group takes. {trust}"
         )
     kind = takes[0] if len(takes) == 1 else "what a group takes"
     raise ConfigError(
-        f"{place}={target} is not run. It has to be a subclass of {kind} in {', '.join(_LIBRARIES)} or this package, or "
-        f"defined in a file in the folder where you start, but not in a folder of this checkout. {trust}"
+        f"{place}={target} is not run. It has to be a subclass of {kind} in {', '.join(_LIBRARIES)} or this package, "
+        f"or be defined in a file in the folder where you start, but not in a folder of this checkout. {trust}"
     )

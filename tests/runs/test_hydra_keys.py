@@ -1,4 +1,4 @@
-"""A config file that somebody gave you cannot make Hydra run anything: what it composes is judged, however it was said."""
+"""A config file that somebody gave you cannot make Hydra run anything: what Hydra composes is judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVIL = {
     f"hydra: {{{CALLBACK}}}\n",
     "package": f"# @package hydra\n{CALLBACK}\n",
     "package below": "#@package hydra.callbacks\nevil: {_target_: torch.load}\n",
-    "package after another line end": "# @package _global_\u2028# @package hydra.callbacks\nevil: {_target_: mine.Evil}\n",
+    "package after another line end": "# @package _global_\u2028# @package hydra.callbacks\nevil: {_target_: a.B}\n",
     "logging": f"{GLOBAL}hydra: {{job_logging: {{handlers: {{x: {{(): os.system, command: ls}}}}}}}}\n",
     "environment": f"{GLOBAL}hydra: {{job: {{env_set: {{CXX: ./evil}}}}}}\n",
     "copied environment": f"{GLOBAL}hydra: {{job: {{env_copy: [HOME]}}}}\n",
@@ -75,7 +75,10 @@ def composed(folder: Path, text: str, *overrides: str) -> tuple[Judge, DictConfi
 
 @pytest.mark.parametrize("name", EVIL)
 def test_what_tells_hydra_more_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises((HydraException, OmegaConfBaseException), match=r"hydra\.[\w.]+ is refused|hydra\.searchpath is only|Cannot convert"):
+    with pytest.raises(
+        (HydraException, OmegaConfBaseException),
+        match=r"hydra\.[\w.]+ is refused|hydra\.searchpath is only|Cannot convert",
+    ):
         composed(tmp_path, EVIL[name])
 
 
@@ -89,7 +92,9 @@ def test_what_a_sweep_says_of_its_jobs_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_the_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HydraException, match=rf"{tmp_path}/experiment/given\.yaml: hydra\.job\.env_set\.CXX is refused"):
+    with pytest.raises(
+        HydraException, match=rf"{tmp_path}/experiment/given\.yaml: hydra\.job\.env_set\.CXX is refused"
+    ):
         composed(tmp_path, EVIL["environment"])
 
 
@@ -129,7 +134,9 @@ def test_a_file_in_place_of_one_of_hydras_own_is_refused(tmp_path: Path, name: s
 
 def test_an_option_of_hydras_own_groups_may_be_typed_and_comes_from_no_folder(tmp_path: Path) -> None:
     typed = ["hydra/launcher=joblib", "hydra.job.env_set.A=b", "+hydra.job.env_set.C=d", "hydra.sweep.dir=x"]
-    assert judging(tmp_path).load_configuration("config", typed[:1] + typed[2:], RunMode.MULTIRUN).hydra.sweep.dir == "x"
+    assert (
+        judging(tmp_path).load_configuration("config", typed[:1] + typed[2:], RunMode.MULTIRUN).hydra.sweep.dir == "x"
+    )
     (tmp_path / "hydra" / "job_logging").mkdir(parents=True)
     (tmp_path / "hydra" / "job_logging" / "given.yaml").write_text("version: 1\n")
     with pytest.raises(HydraException, match="given"):
@@ -159,7 +166,9 @@ def test_the_command_judges_each_job_of_a_sweep(tmp_path: Path) -> None:
     folder = tmp_path / "given" / "experiment"
     folder.mkdir(parents=True)
     (folder / "b.yaml").write_text(f"{GLOBAL}seed: 1\n")
-    (folder / "c.yaml").write_text(f"{GLOBAL}hydra: {{callbacks: {{x: {{_target_: os.mkdir, path: {tmp_path}/mark}}}}}}\n")
+    (folder / "c.yaml").write_text(
+        f"{GLOBAL}hydra: {{callbacks: {{x: {{_target_: os.mkdir, path: {tmp_path}/mark}}}}}}\n"
+    )
     command = [
         sys.executable, "-m", "runner", "--multirun", "--config-dir", str(folder.parent), "experiment=b,c",
         "scale=smoke", "epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}/results",

@@ -114,7 +114,7 @@ def test_what_calls_anything_is_refused_even_if_trusted(
 
 def test_what_is_in_no_file_is_refused(composed: Compose) -> None:
     with pytest.raises(ConfigError, match=r"put it into a file beside the command, and name it mymodule\.Net"):
-        composed("loss._target_=__main__.Net", "~loss.reduction") and prepare(composed("loss._target_=__main__.Net"))
+        prepare(composed("loss._target_=__main__.Net", "~loss.reduction"))
 
 
 def test_a_target_is_a_name(composed: Compose) -> None:
@@ -246,9 +246,11 @@ def test_every_option_in_conf_may_be_named() -> None:
 
 
 def test_no_two_classes_that_a_run_may_name_have_the_same_bare_name() -> None:
-    """Ids are made of the bare names of this package's and of PyTorch's classes: all that any group takes, and functions
-    that make networks."""
-    modules = [name for _, name, _ in pkgutil.walk_packages(runner.__path__, "runner.") if not name.endswith("__main__")]
+    """Ids are made of the bare names of this package's and of PyTorch's classes: those that any group takes. And of
+    functions that make networks."""
+    modules = [
+        name for _, name, _ in pkgutil.walk_packages(runner.__path__, "runner.") if not name.endswith("__main__")
+    ]
     modules += ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils"]
     found, networks = set(), set()
     for module in map(importlib.import_module, modules):
