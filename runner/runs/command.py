@@ -104,8 +104,8 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Everything that identifies a run, by dotted name."""
     found: dict[str, Any] = {}
     for name, value in config.items():
-        if not prefix and name in FIELDS and FIELDS[name].part is Part.machine:
-            continue
+        if not prefix and (name == "sources" or (name in FIELDS and FIELDS[name].part is Part.machine)):
+            continue  # sources follow from the classes
         if isinstance(value, Mapping):
             found |= _leaves(value, f"{prefix}{name}.")
         elif name != "_partial_":

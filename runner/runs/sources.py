@@ -53,7 +53,7 @@ def sources_of(config: DictConfig) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for group, field in FIELDS.items():
-        if field.names_class and OmegaConf.is_config(config[group]):
+        if field.names_class and OmegaConf.is_config(config.get(group)):
             named = (target for _, target in targets(OmegaConf.to_container(config[group], resolve=True)))
             own = [target for target in named if isinstance(target, str) and _is_own(target)]
             if own:
@@ -69,10 +69,12 @@ def check_sources(config: DictConfig) -> None:
     Raises:
         ConfigError: one is not.
     """
-    stated, found = dict(config.sources), sources_of(config)
+    stated, found = dict(config.get("sources") or {}), sources_of(config)
     changed = sorted(name for name in stated.keys() | found.keys() if stated.get(name) != found.get(name))
     if changed:
-        raise ConfigError(f"The source of {', '.join(changed)} is not what it was for this run.")
+        raise ConfigError(
+            f"The source of {', '.join(changed)} is not what it was for this run: bring it back, or start a new run."
+        )
 
 
 def _is_own(target: str) -> bool:

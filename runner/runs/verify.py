@@ -18,12 +18,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from runner.accounting import Releases, sound_epsilon
-from runner.config import FIELDS, REPOSITORY, Config
+from runner.config import REPOSITORY, Config
 from runner.runs.records import read_record
 from runner.runs.sources import check_sources
 from runner.terminal import Line, Parser, end
 from runner.training.prepare import Run, prepare
-from runner.training.targets import check_targets
+from runner.training.targets import check_recorded
 
 TOLERANCE = 2e-4  # relative: records keep five digits, of bounds rounded up now and to the nearest in the oldest ones
 
@@ -113,9 +113,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
     }
     config = OmegaConf.merge(OmegaConf.structured(Config), recorded, machine)
     assert isinstance(config, DictConfig)
-    for name, field in FIELDS.items():
-        if field.names_class and config[name] is not None:
-            check_targets(config, name, of_record=True)
+    check_recorded(config)
     check_sources(config)
     return prepare(config)
 

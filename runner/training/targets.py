@@ -68,6 +68,17 @@ def check_targets(config: DictConfig, group: str, *, of_record: bool = False) ->
         _check(place, target, _taken(group, place), of_record)
 
 
+def check_recorded(config: DictConfig) -> None:
+    """Check every `_target_` of a config that somebody may have given you with a record, or with weights.
+
+    Raises:
+        ConfigError: as `check_targets`.
+    """
+    for name, field in FIELDS.items():
+        if field.names_class and config.get(name) is not None:
+            check_targets(config, name, of_record=True)
+
+
 def _taken(group: str, place: str) -> Sequence[str]:
     """What is taken at a place: what its group takes, or below the group what any group does."""
     if group in FIELDS and place == f"{group}._target_":
@@ -131,16 +142,16 @@ def _within(path: str, packages: typing.Iterable[str]) -> bool:
 
 
 def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> NoReturn:
-    trust = (
-        f"If you trust it, set DP_REPRO_TRUST={target.partition('.')[0] if of_record else target} in the environment."
-    )
+    named = target.partition(".")[0] if of_record else target
+    trust = f"If you trust it, set DP_REPRO_TRUST={named} in the environment."
     if of_record:
         raise ConfigError(
             f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
             f"group takes. {trust}"
         )
-    kind = takes[0] if len(takes) == 1 else "what a group takes"
+    kind = f" ({takes[0]})" if len(takes) == 1 else ""
     raise ConfigError(
-        f"{place}={target} is not run. It has to be a subclass of {kind} in {', '.join(_LIBRARIES)} or this package, "
-        f"or be defined in a file in the folder where you start, but not in a folder of this checkout. {trust}"
+        f"{place}={target} is not run. A config may name a class of {', '.join(_LIBRARIES)} or this package that its "
+        f"group takes{kind}. It may also name what a file in the folder where you start defines, if that is no folder "
+        f"of this checkout. {trust}"
     )

@@ -12,12 +12,15 @@ import pytest
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY, ConfigError
+from runner.runs import models
+from runner.runs.command import overrides_of
 from runner.runs.execute import execute
 from runner.runs.identity import identify, identify_recorded, recorded_config
 from runner.runs.records import read_record, record_path, results_folder
 from runner.runs.sources import check_sources, sources_of
 from runner.runs.verify import run_of
 from runner.training import targets as checked
+from runner.training.prepare import prepare
 
 
 def net(above: str = "", base: str = "nn.Sequential", inside: str = "pass") -> str:
@@ -199,10 +202,25 @@ def test_a_record_builds_no_class_that_lies_beside_the_command(
     assert "own" not in sys.modules
     monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
     assert run_of(recorded).parameters == 7850
+    assert "architecture._target_=own.Net" in overrides_of(recorded)
     forget()
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(ConfigError, match=r"The source of own is not what it was"):
         run_of(recorded)
+
+
+def test_weights_build_no_class_that_lies_beside_the_command(
+    own: Path, with_network: Callable[[str], DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(own, WAYS["itself"][0])
+    config = with_network("own.Net")
+    models.save(own / "weights.pt", config, prepare(config).new_objective())
+    forget()
+    with pytest.raises(ConfigError, match="A record may name only"):
+        models.load(own / "weights.pt")
+    assert "own" not in sys.modules
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
+    assert sum(each.numel() for each in models.load(own / "weights.pt").parameters()) == 7850
 
 
 def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:
