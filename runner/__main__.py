@@ -129,12 +129,12 @@ def main() -> None:
     """Run Hydra, and turn what it raises into one sentence and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
     from runner.data import DataError
-    from runner.runs.hydra_keys import check_files
+    from runner.runs.hydra_keys import judge
     from runner.runs.options import check_options
 
     on_termination_as_on_interrupt()
+    judge()
     try:
-        check_files(sys.argv[1:])
         check_options(sys.argv[1:])
     except ConfigError as error:
         _stop(str(error), 2)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from runner.runs.jobs import Job
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
+os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no folder of the checkout is the user's own
 
 Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]

@@ -77,7 +77,7 @@ def test_ranges_are_found_in_groups_too() -> None:
 
     @dataclasses.dataclass
     class Outer:
-        part: Any = of_class(differs=Differs.nothing, cost=Cost.nothing)
+        part: Any = of_class("torch.nn.Module", differs=Differs.nothing, cost=Cost.nothing)
         inner: Inner = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.nothing)
 
     Outer.__annotations__["inner"] = Inner  # a local class has no name that could be looked up

@@ -13,6 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,8 +44,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
-# What a config may name besides what `runner.training.targets` says: read before any config is, as one can set the
-# environment of what comes after it.
+PAPER = "paper"  # the scale that limits nothing
+
+# Modules, packages or classes that a config may name besides what `runner.training.targets` says. The environment is
+# read here, before any config is, because a config of Hydra's can change it.
 TRUSTED = frozenset(name.strip() for name in os.environ.get("DP_REPRO_TRUST", "").split(",") if name.strip())
 
 
@@ -133,19 +136,29 @@ class Scale:
 class Config:
     """One run. The comments beside the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = of_class(differs=Differs.nothing, cost=Cost.all)
-    features: Any = of_class(differs=Differs.nothing, cost=Cost.all)
-    normalization: Any = of_class(differs=Differs.nothing, cost=Cost.all, optional=True)
-    architecture: Any = of_class(differs=Differs.nothing, cost=Cost.all)
-    activation: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
-    loss: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
-    clipping: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
-    accountant: Any = of_class(differs=Differs.freely, cost=Cost.nothing)
-    mechanism: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
-    optimizer: Any = of_class(differs=Differs.numbers, cost=Cost.class_only)
-    schedule: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
-    constraint: Any = of_class(differs=Differs.nothing, cost=Cost.class_only, optional=True)
-    screening: Any = of_class(differs=Differs.nothing, cost=Cost.nothing, optional=True)
+    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing, cost=Cost.all)
+    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing, cost=Cost.all)
+    normalization: Any = of_class(
+        "runner.mechanism.statistics.Normalization", differs=Differs.nothing, cost=Cost.all, optional=True
+    )
+    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing, cost=Cost.all)
+    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
+    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
+    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers, cost=Cost.class_only)
+    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely, cost=Cost.nothing)
+    mechanism: Any = of_class(
+        "runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, cost=Cost.nothing, optional=True
+    )
+    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers, cost=Cost.class_only)
+    schedule: Any = of_class(
+        "torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, cost=Cost.nothing, optional=True
+    )
+    constraint: Any = of_class(
+        "runner.networks.objective.Constraint", differs=Differs.nothing, cost=Cost.class_only, optional=True
+    )
+    screening: Any = of_class(
+        "runner.training.updates.UpdateRule", differs=Differs.nothing, cost=Cost.nothing, optional=True
+    )
     runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.all)
     tracking: Tracking = stated(part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
     scale: Scale = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
@@ -171,6 +184,7 @@ class Config:
     confusion_epochs: list[int] = stated(
         [], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
     )
+    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
     save_model: bool = stated(False, part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
     draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
 
@@ -179,8 +193,23 @@ FIELDS = properties_of(Config)
 RANGES = tuple(ranges_of(Config))
 
 
+@cache
+def scales() -> list[str]:
+    """The scales there are: the options of the config group `scale`."""
+    return sorted(path.stem for path in (REPOSITORY / "conf" / "scale").glob("*.yaml"))
+
+
 def check_ranges(config: DictConfig) -> None:
-    """Raise ConfigError where a number of the schema's own is not in its range."""
+    """Check numbers of the schema's own, and the scale, whose name becomes a folder.
+
+    Raises:
+        ConfigError: a number is not in its range, there is no such scale, or bundled data would be among papers' runs.
+    """
+    if config.scale.name not in scales():
+        raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales())}.")
+    bundled = config.scale.bundled_data or OmegaConf.select(config, "dataset.bundled")
+    if bundled and config.scale.name == PAPER:
+        raise ConfigError("Bundled data is not for results at the paper's scale: choose scale=smoke.")
     for name, range_ in RANGES:
         value: Any = OmegaConf.select(config, name)
         if value is not None and not range_.holds(value):

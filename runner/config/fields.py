@@ -81,7 +81,8 @@ DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 class Properties:
     """What a field of a run's config is.
 
-    `names_class`: the field is a group whose options are classes (`_target_`); `optional`: it is null by default.
+    `takes`: of a group whose options are classes (`_target_`), the class or the protocol that it takes, as a dotted
+    path; `optional`: the group is null by default.
     `unhashed_at`: the value at which the field is left out of the ids. A field that is added later states here what
     older runs did without knowing it, and so changes no id. Null and empty values are left out of the ids in any case.
     """
@@ -89,9 +90,14 @@ class Properties:
     part: Part
     differs: Differs
     cost: Cost
-    names_class: bool = False
+    takes: str | None = None
     optional: bool = False
     unhashed_at: Any = None
+
+    @property
+    def names_class(self) -> bool:
+        """Whether the field is a group whose options are classes."""
+        return self.takes is not None
 
 
 def stated(
@@ -107,9 +113,9 @@ def stated(
     return _field(default, Properties(part, differs, cost, unhashed_at=unhashed_at), within)
 
 
-def of_class(*, differs: Differs, cost: Cost, optional: bool = False) -> Any:
-    """Declare a field of `Config` that is a group whose options are classes."""
-    properties = Properties(Part.setting, differs, cost, names_class=True, optional=optional)
+def of_class(takes: str, *, differs: Differs, cost: Cost, optional: bool = False) -> Any:
+    """Declare a field of `Config` that is a group whose options are classes: of a kind, named by its dotted path."""
+    properties = Properties(Part.setting, differs, cost, takes=takes, optional=optional)
     return _field(None if optional else MISSING, properties, None)
 
 
@@ -120,7 +126,7 @@ def ranged(default: Any, within: Range) -> Any:
 
 def _field(default: Any, properties: Properties | None, within: Range | None) -> Any:
     metadata = {"properties": properties, "within": within}
-    if isinstance(default, list):
+    if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 

@@ -26,7 +26,8 @@ class BoundedPixels:
 
         clip:       x * min(1, largest_norm / ||x||)        normalize:  x * largest_norm / ||x||, or 0 for x = 0.
 
-    What is not finite becomes zero before that, so that no example can make a sum anything but a number.
+    An image that is not finite, or that is too large for float32 on the way, is zero before that last step. So no
+    example can make a sum anything but a number.
 
     Raises:
         ValueError: the norm is not in [1e-6, 1e6], a name is unknown, or as `Pixels`.
@@ -66,9 +67,10 @@ class BoundedPixels:
     def _bounded(self, images: Tensor) -> Tensor:
         coloured = SPACES[self.space][1](images) if images.shape[1] == 3 else images
         found = Pixels(self.mean, self.std)(coloured)
-        found = torch.where(torch.isfinite(found).flatten(1).all(1)[:, None, None, None], found, 0.0)
         if self.centered:
             found = found - found.mean((1, 2, 3), keepdim=True)
+        finite = torch.isfinite(images).flatten(1).all(1) & torch.isfinite(found).flatten(1).all(1)
+        found = torch.where(finite[:, None, None, None], found, 0.0)
         norms = torch.linalg.vector_norm(found, dim=(1, 2, 3), keepdim=True, dtype=torch.float64)
         factors = _LEFT * self.largest_norm / norms
         factors = factors.clamp(max=1.0) if self.make == "clip" else factors.nan_to_num(0.0, posinf=0.0)

@@ -14,10 +14,10 @@ _YUV = [[0.299, 0.587, 0.114], [-0.14714119, -0.28886916, 0.43601035], [0.614975
 
 
 def hsv(images: Tensor) -> Tensor:
-    """Hue, saturation and value, each in [0, 1], by matplotlib."""
+    """Hue, saturation and value, each in [0, 1], by matplotlib; pixels are clamped to [0, 1] first."""
     from matplotlib.colors import rgb_to_hsv
 
-    pixels = images.movedim(1, -1).cpu().numpy()
+    pixels = images.clamp(0, 1).movedim(1, -1).cpu().numpy()
     return torch.from_numpy(rgb_to_hsv(pixels)).movedim(-1, 1).contiguous().to(images)
 
 

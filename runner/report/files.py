@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,12 @@ def aligned(table: Table) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+    return "| " + " | ".join(map(_text, cells)) + " |"
+
+
+def _text(cell: str) -> str:
+    """A cell of a Markdown table that ends neither its cell nor its row, and is no HTML."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(cell.splitlines()).replace("|", "\\|"))
 
 
 def mean_text(values: Sequence[float], unit: str = "") -> str:

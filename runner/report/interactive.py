@@ -121,15 +121,19 @@ def tables_head() -> Any:
 
 
 def searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
-    """A table that sorts and searches, with the values of some columns to filter by, and how many rows have each."""
+    """A table that sorts and searches, with the values of some columns to filter by, and how many rows have each.
+
+    Cells are shown as the texts that they are, but for those that are `markupsafe.Markup`.
+    """
     import pandas as pd
     from itables import to_html_datatable
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     at = [list(header).index(name) for name in filters]
+    escaped = [[str(escape(cell)) for cell in row] for row in rows]
     return Markup(
         to_html_datatable(
-            pd.DataFrame(rows, columns=list(header)),
+            pd.DataFrame(escaped, columns=[str(escape(name)) for name in header]),
             connected=False,
             allow_html=True,
             showIndex=False,
@@ -150,12 +154,14 @@ def _board(results: Path) -> list[list[str]]:
         if row["chosen_by_test_images"] == "yes":
             settings = "test images chose updates"
         numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "method", "mean", "std", "n", "planned")]
-        rows.append([*map(html.escape, numbers), settings, row["made_for_it"]])
+        rows.append([*numbers, settings, row["made_for_it"]])
     return rows
 
 
 def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of all claims, as the papers' pages have them."""
+    from markupsafe import Markup
+
     header = ["paper", "item", "data set", "claim", "claimed", "at ε", "measured", "difference [95%]", "verdict"]
     rows = []
     for paper in papers:
@@ -165,8 +171,8 @@ def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[lis
                 place = f"{paper.name}/{item.name}"
                 cells = [row["dataset"], method_text(row["method"], row["quantity"]), claimed, at, measured, difference]
                 cells += [row["verdict"], epsilon, sound, holds, row["explanation"]]
-                link = f'<a href="#item={place}">{item.name}</a>'
-                rows.append([paper.name.replace("_", "-"), link, *map(html.escape, cells)])
+                link = Markup('<a href="#item={}">{}</a>').format(place, item.name)
+                rows.append([paper.name.replace("_", "-"), link, *cells])
     return [*header, "ε of the run", "sound ε", CLAIMED_EPSILON, "note"], rows
 
 

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 from runner.config import FIELDS, REPOSITORY, register
 from runner.config.fields import Part
-from runner.runs.classes import bare_name
 from runner.runs.identity import identify_recorded, recorded_config, resolved
+from runner.training.targets import bare_name
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
 
@@ -104,8 +104,8 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Everything that identifies a run, by dotted name."""
     found: dict[str, Any] = {}
     for name, value in config.items():
-        if not prefix and name in FIELDS and FIELDS[name].part is Part.machine:
-            continue
+        if not prefix and (name == "sources" or (name in FIELDS and FIELDS[name].part is Part.machine)):
+            continue  # sources follow from the classes
         if isinstance(value, Mapping):
             found |= _leaves(value, f"{prefix}{name}.")
         elif name != "_partial_":

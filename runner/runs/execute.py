@@ -30,6 +30,7 @@ from runner.runs.records import (
     write_record,
     write_stopped,
 )
+from runner.runs.sources import check_sources
 from runner.speed import choices, machine
 from runner.terminal import part_done
 from runner.training.instantiation import device_of
@@ -100,6 +101,7 @@ class _Execution:
             self.outcome = "skipped"
             return
         tracking.check(config)
+        check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
         if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"

@@ -1,78 +1,131 @@
-"""What files of configs may tell Hydra itself, which runs before any code of this package: how a sweep goes, no more.
+"""What config files may tell Hydra itself: how a sweep goes, and no more.
 
-Hydra instantiates callbacks, launchers and sweepers, and Python's logging calls what its configuration names, before
-a run's own `_target_`s are checked (see `runner.training.targets`). A file that somebody gave you must not reach them,
-so that every file of conf/ and sweeps/, and of a folder named on the command line, is read first, and refused where it
-says more to Hydra than `hydra.mode` and `hydra.sweeper.params`. The primary file, conf/config.yaml, is as good as code.
-What is typed on the command line is the user's own.
+Hydra instantiates callbacks, launchers and sweepers, sets the environment and sets up logging, by what its own node of
+the config says, before a run's `_target_`s are checked (see `runner.training.targets`). A file that somebody gave you
+must not reach that. So every config that Hydra composes for a command, that of each job of a sweep too, is judged when
+it is composed, before Hydra does anything with it. Its hydra node has to be the one that conf/config.yaml gives with
+what was typed on the command line, which is the user's own. Only `hydra.mode` and plain values in
+`hydra.sweeper.params` may differ.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-import yaml
+from hydra._internal import hydra as of_hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY
 
-_PRIMARY = REPOSITORY / "conf" / "config.yaml"
-_FOLDERS = (REPOSITORY / "conf", REPOSITORY / "sweeps")
-_OPTIONS = ("--config-dir", "-cd", "--config-path", "-cp")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_HEADER = re.compile(r"^\s*#\s*@package\s+(\S+)", re.MULTILINE)
+_CONF, _PRIMARY = str(REPOSITORY / "conf"), "config"
+# Files may set the first two. Hydra sets the next three for each config, and takes the last from no other file.
+_FREE = ("mode", "sweeper.params", "runtime", "overrides", "job.override_dirname", "searchpath")
+_ABSENT = object()
 
 
-def check_files(arguments: Sequence[str]) -> None:
-    """Check every file that a command with these arguments may compose.
+class Judge(ConfigLoaderImpl):
+    """Hydra's loader of configs, which refuses one whose files tell Hydra more than they may.
 
     Raises:
-        ConfigError: one tells Hydra more than it may.
+        ConfigCompositionException: configs are to be taken from another folder than conf/ first.
     """
-    for folder in (*_FOLDERS, *_named(arguments)):
-        for path in sorted(folder.rglob("*.y*ml")):
-            if path != _PRIMARY:
-                _check(path)
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        if [each.path for each in config_search_path.get_path() if each.provider == "main"] != [_CONF]:
+            raise ConfigCompositionException("A run starts from conf/config.yaml: name more folders by --config-dir.")
+        super().__init__(config_search_path)
+        self._typed: tuple[str, ...] | None = None
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        """Compose a config as Hydra does, and judge it.
+
+        Raises:
+            ConfigCompositionException: a file tells Hydra more than it may, or the config cannot be composed.
+        """
+        if config_name not in (None, _PRIMARY):  # None: of --hydra-help
+            raise ConfigCompositionException("A run starts from conf/config.yaml: --config-name names no other.")
+        if self._typed is None:  # the first is of the command line itself, later ones may be of a sweep's jobs
+            self._typed = tuple(overrides)
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        for key in _undue(config, _due(config_name, _of_hydra(self._typed)), len(overrides)):
+            raise ConfigCompositionException(
+                f"{self._where(key, config_name, overrides, run_mode)}hydra.{key} is refused: of Hydra's own settings, "
+                f"a config file may set hydra.mode and plain values of hydra.sweeper.params. Others belong on the "
+                f"command line."
+            )
+        return config
+
+    def _where(self, key: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
+        """The last file that says something of a key, and a colon; nothing where none does."""
+        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
+            loaded = self._load_single_config(default, repository)
+            says = OmegaConf.select(loaded.config, f"hydra.{key}") is not None
+            if says and loaded.path.startswith("file://") and not default.primary:
+                return f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml: "
+        return ""
 
 
-def _named(arguments: Sequence[str]) -> Iterator[Path]:
-    """Folders of configs that are named on the command line."""
-    for place, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option in _OPTIONS:
-            yield Path(value if equals else (*arguments, ".")[place + 1])
+def judge() -> None:
+    """Have Hydra load configs by `Judge` from now on, in this process."""
+    of_hydra.ConfigLoaderImpl = Judge  # type: ignore[misc]
 
 
-def _check(path: Path) -> None:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        content = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError:
-        return  # Hydra says so, if it is asked for
-    if any("hydra" in package for package in _HEADER.findall(text)) or "hydra" in path.parts[-2:-1]:
-        _refuse(path, "package")
-    if not isinstance(content, dict):
+def _of_hydra(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The overrides of Hydra's node; of its search path, files are none of the user's own."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    own = [each for each in parsed if each.is_hydra_override() or each.key_or_group == "hydra"]
+    return tuple(str(each.input_line) for each in own if each.key_or_group != "hydra.searchpath")
+
+
+@cache
+def _due(config_name: str | None, overrides: tuple[str, ...]) -> Any:
+    """The hydra node that the primary config and overrides of that node give, without any other folder of configs."""
+    loader = ConfigLoaderImpl(create_config_search_path(_CONF))
+    config = loader.load_configuration(config_name, list(overrides), RunMode.RUN, validate_sweep_overrides=False)
+    return OmegaConf.to_container(config.hydra)
+
+
+def _undue(config: DictConfig, due: Any, overrides: int) -> Iterator[str]:
+    """The keys of a config's hydra node that are not as due.
+
+    Args:
+        overrides: how many were given: a node that holds more of them has them from a file.
+    """
+    yield from _different(OmegaConf.to_container(config.hydra), due)
+    if len(config.hydra.overrides.hydra) + len(config.hydra.overrides.task) != overrides:
+        yield "overrides"
+    params = OmegaConf.select(config, "hydra.sweeper.params")
+    if params is not None and _holds_mapping(list(OmegaConf.to_container(params, resolve=True).values())):
+        yield "sweeper.params"
+
+
+def _different(found: Any, due: Any, place: str = "") -> Iterator[str]:
+    if place in _FREE:
         return
-    for default in content.get("defaults") or ():
-        if "hydra" in str(default):
-            _refuse(path, f"defaults: {default}")
-    for key, value in content.items():
-        if "hydra" in str(key):
-            _check_own(path, str(key), value)
+    if isinstance(found, dict) and isinstance(due, dict):
+        for name in {**due, **found}:
+            inner = f"{place}.{name}" if place else str(name)
+            yield from _different(found.get(name, _ABSENT), due.get(name, _ABSENT), inner)
+    elif found != due or type(found) is not type(due):
+        yield place
 
 
-def _check_own(path: Path, key: str, value: Any) -> None:
-    told = value if isinstance(value, dict) else {"": value}
-    sweeper = told.get("sweeper") or {}
-    more = [
-        *(told.keys() - {"mode", "sweeper"}),
-        *(sweeper.keys() - {"params"} if isinstance(sweeper, dict) else ["sweeper"]),
-    ]
-    if key != "hydra" or more:
-        _refuse(path, f"{key}.{more[0]}" if more else key)
-
-
-def _refuse(path: Path, what: str) -> None:
-    raise ConfigError(f"{path}: {what}: a file of a config may tell Hydra its mode and the sweeper's params, no more.")
+def _holds_mapping(value: Any) -> bool:
+    """Whether a mapping is in a value: Hydra would build what it names."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))

@@ -10,20 +10,24 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.config import FIELDS, check_ranges
+from runner.config import FIELDS, ConfigError, check_ranges
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
-from runner.runs.classes import bare_name, check_names
+from runner.runs.sources import sources_of
+from runner.training.targets import bare_name
+
+_MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by their bare names, wherever they are
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """The config as it will run: interpolations resolved, the limits of `scale` applied. The input is not changed.
+    """The config as it will run: limits of `scale` applied, interpolations resolved, and the source of classes hashed.
+
+    Interpolations see what the limits left: `${batch_size}` is the batch that is trained. The input is not changed.
 
     Raises:
-        ConfigError: a number is not in its range.
+        ConfigError: a number is not in its range, a class of the user's own cannot be imported, or `sources` is set.
     """
     config = copy.deepcopy(composed)
-    OmegaConf.resolve(config)
     check_ranges(config)
     scale = config.scale
     if scale.bundled_data:
@@ -36,13 +40,18 @@ def resolved(composed: DictConfig) -> DictConfig:
         config.batch_size = min(config.batch_size, scale.batch_size)
     if scale.seeds is not None:
         config.seed = config.seed % scale.seeds
+    OmegaConf.resolve(config)
+    sources = sources_of(config)
+    if config.sources and config.sources != sources:
+        raise ConfigError("sources cannot be set: it is the hash of the files that the classes of a run come from.")
+    config.sources = sources
     return config
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """The whole resolved config as JSON values."""
+    """The whole resolved config as JSON values; without `sources` where no class is the user's own."""
     values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
-    return values
+    return {name: value for name, value in values.items() if value or name != "sources"}
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
@@ -53,9 +62,10 @@ def recorded_config(config: DictConfig) -> dict[str, Any]:
 def hashed_config(config: DictConfig) -> dict[str, Any]:
     """The part of the config that defines the run.
 
-    A class is its bare name and its arguments: it stays what it is where its file moves. Null and empty values are left
-    out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a field
-    that is added later makes no old record stale.
+    A class of this package or of PyTorch is its bare name and its arguments: it stays what it is where its file moves.
+    Any other is its whole path, and where it is the user's own, its source is in `sources`. Null and empty values are
+    left out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a
+    field that is added later makes no old record stale.
     """
     return _hashed(plain(config))
 
@@ -64,13 +74,8 @@ def identify(config: DictConfig) -> tuple[str, str]:
     """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
 
     Same config and seed, same run id, on any machine; the setting id leaves the seed out.
-
-    Raises:
-        ConfigError: a class outside the package has the bare name of another one in conf/.
     """
-    content = plain(config)
-    check_names(content)
-    return identify_recorded(content)
+    return identify_recorded(plain(config))
 
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
@@ -102,10 +107,12 @@ def _part(name: str) -> Part:
 
 
 def _by_bare_names(value: Any) -> Any:
-    """A config with every class by its bare name and without `_partial_`: how it is called is no part of a run."""
+    """A config with classes that may move by their bare names, and without `_partial_`, which changes no run."""
     if isinstance(value, dict):
         kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
-        return kept | {"_target_": bare_name(kept["_target_"])} if isinstance(kept.get("_target_"), str) else kept
+        target = kept.get("_target_")
+        may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
+        return kept | {"_target_": bare_name(target)} if may_move else kept
     return [_by_bare_names(v) for v in value] if isinstance(value, list) else value
 
 

@@ -17,8 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import REPOSITORY, register
 from runner.runs.alike import alike
-from runner.runs.classes import check_same_classes
-from runner.runs.identity import identify, plain, recorded_config, resolved
+from runner.runs.identity import identify, recorded_config, resolved
 from runner.runs.paces import likenesses
 
 
@@ -73,7 +72,7 @@ def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Jo
 
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
-        ConfigError: two of its runs cannot be told apart by the names of their classes.
+        ConfigError: a number is not in its range, or a class may not be named.
     """
     return list(_sweep_jobs(sweep, extra))
 
@@ -148,10 +147,7 @@ def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
             if "seed" in overrides:
                 overrides["seed"] = str(final.seed)
             identity, setting = identify(final)
-            job = Job(sweep, overrides, identity, setting, final)
-            same = jobs.setdefault(identity, job)
-            if same is not job:
-                check_same_classes(plain(final), plain(same.config), f"{sweep} {same.label}")
+            jobs.setdefault(identity, Job(sweep, overrides, identity, setting, final))
     limit = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.config.seed, job.config.draw))
     return tuple(ordered[:limit])

@@ -28,5 +28,6 @@ def _listed(sweep: str, extra: tuple[str, ...]) -> list[Job]:
         jobs: list[Job] = pickle.loads(content)
         return jobs
     jobs = sweep_jobs(sweep, extra)
-    kept.keep(key, pickle.dumps(jobs, pickle.HIGHEST_PROTOCOL))
+    if not any(job.config.sources for job in jobs):  # `kept` does not see when files of the user's own change
+        kept.keep(key, pickle.dumps(jobs, pickle.HIGHEST_PROTOCOL))
     return jobs

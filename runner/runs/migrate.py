@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.runs.classes import check_names
 from runner.runs.identity import identify_recorded
 from runner.runs.records import check_record, digest_of, record_path, text_of, write_whole
 from runner.terminal import Parser
@@ -38,8 +37,8 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
         moved: dotted paths of classes, or of modules with all that is in them, and what they are called now.
 
     Raises:
-        ValueError: nothing was changed. There are no records, one is damaged, two would have the same id but are not
-            the same run, or a class in them would be mistaken for another of its name.
+        ValueError: nothing was changed. There are no records, one is damaged, or two would have the same id but are not
+            the same run.
     """
     _check_moved(moved)
     paths = sorted((folder / "runs").glob("*.json"))
@@ -63,7 +62,6 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
             raise ValueError("its run_id is not its file's name")
         config = _with_moved_classes(record["config"], moved)
         run_id, setting_id = identify_recorded(config)
-        check_names(config)
         if "digest" in record and record["digest"] != digest_of(record):
             raise ValueError("its digest is not that of what it says")
         updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}

@@ -12,7 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from runner.gradients import Objective
 from runner.runs.identity import recorded_config
 from runner.runs.records import write_whole
+from runner.runs.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
+from runner.training.targets import check_recorded
 
 
 def model_path(folder: Path, run_id: str) -> Path:
@@ -34,11 +36,14 @@ def load(path: Path) -> Objective:
     The network takes what the run's features make of images: `instantiated(config, "features")`.
 
     Raises:
-        ConfigError: its config names a class that is not trusted, or is not there any more.
+        ConfigError: its config names a class that no record may (see `runner.training.targets`), that has changed, or
+            that is not there any more.
         pickle.UnpicklingError: the file holds more than numbers and texts.
     """
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     config = OmegaConf.create(content["config"])
+    check_recorded(config)
+    check_sources(config)
     with torch.random.fork_rng(devices=[]):
         objective = objective_of(config, instantiated(config, "dataset"), instantiated(config, "features"))
     objective.load_state_dict(content["weights"])

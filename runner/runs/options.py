@@ -10,11 +10,11 @@ from hydra.errors import HydraException
 
 from runner.config import REPOSITORY, ConfigError
 
-# Hydra's own, and no abbreviations, which it takes: --experiment would be --experimental-rerun, and --config-d a folder
-# that `runner.runs.hydra_keys` does not see.
+# Hydra's own, and no abbreviations, which it takes: --experiment would be --experimental-rerun, which unpickles a file
+# and so runs whatever that says. It is left out.
 OF_HYDRA = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
-    "--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info",
+    "--shell-completion", "--config-path", "--config-name", "--config-dir", "--info",
 )  # fmt: skip
 
 

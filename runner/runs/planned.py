@@ -27,7 +27,7 @@ _PAPER_SCALE = "scale=paper"
 # What runs, their ids, kinds and likenesses follow from, and so the lines of the file: beside the sweeps themselves.
 _SOURCES = (
     "conf/**/*.yaml", "runner/config/*.py",
-    *(f"runner/runs/{name}.py" for name in ("alike", "classes", "identity", "jobs", "paces", "recorded_times")),
+    *(f"runner/runs/{name}.py" for name in ("alike", "identity", "jobs", "paces", "recorded_times")),
 )  # fmt: skip
 _COMMENT = re.compile(r"^\s*(#(?!\s*@package).*)?\n", re.MULTILINE)  # Hydra obeys a comment that says a package
 
@@ -92,7 +92,9 @@ def planned_jobs(paper: str, extra: Sequence[str], sweep: str) -> Sequence[Plann
 
 
 def planned_text(sweeps: Mapping[str, Sequence[Job]]) -> str:
-    """The file of a paper: its jobs at paper scale by sweep."""
+    """The file of a paper: its jobs at paper scale by sweep, but for sweeps with classes of the user's own, whose ids
+    follow from more than `made_of` sees."""
+    sweeps = {name: jobs for name, jobs in sweeps.items() if not any(job.config.sources for job in jobs)}
     listed = [f"  {json.dumps(sweep)}: [\n{_lines(jobs)}\n  ]" for sweep, jobs in sweeps.items()]
     return f'{{\n"made_of": "{made_of(sweeps)}",\n"sweeps": {{\n' + ",\n".join(listed) + "\n}\n}\n"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.config import FIELDS
 from runner.config.fields import Cost
-from runner.runs.classes import bare_name
+from runner.training.targets import bare_name
 
 _ROUGHLY = ("dataset", "features", "architecture")
 

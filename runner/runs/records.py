@@ -23,8 +23,7 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig
 
 from runner.runs import schema
-from runner.runs.classes import check_same_classes
-from runner.runs.identity import identify, identify_recorded, plain
+from runner.runs.identity import identify, identify_recorded
 
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
@@ -51,20 +50,8 @@ def stopped_path(folder: Path, run_id: str) -> Path:
 
 
 def recorded(config: DictConfig) -> bool:
-    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`.
-
-    Raises:
-        ConfigError: what is recorded under its id is a run of other classes of the same bare names.
-    """
-    path = record_path(results_folder(config), identify(config)[0])
-    if not path.exists():
-        return False
-    try:
-        record = read_record(path)
-    except ValueError:
-        return False
-    check_same_classes(plain(config), record["config"], str(path))
-    return True
+    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`."""
+    return is_recorded(results_folder(config), identify(config)[0])
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:

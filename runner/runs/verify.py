@@ -20,8 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from runner.accounting import Releases, sound_epsilon
 from runner.config import REPOSITORY, Config
 from runner.runs.records import read_record
+from runner.runs.sources import check_sources
 from runner.terminal import Line, Parser, end
 from runner.training.prepare import Run, prepare
+from runner.training.targets import check_recorded
 
 TOLERANCE = 2e-4  # relative: records keep five digits, of bounds rounded up now and to the nearest in the oldest ones
 
@@ -100,13 +102,20 @@ def _epsilon(accountant: str, epsilon: Callable[[Releases, float], float], relea
 
 
 def run_of(recorded: dict[str, Any]) -> Run:
-    """The run of a recorded config, prepared on this machine."""
+    """The run of a recorded config, prepared on this machine.
+
+    Raises:
+        ConfigError: it names what no record may (see `runner.training.targets`), a class of the user's own has changed
+            since, or it cannot be prepared by the code of today.
+    """
     machine = {
         "runtime": {"device": "cpu", "data_root": ".", "results_root": "."},
         "tracking": {"project": "", "directory": ""},
     }
     config = OmegaConf.merge(OmegaConf.structured(Config), recorded, machine)
     assert isinstance(config, DictConfig)
+    check_recorded(config)
+    check_sources(config)
     return prepare(config)
 
 

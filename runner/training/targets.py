@@ -1,45 +1,48 @@
 """What a config may have built and called: its `_target_`s, all of which are checked before the first is imported.
 
-Importing a module runs it, and calling what is in one may do anything: `torch.load` runs what a file says. So a config
+Importing a module runs it, and calling what is in one may do anything. `torch.load` runs what a file says. So a config
 that somebody else wrote must not name whatever it likes. It may name
 
-- classes of torch.nn, torch.optim and this package, which do what a run needs;
-- functions of this package that return a network;
-- classes and functions of a module in the folder where the command was started: the user's own.
+- a class of torch.nn, torch.optim, opacus.layers or this package that is a subclass of what its group takes (stated
+  beside the group's field in `runner.config`), or, below a group, of what any group takes;
+- a function of `runner.networks` that returns a network, where a network is taken;
+- a class or a function of a file, or of a package, in the folder where the command was started: the user's own.
 
-Where an object was defined counts, and not the path that leads to it: `torch.nn.modules.module.torch.load` is of none
-of these. Anything else, another library's loss for instance, has to be named by whoever starts the command, in the
-environment variable DP_REPRO_TRUST, as dotted paths with commas between them. It is no field, as a field could be set
-by the very file that is not to be trusted. What calls whatever it is told to, as all of `hydra` and `builtins` may, is
-refused all the same.
+Where an object was defined counts, and not the path that leads to it: `torch.nn.modules.module.torch.load` is none of
+these. The tools of this checkout are not the user's own, wherever the command was started.
+
+Anything else has to be named by whoever starts the command, in the environment variable DP_REPRO_TRUST: modules,
+packages or classes as dotted paths with commas between them. It is no field, as a field could be set by the very file
+that is not to be trusted. What calls whatever it is told to, as all of `hydra` and `builtins` may, is refused all the
+same. A record somebody gave you may name less than a config: not what lies beside the command, as it could happen to
+have the same name.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
 import inspect
-import sys
 import typing
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from runner.config import TRUSTED, ConfigError
+from runner.config import FIELDS, TRUSTED, ConfigError
+from runner.training.modules import is_beside
 
-_PACKAGE = "runner"
-_LIBRARIES = ("torch.nn", "torch.optim")
+_PACKAGE, _NETWORKS = "runner", "runner.networks"
+_LIBRARIES = ("torch.nn", "torch.optim", "opacus.layers")
 _NEVER = ("builtins", "hydra")
+_NETWORK = "torch.nn.Module"
 
 
-def targets(content: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yields every `_target_` of a config's plain values, nested ones too, as (where it stands, dotted path)."""
+def targets(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields every `_target_` of a config's plain values, nested ones too, as (where it stands, what it says)."""
     if isinstance(content, dict):
         for name, value in content.items():
             inner = f"{place}.{name}" if place else str(name)
-            if name == "_target_" and isinstance(value, str):
+            if name == "_target_":
                 yield inner, value
             yield from targets(value, inner)
     elif isinstance(content, list):
@@ -47,43 +50,84 @@ def targets(content: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from targets(value, f"{place}[{index}]")
 
 
-def check_targets(config: DictConfig, group: str) -> None:
+def bare_name(target: str) -> str:
+    """The last part of a dotted path: `Flat` of `runner.clipping.Flat`."""
+    return target.rpartition(".")[2]
+
+
+def check_targets(config: DictConfig, group: str, *, of_record: bool = False) -> None:
     """Check every `_target_` in a group of a config, however deep.
+
+    Args:
+        of_record: the config is that of a record, so that what lies beside the command is not the user's own.
 
     Raises:
         ConfigError: one is none of those that the module's text names, or cannot be imported.
     """
     for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
-        _check(place, target)
+        _check(place, target, _taken(group, place), of_record)
 
 
-def _check(place: str, target: str) -> None:
+def check_recorded(config: DictConfig) -> None:
+    """Check every `_target_` of a config that somebody may have given you with a record, or with weights.
+
+    Raises:
+        ConfigError: as `check_targets`.
+    """
+    for name, field in FIELDS.items():
+        if field.names_class and config.get(name) is not None:
+            check_targets(config, name, of_record=True)
+
+
+def _taken(group: str, place: str) -> Sequence[str]:
+    """What is taken at a place: what its group takes, or below the group what any group does."""
+    if group in FIELDS and place == f"{group}._target_":
+        takes = FIELDS[group].takes
+        return [] if takes is None else [takes]
+    return sorted({field.takes for field in FIELDS.values() if field.takes is not None})
+
+
+def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> None:
+    if not isinstance(target, str):
+        raise ConfigError(f"{place}={target} names no class: write it as package.Class.")
     if _within(target, _NEVER):
-        raise ConfigError(f"{place}={target} calls whatever it is told to: name the class itself.")
-    trusted = target in TRUSTED
-    if not (trusted or _may_be_imported(target)):
-        _refuse(place, target)
+        raise ConfigError(
+            f"{place}={target} is not run, because it calls whatever it is told to: name the class itself."
+        )
+    if target.partition(".")[0] == "__main__":
+        raise ConfigError(
+            f"{place}={target} is not in a file, so no record could say what it was: put it into a file beside the "
+            f"command, and name it mymodule.{bare_name(target)}."
+        )
+    known = _within(target, (*_LIBRARIES, _PACKAGE, *TRUSTED))
+    if not known and (of_record or not is_beside(target)):
+        _refuse(place, target, takes, of_record)
     try:
         found = get_object(target)
     except Exception as error:
         raise ConfigError(f"{place}={target} cannot be imported: {error}") from error
-    if not (trusted or _may_be_called(found)):
-        _refuse(place, target)
+    if target not in TRUSTED and not _may_be_called(found, takes, of_record):
+        _refuse(place, target, takes, of_record)
 
 
-def _may_be_imported(target: str) -> bool:
-    return _within(target, (*_LIBRARIES, _PACKAGE)) or _is_the_users(target)
-
-
-def _may_be_called(found: Any) -> bool:
-    defined_in = getattr(found, "__module__", None)
-    if not isinstance(defined_in, str):
+def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:
+    """Whether an object is one that the module's text names, by where it was defined."""
+    module = getattr(found, "__module__", None)
+    if not isinstance(module, str) or not (inspect.isclass(found) or inspect.isfunction(found)):
         return False
-    if inspect.isclass(found):
-        return _may_be_imported(defined_in)
-    if not inspect.isfunction(found):
-        return False
-    return _is_the_users(defined_in) or (_within(defined_in, (_PACKAGE,)) and _returns_a_network(found))
+    if inspect.isclass(found) and _within(module, (*_LIBRARIES, _PACKAGE)):
+        return any(_is_a(found, get_object(kind)) for kind in takes)
+    if inspect.isfunction(found) and _within(module, (_NETWORKS,)):
+        return _NETWORK in takes and _returns_a_network(found)
+    return _within(f"{module}.{found.__qualname__}", TRUSTED) or (not of_record and is_beside(module))
+
+
+def _is_a(found: type, kind: Any) -> bool:
+    """Whether a class is a subclass of another, or has the methods and properties that a protocol asks for."""
+    if not getattr(kind, "_is_protocol", False):
+        return issubclass(found, kind)
+    asked = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
+    return all(hasattr(found, name) and name not in getattr(found, "__dataclass_fields__", ()) for name in asked)
 
 
 def _returns_a_network(function: Any) -> bool:
@@ -93,26 +137,21 @@ def _returns_a_network(function: Any) -> bool:
     return inspect.isclass(returned) and issubclass(returned, nn.Module)
 
 
-def _within(path: str, packages: tuple[str, ...]) -> bool:
+def _within(path: str, packages: typing.Iterable[str]) -> bool:
     return any(path == package or path.startswith(f"{package}.") for package in packages)
 
 
-def _is_the_users(path: str) -> bool:
-    """Whether the path begins with a module or a package that lies in the folder where the command was started.
-
-    Nothing is imported to find out. Libraries below that folder, in a virtual environment, are not in it.
-    """
-    here, top = Path.cwd(), path.partition(".")[0]
-    spec = importlib.machinery.PathFinder.find_spec(top, [place or str(here) for place in sys.path])
-    if spec is None:
-        return False
-    if spec.submodule_search_locations is not None:
-        return Path(next(iter(spec.submodule_search_locations))) == here / top
-    return spec.origin is not None and Path(spec.origin).parent == here
-
-
-def _refuse(place: str, target: str) -> None:
+def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> NoReturn:
+    named = target.partition(".")[0] if of_record else target
+    trust = f"If you trust it, set DP_REPRO_TRUST={named} in the environment."
+    if of_record:
+        raise ConfigError(
+            f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
+            f"group takes. {trust}"
+        )
+    kind = f" ({takes[0]})" if len(takes) == 1 else ""
     raise ConfigError(
-        f"{place}={target} is not run: a config may name classes of {', '.join(_LIBRARIES)}, of this package and of a "
-        f"module in the folder where you start; if you trust it, set DP_REPRO_TRUST={target} in the environment."
+        f"{place}={target} is not run. A config may name a class of {', '.join(_LIBRARIES)} or this package that its "
+        f"group takes{kind}. It may also name what a file in the folder where you start defines, if that is no folder "
+        f"of this checkout. {trust}"
     )

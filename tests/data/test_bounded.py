@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import colorsys
+import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runner.data.bounded import BoundedPixels
 from runner.data.colour import SPACES
@@ -44,13 +47,46 @@ def test_order_standardise_then_centre_then_bound():
     assert features(one).flatten().tolist() == pytest.approx([-2.25, 1.75, -0.25, 0.75])
 
 
-def test_what_is_not_finite_becomes_zero():
-    broken = images()
+@pytest.mark.parametrize("centered", [False, True])
+def test_what_is_not_finite_becomes_zero_and_changes_no_other_image(centered):
+    features, broken = BoundedPixels(1.0, centered=centered), images()
     broken[3, 0, 0, 0] = torch.nan
     broken[4, 0, 0, 0] = torch.inf
-    found = BoundedPixels(1.0)(broken)
+    found = features(broken)
     assert (found[3:5] == 0).all()
+    assert torch.equal(found[[0, 1, 2, 5]], features(images())[[0, 1, 2, 5]])
+
+
+PIXEL = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, 1e-45, 1e-38, 3e38, -3e38, 3.4028234663852886e38]))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of matplotlib's hsv, which divides by what overflows
+@given(
+    pixels=st.lists(PIXEL, min_size=12, max_size=12),
+    space=st.sampled_from(sorted(SPACES)),
+    make=st.sampled_from(["clip", "normalize"]),
+    centered=st.booleans(),
+    standardised=st.booleans(),
+    largest_norm=st.sampled_from([1e-6, 0.7, 1e6]),
+)
+def test_whatever_the_pixels_are_features_are_finite_and_within_the_bound(
+    pixels, space, make, centered, standardised, largest_norm
+):
+    channels = SPACES[space][0]
+    by = {"mean": [0.5] * channels, "std": [1e-3] * channels} if standardised else {}
+    found = BoundedPixels(largest_norm, make, space, centered=centered, **by)(torch.tensor(pixels).view(1, 3, 2, 2))
+    norm = found.double().norm().item()
     assert torch.isfinite(found).all()
+    assert norm <= largest_norm
+    if not all(map(math.isfinite, pixels)):
+        assert norm == 0
+
+
+@pytest.mark.parametrize("make", ["clip", "normalize"])
+def test_centring_pixels_of_3e38_is_finite(make):
+    huge = torch.full((2, 1, 4, 4), 3e38)
+    huge[1, 0, 0] = 0
+    assert torch.isfinite(BoundedPixels(20.0, make, centered=True)(huge)).all()
 
 
 def test_colours_are_those_of_the_standard_library():

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_page_and_picture(dashboard: Dashboard, runs: dict[str, list[PlannedRun]
     assert tanh["verdicts"]
     local.chart(dashboard, runs).save(str(tmp_path / "picture.png"))
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_text_of_a_run_is_markup_on_the_page(dashboard: Dashboard, runs: dict[str, list[PlannedRun]]) -> None:
+    """A sweep's overrides and a record's metrics: in the table, and in the chart's data, which are in a script."""
+    run, evil = runs["fig-3"][0], "</script><img src=x onerror=alert(1)>"
+    assert run.record is not None
+    job = replace(run.job, overrides=dict(run.job.overrides) | {"loss.beta": evil})
+    record = run.record | {"final": run.record["final"] | {dashboard.table[-1]: evil}}
+    text = local.page(dashboard, {evil: [PlannedRun(job, record)]}, RESULTS)
+    assert "onerror=alert(1)" in text
+    assert "<img src=x" not in text
+    assert evil not in text
 
 
 @pytest.mark.slow

@@ -10,10 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from runner.config import REPOSITORY
 from runner.report import interactive
-from runner.report.interactive import inline, label, page, runs_of
+from runner.report.files import write_csv
+from runner.report.interactive import inline, label, page, runs_of, searchable_table
 from runner.report.runs import PlannedRun
 from runner.runs.records import read_record, record_path
 from runner.terminal import Line
@@ -83,6 +85,34 @@ def test_a_runs_page_has_its_ledger_and_its_command(runs: list[PlannedRun]) -> N
 
 def test_text_of_findings_is_no_markup_of_ours() -> None:
     assert str(inline("**a < b** at *c*, [x](y)")) == "<strong>a &lt; b</strong> at <em>c</em>, x"
+
+
+def test_cells_are_text_unless_they_are_made_as_markup() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    table = str(searchable_table(["a", evil], [[evil, Markup('<a href="#b">c</a>')]], ["a"]))
+    assert "<img" not in table
+    assert "&lt;img" in table
+    assert json.dumps('<a href="#b">c</a>')[1:-1] in table or '<a href="#b">c</a>' in table
+
+
+def test_a_leaderboard_row_is_text(tmp_path: Path) -> None:
+    """Whatever a file of results says, in any of its columns."""
+    columns = [
+        "dataset",
+        "sound_epsilon_at_most",
+        "method",
+        "mean",
+        "std",
+        "n",
+        "planned",
+        "held_out",
+        "chosen_by_test_images",
+        "made_for_it",
+    ]
+    write_csv(tmp_path / "leaderboard" / "leaderboard.csv", columns, [dict.fromkeys(columns, "<img>")])
+    (row,) = interactive._board(tmp_path)
+    assert not any(isinstance(cell, Markup) for cell in row)
+    assert row[-1] == "<img>"
 
 
 @pytest.mark.slow

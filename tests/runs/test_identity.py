@@ -8,12 +8,12 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
-from runner.runs.classes import bare_name, targets_of_options
 from runner.runs.execute import execute
-from runner.runs.identity import hashed_config, identify, identify_recorded, recorded_config
+from runner.runs.identity import hashed_config, identify, identify_recorded, recorded_config, resolved
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import (
     claim,
@@ -83,7 +83,7 @@ def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
         run, setting = identify_recorded(plain | {name: "another value"})
         assert (run != identify_recorded(plain)[0]) is field.part.identifies, name
         assert (setting != identify_recorded(plain)[1]) is field.part.defines_setting, name
-        assert (name in plain) is (field.part is not Part.machine), name
+        assert (name in plain) is (field.part is not Part.machine and name != "sources"), name
     assert {name for name, field in FIELDS.items() if not field.part.identifies} == {
         "runtime", "tracking", "draw", "save_model",
     }  # fmt: skip
@@ -100,60 +100,65 @@ def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(compo
     assert identify(composed("diagnostics_every=20")) != identify(config)
 
 
-def test_no_two_classes_of_the_options_have_the_same_bare_name() -> None:
-    """Ids are made of bare names."""
-    targets = targets_of_options()
-    assert {"runner.clipping.Flat", "torch.nn.Tanh", "runner.mechanism.layerwise.Joint"} <= targets
-    assert len({bare_name(target) for target in targets}) == len(targets) >= 35
-
-
 @pytest.mark.parametrize(
-    ("override", "other"),
+    ("mine", "other"),
     [
-        ("clipping._target_=mine.Flat", "runner.clipping.Flat"),
-        ("activation._target_=mine.Tanh", "torch.nn.Tanh"),
-        ("activation._target_=torch.nn.modules.activation.ReLU", "torch.nn.ReLU"),
-        ("+architecture.inner._target_=mine.Joint", "runner.mechanism.layerwise.Joint"),
+        ("mine.Flat", "runner.clipping.Flat"),
+        ("mine.Own", "yours.Own"),
+        ("runnerish.Flat", "runner.clipping.Flat"),
+        ("torchish.Flat", "torch.nn.Flat"),
+        ("library.losses.Dice", "library.dice.Dice"),
     ],
 )
-def test_a_class_of_ones_own_cannot_pass_for_another(composed, override: str, other: str) -> None:
-    config = composed(override)
-    with pytest.raises(ConfigError, match=rf"same name as {other}, .*another name"):
-        identify(config)
-    with pytest.raises(ConfigError, match="same name"):
-        execute(config, lambda row, run: None)
+def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, mine: str, other: str) -> None:
+    """No run of one can pass for a run of another, at the top of a group or below it."""
+    for place in ("clipping._target_", "+clipping.inner._target_"):
+        one, two = (composed(f"{place}={target}") for target in (mine, other))
+        assert not set(identify(one)) & set(identify(two))
 
 
-def test_a_record_of_another_class_of_the_same_name_is_not_this_run(composed) -> None:
-    """The package's own classes may have moved; of others the whole path counts, on either side."""
-
-    def record(target: str) -> None:
-        config = composed(f"clipping._target_={target}")
-        path = record_path(results_folder(config), identify(config)[0])
-        assert write_record(path, record_of(config), replace=path.exists())
-
-    def run(target: str):
-        return composed(f"clipping._target_={target}")
-
-    assert not recorded(run("mine.Own"))
-    record("mine.Own")
-    assert recorded(run("mine.Own"))
-    for target in ("yours.Own", "runner.clipping.Own", "runnerish.Own"):
-        with pytest.raises(ConfigError, match=r"_target_=.*Own, but .*\.json, .* names mine\.Own there: give"):
-            recorded(run(target))
-        with pytest.raises(ConfigError, match=r"mine\.Own"):
-            execute(run(target), lambda row, run: None)
-    record("runner.clipping.Own")
-    assert recorded(run("runner.elsewhere.Own"))
-    with pytest.raises(ConfigError, match=r"names runner\.clipping\.Own there"):
-        recorded(run("mine.Own"))
-
-
-def test_a_sweep_over_two_classes_of_one_name_is_refused(tmp_path: Path) -> None:
-    """Their runs have the same id, so one would silently be left out."""
+def test_a_sweep_over_two_classes_of_one_name_lists_both() -> None:
     both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
-    with pytest.raises(ConfigError, match=r"yours\.Own.* mine\.Own"):
-        sweep_jobs("tempered_sigmoid/text_sgd", (both,))
+    listed, usual = (sweep_jobs("tempered_sigmoid/text_sgd", extra) for extra in ((both,), ("scale=paper",)))
+    assert len({job.run_id for job in listed}) == 2 * len(usual)
+
+
+def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
+    """`scale` has changed batch, epochs, seed, sizes and budget before anything that is made of them is resolved."""
+    made_of = {
+        "batch_size": "optimizer.lr",
+        "epochs": "diagnostics_every",
+        "seed": "optimizer.momentum",
+        "dataset.test_examples": "runtime.guard_every",
+        "max_epsilon": "target_epsilon",
+    }
+    config = composed(
+        "experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "schedule=linear", "seed=3",
+        *(f"{field}=${{{name}}}" for name, field in made_of.items()),
+    )  # fmt: skip
+    found = {name: OmegaConf.select(config, field) for name, field in made_of.items()}
+    assert found == {"batch_size": 32, "epochs": 3, "seed": 1, "dataset.test_examples": 359, "max_epsilon": None}
+    assert config.schedule.total_iters == 3
+    assert composed("schedule=linear").schedule.total_iters == 57
+
+
+def test_resolving_again_changes_nothing(composed) -> None:
+    for overrides in (("scale=smoke",), ("clipping._target_=tests.stating.OwnFlat",)):
+        config = composed(*overrides)
+        assert resolved(config) == config
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "paper/..", "", "papers"])
+def test_the_name_of_a_scale_is_that_of_an_option(composed, name: str) -> None:
+    """It becomes a folder."""
+    with pytest.raises(ConfigError, match="is no scale: choose scale=paper or scale=smoke"):
+        composed("scale=smoke", f"scale.name='{name}'")
+
+
+@pytest.mark.parametrize("bundled", [("scale=smoke", "scale.name=paper"), ("+dataset.bundled=true",)])
+def test_bundled_data_is_not_recorded_beside_the_papers_runs(composed, bundled: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="Bundled data is not for results at the paper's scale"):
+        composed(*bundled)
 
 
 def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:

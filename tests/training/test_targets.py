@@ -5,26 +5,32 @@ Each refused target comes with a file, or a module, that leaves a mark where it 
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.config import REPOSITORY, ConfigError
-from runner.runs.classes import targets_of_options
+import runner
+from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.training import targets as checked
 from runner.training.instantiation import instantiated
 from runner.training.prepare import prepare
-from runner.training.targets import check_targets
+from runner.training.targets import bare_name, check_targets, targets
 
 Compose = Callable[..., DictConfig]
+GROUPS = [name for name, field in FIELDS.items() if field.names_class]
 
 
 class LeavesAMark:
@@ -58,9 +64,17 @@ REFUSED = {
     "torch.hub.load": {"repo_or_dir": ".", "model": "f", "source": "local"},
     "torch.ops.load_library": {"path": "file.so"},
     "torch.nn.Module.load_state_dict": {},
+    "torchvision.datasets.DatasetFolder": {"root": "."},
+    "torchvision.datasets.folder.os.system": {"command": "mkdir mark"},
+    "opacus.layers.dp_rnn.torch.load": {"f": "file.pt", "weights_only": False},
     "runner.speed.kernels.library": {"name": "file"},
     "runner.speed.kernels.subprocess.Popen": {"args": ["mkdir", "mark"]},
+    "runner.runs.models.load": {"path": "file.pt"},
+    "runner.runs.launch.local.Local": {},
+    "runner.terminal.Parser": {},
     "foreign_module.Loss": {},
+    "cluster.paper.said": {"line": ["mkdir", "mark"], "environment": {}},
+    "mutants.trial.subprocess.run": {"args": ["mkdir", "mark"]},
 }
 
 
@@ -69,7 +83,9 @@ REFUSED = {
 def test_foreign_code_is_neither_imported_nor_run(
     target: str, nested: bool, mark: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`foreign_module` can be imported, but does not lie in the folder where the command was started."""
+    """`foreign_module` can be imported, but does not lie in the folder where the command was started, which is the root
+    of this checkout."""
+    monkeypatch.chdir(REPOSITORY)
     monkeypatch.syspath_prepend(str(mark.parent))
     config = composed()
     arguments = {
@@ -83,7 +99,7 @@ def test_foreign_code_is_neither_imported_nor_run(
     for use in (lambda: prepare(config), lambda: instantiated(config, "accountant")):
         with pytest.raises(ConfigError) as refused:
             use()
-        assert str(refused.value).startswith(f"{place}._target_={target} is not run: ")
+        assert str(refused.value).startswith(f"{place}._target_={target} is not run")
     assert not mark.exists()
 
 
@@ -91,9 +107,58 @@ def test_foreign_code_is_neither_imported_nor_run(
 def test_what_calls_anything_is_refused_even_if_trusted(
     target: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checked, "TRUSTED", frozenset({target}))
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({target, target.partition(".")[0]}))
     with pytest.raises(ConfigError, match="calls whatever it is told to"):
         prepare(composed(f"accountant._target_={target}"))
+
+
+def test_what_is_in_no_file_is_refused(composed: Compose) -> None:
+    with pytest.raises(ConfigError, match=r"put it into a file beside the command, and name it mymodule\.Net"):
+        prepare(composed("loss._target_=__main__.Net", "~loss.reduction"))
+
+
+def test_a_target_is_a_name(composed: Compose) -> None:
+    config = composed()
+    config.loss._target_ = OmegaConf.create(["torch.load"])
+    with pytest.raises(ConfigError, match="names no class"):
+        check_targets(config, "loss")
+
+
+@pytest.mark.parametrize(
+    ("group", "target"),
+    [
+        ("activation", "torch.optim.SGD"),
+        ("optimizer", "torch.nn.ReLU"),
+        ("optimizer", "torch.optim.lr_scheduler.StepLR"),
+        ("schedule", "torch.optim.SGD"),
+        ("loss", "torch.nn.functional.cross_entropy"),
+        ("loss", "runner.clipping.Flat"),
+        ("accountant", "runner.accounting.Ledger"),
+        ("clipping", "runner.networks.architectures.small_cnn"),
+        ("mechanism", "runner.clipping.Flat"),
+        ("dataset", "torchvision.datasets.FakeData"),
+        ("screening", "runner.training.updates.Schedule"),
+    ],
+)
+def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{group}\._target_={target} is not run"):
+        check_targets(OmegaConf.create({group: {"_target_": target}}), group)
+
+
+@pytest.mark.parametrize(
+    ("group", "target"),
+    [
+        ("activation", "torch.nn.modules.activation.Mish"),
+        ("architecture", "opacus.layers.DPLSTM"),
+        ("architecture", "runner.networks.architectures.small_cnn"),
+        ("optimizer", "torch.optim.AdamW"),
+        ("schedule", "torch.optim.lr_scheduler.CosineAnnealingLR"),
+        ("loss", "runner.networks.losses.nn.CrossEntropyLoss"),
+    ],
+)
+def test_what_a_group_takes_may_be_named(group: str, target: str) -> None:
+    check_targets(OmegaConf.create({group: {"_target_": target}}), group)
+    check_targets(OmegaConf.create({group: {"_target_": target}}), group, of_record=True)
 
 
 def test_a_target_is_found_behind_an_interpolation(composed: Compose) -> None:
@@ -121,13 +186,16 @@ def test_what_is_trusted_by_name_is_called(composed: Compose, monkeypatch: pytes
     config = composed("activation._target_=collections.Counter")
     with pytest.raises(ConfigError, match=r"set DP_REPRO_TRUST=collections\.Counter in the environment"):
         instantiated(config, "activation")
-    monkeypatch.setattr(checked, "TRUSTED", frozenset({"collections.Counter"}))
-    assert instantiated(config, "activation") == {}
+    for trusted in ("collections.Counter", "collections"):
+        monkeypatch.setattr(checked, "TRUSTED", frozenset({trusted}))
+        assert instantiated(config, "activation") == {}
+    with pytest.raises(ConfigError, match="is not run"):  # it is defined elsewhere
+        check_targets(composed("activation._target_=collections._sys.exit"), "activation")
 
 
 @pytest.mark.parametrize("kind", ["module", "package"])
 @pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
-def test_the_users_own_may_be_named(
+def test_the_users_own_may_be_named_but_not_by_a_record(
     kind: str, found: str, tmp_path: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"of_the_{kind}"
@@ -141,7 +209,11 @@ def test_the_users_own_may_be_named(
     config = composed(f"activation._target_={module}.{found}")
     assert isinstance(instantiated(config, "activation"), torch.nn.Tanh)
     with pytest.raises(ConfigError, match="is not run"):
-        check_targets(composed(f"activation._target_={module}.os.mkdir"), "activation")
+        check_targets(OmegaConf.create({"activation": {"_target_": f"{module}.os.mkdir"}}), "activation")
+    with pytest.raises(ConfigError, match=rf"A record may name only .* set DP_REPRO_TRUST={name} in"):
+        check_targets(config, "activation", of_record=True)
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({name}))
+    check_targets(config, "activation", of_record=True)
 
 
 def test_a_library_in_the_folder_is_not_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +221,51 @@ def test_a_library_in_the_folder_is_not_the_users_own(tmp_path: Path, monkeypatc
     packages = tmp_path / ".venv" / "lib" / "site-packages"
     (packages / "installed_here").mkdir(parents=True)
     (packages / "installed_here" / "__init__.py").write_text("class Loss: pass\n")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(packages))
-    with pytest.raises(ConfigError, match="is not run"):
-        check_targets(OmegaConf.create({"loss": {"_target_": "installed_here.Loss"}}), "loss")
+    for place in (tmp_path, packages):
+        monkeypatch.chdir(place)
+        with pytest.raises(ConfigError, match="is not run"):
+            check_targets(OmegaConf.create({"loss": {"_target_": "installed_here.Loss"}}), "loss")
+
+
+def options() -> Iterator[tuple[str, str]]:
+    """Every `_target_` of conf/ that a run can have, with its group."""
+    for group in GROUPS:
+        for path in sorted((REPOSITORY / "conf" / group).glob("*.yaml")):
+            content = OmegaConf.to_container(OmegaConf.load(path))
+            yield from ((group, target) for _, target in targets(content))
 
 
 def test_every_option_in_conf_may_be_named() -> None:
-    named = sorted(targets_of_options())
-    assert len(named) > 30
-    check_targets(OmegaConf.create({"options": [{"_target_": target} for target in named]}), "options")
+    for group in GROUPS:
+        for path in sorted((REPOSITORY / "conf" / group).glob("*.yaml")):
+            loaded = OmegaConf.load(path)
+            if "_target_" in loaded:
+                check_targets(OmegaConf.create({group: loaded, "epochs": 3}), group, of_record=True)
+    assert len(set(options())) > 40
+
+
+def test_no_two_classes_that_a_run_may_name_have_the_same_bare_name() -> None:
+    """Ids are made of the bare names of this package's and of PyTorch's classes: those that any group takes. And of
+    functions that make networks."""
+    modules = [
+        name for _, name, _ in pkgutil.walk_packages(runner.__path__, "runner.") if not name.endswith("__main__")
+    ]
+    modules += ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils"]
+    found, networks = set(), set()
+    for module in map(importlib.import_module, modules):
+        for value in vars(module).values():
+            if inspect.isfunction(value) and value.__module__.startswith("runner.networks."):
+                if checked._returns_a_network(value):
+                    networks.add(value)
+            elif inspect.isclass(value) and value.__module__.startswith(("runner.", "torch.nn.", "torch.optim.")):
+                found.add(value)
+    taken = {
+        value
+        for value in found
+        for field in FIELDS.values()
+        if field.takes and checked._is_a(value, get_object(field.takes))
+    }
+    names = Counter(value.__name__ for value in {*taken, *networks})
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
+    assert {bare_name(target) for _, target in options()} - set(names) == set()

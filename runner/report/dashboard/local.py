@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -119,12 +119,19 @@ def frontier(rows: Sequence[Row]) -> list[Row]:
 
 def page(of: Dashboard, runs: ByItem, results: Any) -> str:
     """The charts and the table of runs, in one file that loads no other."""
-    text: str = chart(of, runs).to_html(inline=True)
+    text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
     header, rows = table(of, runs, results)
     shown = f"<h2>Runs</h2>{searchable_table(header, rows, ['item', 'experiment'])}"
     head, end_of_head, rest = text.partition("</head>")
     body, end_of_body, after = rest.rpartition("</body>")  # what is inlined has others in it
     return f"{head}{tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
+
+
+class _InScript(json.JSONEncoder):
+    """JSON for inside a script element, which no text in it can end."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(o).replace("<", r"\u003c")
 
 
 def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
@@ -135,5 +142,5 @@ def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[li
             ended, claims = _ended(run), served(results, run.job.sweep, run.job.experiment)
             known = {"claims": "; ".join(claims), "verdicts": ", ".join(dict.fromkeys(claims.values()))}
             cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in of.table]
-            rows.append([item, label(run), str(run.seed), run.job.run_id, *map(html.escape, cells)])
+            rows.append([item, label(run), str(run.seed), run.job.run_id, *cells])
     return ["item", "experiment", "seed", "run", *of.table], rows

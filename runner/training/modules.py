@@ -1,0 +1,71 @@
+"""Where a Python module comes from: found without importing it, since importing a module runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from runner.config import REPOSITORY
+
+_PACKAGE = REPOSITORY / "runner"
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Find a module by its dotted name, where Python would; None where there is none. Nothing is imported."""
+    spec, places = None, None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+        found = (find(".".join(parts[:count]), places) for find in finders if find is not None)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or (count < len(parts) and spec.submodule_search_locations is None):
+            return None
+        places = spec.submodule_search_locations
+    return spec
+
+
+def place_of(spec: ModuleSpec) -> Path | None:
+    """The file of a module, or the folder of a package; None where it is built into Python."""
+    if spec.submodule_search_locations is not None:
+        return next((Path(place).absolute() for place in spec.submodule_search_locations), None)
+    return Path(spec.origin).absolute() if spec.has_location and spec.origin else None
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file or folder is a library's, Python's own or this package's."""
+    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), _PACKAGE)
+    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
+
+
+def is_beside(name: str) -> bool:
+    """Whether a module is the user's own: in a file, or in a package, of the folder where the command was started.
+
+    Libraries below that folder, in a virtual environment, are not in it. Nor are the folders of this checkout, which
+    hold its tools. Without git, no folder at its top can be told from them.
+    """
+    spec = spec_of(name.partition(".")[0])
+    place = None if spec is None else place_of(spec)
+    if place is None or place.parent.resolve() != Path.cwd().resolve() or is_installed(place):
+        return False
+    real = place.resolve()
+    if not real.is_relative_to(REPOSITORY) or (real.parent == REPOSITORY and real.is_file()):
+        return True
+    folders = _folders_of_checkout()
+    return folders is not None and real.relative_to(REPOSITORY).parts[0] not in folders
+
+
+@cache
+def _folders_of_checkout() -> frozenset[str] | None:
+    """What git holds at the top of this checkout; None where it is none."""
+    command = ["git", "-C", str(REPOSITORY), "ls-files", "-z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = frozenset(name.partition("/")[0] for name in listed.split("\0"))
+    return found if _PACKAGE.name in found else None
