@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -76,8 +76,14 @@ def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = torch.randn
-    monkeypatch.setattr(torch, "randn", lambda *size, **more: 0.9 * drawn(*size, **more))
+    draw = Mechanism.draw_noise
+
+    def less(self: Mechanism, views: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        draw(self, views, generator)
+        for view in views.values():
+            view.mul_(0.9)
+
+    monkeypatch.setattr(Mechanism, "draw_noise", less)
     monkeypatch.setattr(
         "parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
     )
