@@ -62,14 +62,15 @@ class Study:
         try:
             import optuna
             from optuna.storages import JournalStorage
-            from optuna.storages.journal import JournalFileBackend
+            from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
         except ImportError as error:
             raise ConfigError("a search needs Optuna: pip install -e '.[search]'.") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._folder, self._budget, self._names = space, folder, budget, set(space.dimensions)
         self._states = optuna.trial.TrialState
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(journal))),
+            # Not its usual lock, which is a symbolic link.
+            storage=JournalStorage(JournalFileBackend(str(journal), JournalFileOpenLock(str(journal)))),
             study_name=f"{space.sweep} to a sound epsilon of {budget:g}",
             direction="maximize",
             load_if_exists=True,
