@@ -65,7 +65,7 @@ def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
     try:
         return write_whole(path, content, replace=replace)
     except OSError as error:
-        raise OSError(f"{path} cannot be written ({error}); {_rescued(path, content)}.") from error
+        raise OSError(f"{path} cannot be written ({error}); {_rescued(path, content)}") from error
 
 
 def check_writable(folder: Path) -> None:
@@ -169,7 +169,8 @@ def _rescued(path: Path, content: str | bytes) -> str:
         descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
         with open(descriptor, "wb") as file:
             _write(file, content)
-        return f"it is saved, and this puts it in its place: mv {shlex.quote(name)} {shlex.quote(str(path))}"
+        folder, place = shlex.quote(str(path.parent)), shlex.quote(str(path))
+        return f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {shlex.quote(name)} {place}"
     except OSError as error:
         with suppress(OSError):
             if name is not None:

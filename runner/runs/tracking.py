@@ -257,7 +257,7 @@ def _in_a_thread(function: Callable[..., Any], *arguments: Any, **named: Any) ->
     return future
 
 
-def _result(future: Future[Any], seconds: float = _PATIENCE) -> Any:
+def _result(future: Future[Any], seconds: float) -> Any:
     """What comes out of it.
 
     Raises:
@@ -270,7 +270,7 @@ def _result(future: Future[Any], seconds: float = _PATIENCE) -> Any:
 
 
 def _within(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    return _result(_in_a_thread(function, *arguments, **named))
+    return _result(_in_a_thread(function, *arguments, **named), _PATIENCE)
 
 
 def _release(wandb: Any) -> None:
