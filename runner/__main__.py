@@ -106,18 +106,21 @@ def _run(composed: DictConfig) -> None:
         for believed in rests_on(run):
             line.keep(f"ε rests on {believed}")
 
-    outcome = execute(config, on_epoch, on_start, on_step)
+    def on_record(path: Path) -> None:
+        _ENDED.append(path)
+        line.keep(result_text(read_record(path)))
+
+    outcome = execute(config, on_epoch, on_start, on_step, on_record)
     run_id = identify(config)[0]
     path = record_path(results_folder(config), run_id)
     if outcome == "busy":
         line.keep(f"being computed by another process: {path}")
         return
-    if path in _ENDED:  # as where scale=smoke takes few seeds for many
-        line.keep(f"run {run_id}: shown above")
-        return
-    _ENDED.append(path)
-    line.keep(result_text(read_record(path)))
     if outcome == "skipped":
+        if path in _ENDED:  # as where scale=smoke takes few seeds for many
+            line.keep(f"run {run_id}: shown above")
+            return
+        on_record(path)
         unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
         no_weights = ", so there are no weights to save" if unsaved else ""
         line.keep(f"already recorded{no_weights}; to run it again: runtime.results_root=FOLDER")

@@ -13,12 +13,17 @@ from typing import Any
 
 class Server(ThreadingHTTPServer):
     """`runs` has of each run id how often it was begun, its history as it stands, its summary, and its artifacts;
-    `views` has the workspaces."""
+    `views` has the workspaces. While it is `silent`, it takes what it is sent and answers nothing.
+
+    Args:
+        sleepy: whether it falls silent as soon as a run has begun.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, sleepy: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.sleepy, self.silent, self.over = sleepy, False, threading.Event()
         self.runs: dict[str, dict[str, Any]] = {}
         self.views: list[dict[str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -32,6 +37,7 @@ class Server(ThreadingHTTPServer):
         if "upsertBucket" in query:
             run = self.runs.setdefault(variables["name"], {"begun": 0, "history": {}, "summary": {}, "artifacts": []})
             run["begun"] += variables["project"] != "project"  # later calls go by what they were answered
+            self.silent = self.sleepy
             bucket = {"id": "B", "name": variables["name"], "displayName": "x", "historyLineCount": 0}
             return {"upsertBucket": {"bucket": bucket | {"project": project}, "inserted": True}}
         if "createRunFiles" in query:
@@ -42,6 +48,8 @@ class Server(ThreadingHTTPServer):
             self.runs[given["runName"]]["artifacts"].append(given["artifactTypeName"])
             sequence = {"id": "S", "latestArtifact": {"id": "A", "versionIndex": 0}}
             return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": sequence}}}
+        if "query ArtifactType(" in query:  # no artifact of this name is of another type
+            return {"project": None}
         if "upsertView" in query:
             self.views.append(variables)
             return {"upsertView": {"view": {"id": "V", "name": variables["name"]}, "inserted": True}}
@@ -69,6 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.server.silent:
+            self.server.over.wait()
+            return
         raw = gzip.decompress(raw) if self.headers.get("Content-Encoding") == "gzip" else raw
         answer: dict[str, Any] = {}
         if self.path.endswith("graphql"):
@@ -87,9 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(*, sleepy: bool = False) -> Iterator[Server]:
     """A server, for as long as the block lasts."""
-    with Server() as server:
+    with Server(sleepy=sleepy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
+        server.over.set()
         server.shutdown()

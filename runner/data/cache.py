@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from runner.data import DataError
+from runner.data.files import locked, write_whole
 from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK = 16 << 20  # bytes read at a time
+_LONGEST = 3600.0  # seconds for which a process waits for another, and a file may be unfinished
 
 
 def cache_folder() -> Path:
@@ -51,17 +54,13 @@ def of_the_user_alone(path: Path) -> bool:
     return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
 
 
-def close_to_others(path: Path) -> None:
-    """Make a file of the user's one that `of_the_user_alone` accepts, whatever the umask."""
-    path.chmod(0o600)
-
-
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
     """A float32 tensor of `shape` from the file called `name`, which is computed and written where it is not whole.
 
     `compute` yields the tensor's rows in order, in pieces of any length: they are written as they come and never
     held together. The file is the numbers and then their SHA-256, written under another name first; it is read, and
-    compared with its SHA-256, before it is used. One process computes, others that need the same file wait for it.
+    compared with its SHA-256, before it is used. One process computes, others that need the same file wait for it, an
+    hour at most.
 
     The tensor is a memory map of the file: processes that use the same one share its memory, and what one of them
     writes into the tensor stays its own.
@@ -73,11 +72,13 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
     try:
         safe_folder(path.parent)
         if not _is_whole(path, shape):
-            with _locked(path.with_suffix(".lock"), line):
+            waits = partial(line.keep, "another process computes the same features: waiting for it")
+            with locked(path.with_suffix(".lock"), wait=_LONGEST, on_wait=waits):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
                         line.keep(f"{path} is damaged or open to others, so it is computed again")
-                    _write(path, shape, compute())
+                    _remove_unfinished(path)
+                    write_whole(path, _pieces(shape, compute()), replace=True, private=True)
     except OSError as error:
         raise DataError(
             f"The features cannot be kept in {path.parent} ({error}): XDG_CACHE_HOME can name another folder."
@@ -99,38 +100,24 @@ def _is_whole(path: Path, shape: Sequence[int]) -> bool:
         return file.read() == digest.digest()
 
 
-def _write(path: Path, shape: Sequence[int], pieces: Iterable[Tensor]) -> None:
-    """Write the file whole or not at all. Its lock is held, so what a killed process left is simply overwritten."""
-    part = path.with_suffix(".part")
-    digest, rows = hashlib.sha256(), 0
-    try:
-        part.unlink(missing_ok=True)
-        with part.open("xb") as file:
-            close_to_others(part)
-            for piece in pieces:
-                if list(piece.shape[1:]) != list(shape[1:]):
-                    raise ValueError(f"Expected rows of shape {list(shape[1:])}, got {list(piece.shape[1:])}.")
-                content = piece.to("cpu", torch.float32).contiguous().numpy().data.cast("B")
-                file.write(content)
-                digest.update(content)
-                rows += len(piece)
-            if rows != shape[0]:
-                raise ValueError(f"Expected {shape[0]} rows, got {rows}.")
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | memoryview]:
+    """The content of the file: the numbers, and then their SHA-256."""
+    digest, count = hashlib.sha256(), 0
+    for piece in rows:
+        if list(piece.shape[1:]) != list(shape[1:]):
+            raise ValueError(f"Expected rows of shape {list(shape[1:])}, got {list(piece.shape[1:])}.")
+        content = piece.to("cpu", torch.float32).contiguous().numpy().data.cast("B")
+        digest.update(content)
+        count += len(piece)
+        yield content
+    if count != shape[0]:
+        raise ValueError(f"Expected {shape[0]} rows, got {count}.")
+    yield digest.digest()
 
 
-@contextmanager
-def _locked(path: Path, line: Line) -> Iterator[None]:
-    """Hold the lock `path`. The operating system drops it when the process ends, however it ends."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            line.keep("another process computes the same features: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _remove_unfinished(path: Path) -> None:
+    """Remove what killed processes left of a file. One that still writes has done so of late."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        with suppress(FileNotFoundError):  # it has its own name by now
+            if time.time() - part.stat().st_mtime > _LONGEST:
+                part.unlink()

@@ -20,9 +20,9 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
+from runner.data.files import write_whole
 from runner.runs.identity import identify, recorded_config
 from runner.runs.provenance import device_name, versions
-from runner.runs.records import write_whole
 from runner.training.prepare import Run
 from runner.training.targets import targets
 
@@ -60,6 +60,7 @@ class Checkpoint:
         self.path = checkpoint_path(config)
         self.epochs, self.seconds = 0, 0.0
         self.resumed_after: list[int] = []
+        self._failed = False
         self._bound = _bound(config, run)
         self._known = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
 
@@ -77,6 +78,9 @@ class Checkpoint:
             return None
         try:
             content = _read(self.path)
+        except OSError as error:
+            self._start_over(f"cannot be read ({error.strerror})")
+            return None
         except ValueError as reason:
             self._start_over(str(reason))
             return None
@@ -91,8 +95,10 @@ class Checkpoint:
         return state
 
     def save(self, state: dict[str, Any], epochs: int, seconds: float) -> None:
-        """Replace what there is by the state after so many epochs, which took so many seconds in all."""
-        self.epochs = epochs
+        """Replace what there is by the state after so many epochs, which took so many seconds in all.
+
+        Where it cannot be written, one line says so, and the run goes on.
+        """
         content = {
             "bound": self._bound,
             "epochs": epochs,
@@ -102,7 +108,13 @@ class Checkpoint:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_whole(self.path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue(), replace=True)
+        try:
+            write_whole(self.path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue(), replace=True)
+            self.epochs = epochs
+        except OSError as error:
+            if not self._failed:
+                print(f"{self.path} cannot be written ({error.strerror}): the run goes on without.", file=sys.stderr)
+            self._failed = True
 
     def _start_over(self, reason: str) -> None:
         print(f"{self.path} {reason}, so the run starts over.", file=sys.stderr)

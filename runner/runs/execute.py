@@ -6,14 +6,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from runner.config import TrackingMode
+from runner.config import ConfigError, TrackingMode
+from runner.data.files import check_writable
 from runner.runs import models, tracking
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.runs.identity import identify, recorded_config
@@ -21,6 +22,7 @@ from runner.runs.provenance import LOADED_REVISION, provenance
 from runner.runs.records import (
     STOPPED,
     claim,
+    claims_folder,
     failure_path,
     record_path,
     recorded,
@@ -43,6 +45,7 @@ Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
 OnStart = Callable[[Run], None]
 OnStep = Callable[[int, int, Run], None]
+OnRecord = Callable[[Path], None]  # before W&B is waited for
 
 
 def execute(
@@ -50,6 +53,7 @@ def execute(
     on_epoch: OnEpoch,
     on_start: OnStart = lambda run: None,
     on_step: OnStep = lambda epoch, step, run: None,
+    on_record: OnRecord = lambda path: None,
 ) -> Outcome:
     """Carry out one resolved config (see `runner.runs.identity.resolved`), unless its record exists.
 
@@ -57,11 +61,12 @@ def execute(
     "stopped" where `on_epoch` ended the run: that leaves no record of a run, but one of how far it came.
 
     Raises:
-        ConfigError: where the config cannot be run; nothing was read or written.
+        ConfigError: where the config cannot be run, or its results cannot be written; nothing was read or written.
         DataError: where the data set cannot be read.
+        OSError: where something cannot be written after all; the message says where it is instead.
         Exception: whatever training raised, after a failure file with its traceback was written.
     """
-    (outcome,) = execute_together([config], on_epoch, on_start, on_step)
+    (outcome,) = execute_together([config], on_epoch, on_start, on_step, on_record)
     return outcome
 
 
@@ -70,6 +75,7 @@ def execute_together(
     on_epoch: OnEpoch,
     on_start: OnStart = lambda run: None,
     on_step: OnStep = lambda epoch, step, run: None,
+    on_record: OnRecord = lambda path: None,
 ) -> list[Outcome]:
     """Carry out resolved configs of one data set and device in the same training steps, those without a record.
 
@@ -83,7 +89,7 @@ def execute_together(
         executions = [_Execution(config, claims) for config in configs]
         due = [each for each in executions if each.outcome is None]
         if due:
-            _carry_out(due, on_epoch, on_start, on_step)
+            _carry_out(due, on_epoch, on_start, on_step, on_record)
     return [each.outcome for each in executions if each.outcome is not None]
 
 
@@ -103,6 +109,7 @@ class _Execution:
         tracking.check(config)
         check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
+        self._check_places()
         if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
         elif recorded(config):  # finished between the first look and the claim
@@ -110,11 +117,33 @@ class _Execution:
         elif broken := set_aside(path := record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
+    def _check_places(self) -> None:
+        """Try once to write wherever the run will.
+
+        Raises:
+            ConfigError: a folder is read-only, full or missing and cannot be made.
+        """
+        files = [record_path(self.folder, self.identity), failure_path(self.folder, self.identity)]
+        if self.config.save_model:
+            files.append(models.model_path(self.folder, self.identity))
+        if self.config.runtime.checkpoint_above is not None:
+            files.append(checkpoint_path(self.config))
+        for place in (claims_folder(self.config.runtime.results_root), *(file.parent for file in files)):
+            try:
+                check_writable(place)
+            except OSError as error:
+                why = f"results cannot be written to {place} ({error.strerror})"
+                raise ConfigError(f"{why}: runtime.results_root=FOLDER chooses another folder.") from error
+
     def record(
         self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]
     ) -> tuple[dict[str, Any], Path]:
         """The record of the run, and its file; its outcome is known once it is written, after its weights where they
-        are kept."""
+        are kept.
+
+        Raises:
+            OSError: the record or the weights are not in their place. The message says where they are instead.
+        """
         record: dict[str, Any] = {
             "run_id": self.identity,
             "setting_id": self.setting,
@@ -125,22 +154,32 @@ class _Execution:
             "diagnostics": trained.diagnostics,
             "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
+        elsewhere: OSError | None = None
         if self.config.save_model and trained.objective is not None:
-            models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
+            try:
+                models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
+            except OSError as error:
+                elsewhere = error
         if trained.status == STOPPED:
             path, written = stopped_path(self.folder, self.identity), True
             write_stopped(path, record)
         else:
             path = record_path(self.folder, self.identity)
-            written = write_record(path, record)
-        failure_path(self.folder, self.identity).unlink(missing_ok=True)
-        checkpoint_path(self.config).unlink(missing_ok=True)
+            while not (written := write_record(path, record)) and set_aside(path):
+                """What came to be there meanwhile is no record."""
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
+        for done_with in (failure_path(self.folder, self.identity), checkpoint_path(self.config)):
+            with suppress(OSError):
+                done_with.unlink(missing_ok=True)
+        if elsewhere is not None:
+            raise elsewhere
         return record, path
 
 
-def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep) -> None:
+def _carry_out(
+    executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep, on_record: OnRecord
+) -> None:
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
     choices.forget_used()
@@ -187,19 +226,39 @@ def _carry_out(executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: On
             trained = train(
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
             )
+            recorded_here: list[Callable[[], None]] = []
+            elsewhere: list[OSError] = []
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
                 worked = time.process_time() - working
-                end(*each.record(one, seconds(), worked, checkpoint.resumed_after))
+                try:
+                    record, path = each.record(one, seconds(), worked, checkpoint.resumed_after)
+                except OSError as error:
+                    elsewhere.append(error)
+                    continue
+                recorded_here.append(partial(end, record, path))
+                if each.outcome != "skipped":
+                    on_record(path)
+            for sent in recorded_here:  # not before all of them are recorded
+                sent()
+            if elsewhere:
+                raise elsewhere[0]
     except KeyboardInterrupt as stopped:
         under_way = "the run that was under way"
         again = f"continues {under_way} after epoch {checkpoint.epochs}"
-        stopped.add_note(again if checkpoint.epochs else f"starts {under_way} over")
+        if all(each.outcome for each in executions):
+            again = f"finds {under_way} recorded"
+        elif not checkpoint.epochs:
+            again = f"starts {under_way} over"
+        stopped.add_note(again)
         raise
     except Exception as error:
         for each in executions:
             if each.outcome is None:
-                path = _write_failure(each.config, each.identity, each.setting, each.rows, error)
-                error.add_note(f"traceback in {path}")
+                try:
+                    path = _write_failure(each.config, each.identity, each.setting, each.rows, error)
+                    error.add_note(f"traceback in {path}")
+                except OSError as lost:
+                    error.add_note(f"traceback: {lost}")
         raise
 
 

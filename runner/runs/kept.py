@@ -13,13 +13,13 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
+from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
+from runner.data.files import write_whole
 
 _SOURCES = {"runner": (".py", ".cpp", ".h"), "conf": (".yaml",), "sweeps": (".yaml", ".csv")}
 _OF_ENVIRONMENT = re.compile(r"\$\{oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
@@ -45,11 +45,7 @@ def keep(key: str, content: bytes) -> None:
     try:
         safe_folder(path.parent.parent)
         safe_folder(path.parent)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            new = Path(folder) / path.name
-            new.write_bytes(content + hashlib.sha256(content).digest())
-            close_to_others(new)
-            new.replace(path)
+        write_whole(path, content + hashlib.sha256(content).digest(), replace=True, private=True)
         _make_room(path.parent)
     except OSError:
         pass

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.data.files import write_whole
 from runner.runs.identity import identify_recorded
-from runner.runs.records import check_record, digest_of, record_path, text_of, write_whole
+from runner.runs.records import check_record, digest_of, record_path, text_of
 from runner.terminal import Parser
 
 

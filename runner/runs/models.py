@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from runner.data.files import write_or_rescue
 from runner.gradients import Objective
 from runner.runs.identity import recorded_config
-from runner.runs.records import write_whole
 from runner.runs.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
 from runner.training.targets import check_recorded
@@ -23,11 +23,15 @@ def model_path(folder: Path, run_id: str) -> Path:
 
 
 def save(path: Path, config: DictConfig, objective: Objective) -> None:
-    """Keep the weights and buffers of a network, and the config that it is built from."""
+    """Keep the weights and buffers of a network, and the config that it is built from.
+
+    Raises:
+        OSError: they cannot be written there. The message says where they are instead.
+    """
     weights = {name: value.detach().cpu().clone() for name, value in objective.state_dict().items()}
     buffer = io.BytesIO()
     torch.save({"config": recorded_config(config), "weights": weights}, buffer)
-    write_whole(path, buffer.getvalue(), replace=True)
+    write_or_rescue(path, buffer.getvalue(), replace=True)
 
 
 def load(path: Path) -> Objective:

@@ -1,9 +1,10 @@
 """`python -m runner.runs.offline`: send what runs wrote for W&B while offline, each run once.
 
 A run that was stopped or failed and then done again left several files of one id. The last that ended well has all of
-it (a run that goes on writes again what was before), and replaces whatever was sent of the others.
+it (a run that goes on writes again what was before), and replaces whatever was sent of the others. A damaged file is
+named, and keeps back no other.
 
-Exit codes: 0 all is sent, 1 something is not, 2 a login or W&B itself is missing, said in one sentence.
+Exit codes: 0 all is sent, 1 something is not or is damaged, 2 a login or W&B itself is missing, said in one sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from runner.config import REPOSITORY, ConfigError
@@ -25,6 +28,8 @@ from runner.terminal import Parser
 _FOLDER = re.compile(r"offline-run-(\d{8}_\d{6})-(\w+)")
 _AT_ONCE = 50  # folders of a command
 _LATE = 3600.0  # seconds
+_READING = 60.0  # seconds that reading a file may take
+_SENDING = 60.0, 10.0  # seconds that a command may take, and more for each of its folders
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +47,8 @@ class Attempt:
     @property
     def going_on(self) -> bool:
         """Whether its run has not ended, and wrote of late: what is sent of it now would be all that is ever sent."""
-        return time.time() - self.file.stat().st_mtime < _LATE and self.exit_code is None
+        late = time.time() - self.file.stat().st_mtime >= _LATE
+        return not late and self.exit_code is None and not self.damage
 
     @property
     def _mark(self) -> Path:
@@ -55,15 +61,30 @@ class Attempt:
 
     def mark_as_sent(self) -> None:
         """Have W&B's own commands pass it over, too."""
-        self._mark.touch()
+        with suppress(OSError):  # then this one does: another of its run was sent
+            self._mark.touch()
 
     @property
     def exit_code(self) -> int | None:
-        """What its run ended with; None where it did not end, or not yet."""
+        """What its run ended with; None where it did not end, or not yet, or its file is damaged."""
+        return self._read[0]
+
+    @property
+    def damage(self) -> str:
+        """Why its file cannot be read; nothing where it can."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[int | None, str]:
         command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(self.file)]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        last = json.loads((shown.strip().splitlines() or ["{}"])[-1])
-        return int(last["exit"].get("exit_code", 0)) if last.get("type") == "exit" else None
+        try:
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=_READING, check=True).stdout
+            last = json.loads((shown.strip().splitlines() or ["{}"])[-1])
+            return (int(last["exit"].get("exit_code", 0)) if last.get("type") == "exit" else None), ""
+        except subprocess.CalledProcessError as error:
+            return None, _last_line(error.stderr)
+        except (subprocess.TimeoutExpired, ValueError) as error:
+            return None, str(error)
 
 
 def attempts(folder: Path) -> dict[str, list[Attempt]]:
@@ -81,16 +102,41 @@ def due(tries: Sequence[Attempt]) -> Attempt | None:
     if all(each.sent for each in tries):
         return None
     well = [each for each in tries if each.exit_code == 0] if len(tries) > 1 else []
-    best = (well or tries)[-1]
+    readable = [each for each in tries if not each.damage] if len(tries) > 1 and not well else []
+    best = (well or readable or tries)[-1]
     return None if best.sent else best
 
 
-def send(chosen: Sequence[Attempt]) -> list[Attempt]:
-    """Send these with W&B's own command, and return those that it did not send."""
+def send(chosen: Sequence[Attempt]) -> dict[Attempt, str]:
+    """Send these with W&B's own command, and return those that it did not send, each with the reason.
+
+    The command sends nothing where it cannot read one of its files, so what it leaves is sent one by one. Nothing more
+    is sent once it has not ended in time.
+    """
+    answers, left = True, {}
     for begin in range(0, len(chosen), _AT_ONCE):
-        folders = [str(each.folder) for each in chosen[begin : begin + _AT_ONCE]]
-        subprocess.run([sys.executable, "-m", "wandb", "sync", "--yes", *folders], check=False)
-    return [each for each in chosen if not each.sent]
+        answers = answers and _synced(chosen[begin : begin + _AT_ONCE], None) is not None
+    for each in chosen:
+        if not each.sent:
+            said = _synced([each], subprocess.PIPE) if answers else None
+            answers = said is not None
+            if not each.sent:
+                left[each] = "W&B does not answer" if said is None else _last_line(said)
+    return left
+
+
+def _synced(chosen: Sequence[Attempt], stderr: int | None) -> str | None:
+    """What W&B's command says, where that is not shown; None where it does not end in time."""
+    command = [sys.executable, "-m", "wandb", "sync", "--yes", *(str(each.folder) for each in chosen)]
+    seconds = _SENDING[0] + _SENDING[1] * len(chosen)
+    try:
+        return subprocess.run(command, stderr=stderr, text=True, timeout=seconds, check=False).stderr or ""
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,6 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _send_all(tries: Mapping[str, Sequence[Attempt]]) -> int:
     best = [attempt for each in tries.values() if (attempt := due(each)) is not None]
     chosen = [attempt for attempt in best if not attempt.going_on]
+    others = [other for attempt in chosen for other in tries[attempt.run_id] if other is not attempt]
+    damaged = {other: other.damage for other in others if other.damage}
     left = send(chosen)
     for attempt in set(chosen) - set(left):
         for other in tries[attempt.run_id]:
@@ -125,9 +173,9 @@ def _send_all(tries: Mapping[str, Sequence[Attempt]]) -> int:
         f"sent {len(chosen) - len(left)} of {len(tries)} runs; {len(tries) - len(best)} were before, "
         f"{len(best) - len(chosen)} are still going on"
     )
-    for attempt in left:
-        print(f"not sent: {attempt.folder}", file=sys.stderr)
-    return 1 if left else 0
+    for attempt, why in (damaged | left).items():
+        print(f"{'not sent' if attempt in left else 'damaged'}: {attempt.folder}: {why}", file=sys.stderr)
+    return 1 if damaged or left else 0
 
 
 if __name__ == "__main__":

@@ -7,21 +7,19 @@ the strings "inf", "-inf" and "nan", which float() reads.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
+from runner.data.files import locked, write_or_rescue
+from runner.data.files import write_whole as write_whole
 from runner.runs import schema
 from runner.runs.identity import identify, identify_recorded
 
@@ -84,8 +82,11 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
     """Write a record with rounded numbers, whole or not at all.
 
     Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
+
+    Raises:
+        OSError: it cannot be written there. The message says where it is instead, and how to put it in its place.
     """
-    return write_whole(path, dumps(record), replace=replace)
+    return write_or_rescue(path, dumps(record), replace=replace)
 
 
 def write_stopped(path: Path, record: dict[str, Any]) -> None:
@@ -95,32 +96,6 @@ def write_stopped(path: Path, record: dict[str, Any]) -> None:
     before = read_record(path)["history"]["epoch"] if path.exists() else []
     if len(record["history"]["epoch"]) > len(before):
         write_record(path, record, replace=True)
-
-
-def write_whole(path: Path, content: str | bytes, *, replace: bool) -> bool:
-    """Write a text or bytes to a temporary name first, then link it to its own: there is never half a file, nor, where
-    one is replaced, none.
-
-    Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with open(descriptor, "wb") as file:  # closed before it is removed, also where the disk is full
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        if replace:
-            os.replace(name, path)
-            return True
-        try:
-            os.link(name, path)  # unlike a rename, fails where the file exists
-        except FileExistsError:
-            return False
-    finally:
-        Path(name).unlink(missing_ok=True)
-    return True
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -215,18 +190,11 @@ def rounded(value: Any, name: str = "") -> Any:
     return float(Context(prec=5, rounding=rounding).create_decimal(repr(value)))
 
 
-@contextmanager
-def claim(results_root: str | Path, run_id: str) -> Iterator[bool]:
-    """Claim a run on this machine: yields False where another process is computing it.
+def claims_folder(results_root: str | Path) -> Path:
+    """The folder of the locks that `claim` holds."""
+    return Path(results_root).expanduser() / ".locks"
 
-    The operating system drops the claim when its process ends, however it ends.
-    """
-    path = Path(results_root).expanduser() / ".locks" / run_id
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+
+def claim(results_root: str | Path, run_id: str) -> AbstractContextManager[bool]:
+    """Claim a run on this machine: a context that yields False where another process is computing it."""
+    return locked(claims_folder(results_root) / run_id)

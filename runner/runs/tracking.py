@@ -1,11 +1,20 @@
-"""Weights & Biases: written, never read. The only file of a run that imports wandb."""
+"""Weights & Biases: written, never read. The only file of a run that imports wandb.
+
+Every call of W&B's is made in a thread that nothing waits for longer than `_PATIENCE`: no server that is silent, no
+process of W&B's that hangs, holds up a run or the end of this process.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import shlex
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +28,17 @@ from runner.runs.records import upper_bound
 Log = Callable[[dict[str, Any]], None]
 End = Callable[[dict[str, Any], Path], None]  # the record, and its file
 
+_PATIENCE = 30.0  # seconds that a run waits for W&B when it begins, and in all when it ends
+_STOPPED = 5.0  # seconds that one waits which is interrupted
+_RUNS: list[Any] = []  # of W&B's, that this process has open
+_REACHED = threading.Event()  # W&B's server, by a run of this process
+
 AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
 
 
 def check(config: DictConfig) -> None:
-    """ConfigError where online tracking is asked for and cannot work."""
-    if config.tracking.mode == TrackingMode.online:
+    """ConfigError where online tracking is asked for and cannot work, unless it has worked in this process."""
+    if config.tracking.mode == TrackingMode.online and not _REACHED.is_set():
         check_login("tracking=online")
 
 
@@ -34,8 +48,9 @@ def check_login(what: str) -> None:
     if wandb is None:
         raise ConfigError(f"{what} needs the package wandb, which is not installed.")
     try:
-        there = wandb.login(prompt=False)
+        there = _within(wandb.login, prompt=False)
     except Exception as error:  # a wrong key, no network: several classes, not all of them W&B's
+        _release(wandb)
         raise ConfigError(f"{what}: {' '.join(str(error).split())}") from error
     if not there:
         raise ConfigError(f"{what} needs a W&B login: run `wandb login`, or set WANDB_API_KEY.")
@@ -43,7 +58,7 @@ def check_login(what: str) -> None:
 
 def default_entity() -> str:
     """Whose W&B projects a login is for, unless a command says otherwise."""
-    return str(_wandb().Api().default_entity)
+    return str(_within(lambda: _wandb().Api().default_entity))
 
 
 @contextmanager
@@ -53,7 +68,10 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     The W&B run's id is the run id, so that sending it twice makes one run. Metrics are plotted against epsilon, and can
     be against any of `AXES`; of a run without privacy against the epoch, as its epsilon is infinite, and no chart has a
     place for that. At the end come the record's final numbers, its diagnostics, the claims that it serves, and the
-    record itself, as an artifact.
+    record itself, as an artifact. They are sent while other runs end; leaving the context waits for that.
+
+    Raises:
+        ConfigError: no run can be begun online, and this process has begun none before. Later runs are written offline.
     """
     wandb = None if config.tracking.mode == TrackingMode.disabled else _wandb()
     if wandb is None:
@@ -61,38 +79,77 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
             print("tracking=offline: wandb is not installed, nothing is written for it.", file=sys.stderr)
         yield lambda _: None, lambda *_: None
         return
-    if config.tracking.mode == TrackingMode.online:  # asked for: better no run than one that nobody can watch
-        run = _started(wandb, config, run_id, setting_id)
-    else:
-        run = _unless_it_fails(_started, wandb, config, run_id, setting_id)
+    run = _begun(wandb, config.tracking.mode, config, run_id, setting_id)
     if run is None:
         yield lambda _: None, lambda *_: None
         return
-    failed, alive = True, [True]
+    _RUNS.append(run)
+    failed, well, deadline = True, True, math.inf
+    ending: Future[Any] | None = None
 
-    def while_alive(send: Callable[..., None], *values: Any) -> None:
-        if alive[0]:
-            alive[0] = _unless_it_fails(_sent, send, *values) is not None
+    def trouble(error: Exception) -> None:
+        nonlocal well
+        if well:
+            _say(error, f"the run is done without it.{_sent_later(run)}")
+        well = False
 
     def log(row: dict[str, Any]) -> None:
-        while_alive(run.log, _spent(row))
+        if well:
+            try:
+                _within(run.log, _spent(row))
+            except Exception as error:
+                trouble(error)
 
     def end(record: dict[str, Any], path: Path) -> None:
-        while_alive(_end, wandb, run, dict(config.tracking.serves), record, path)
+        nonlocal ending, deadline
+        deadline = time.monotonic() + _PATIENCE
+        ending = _in_a_thread(_end, wandb, run, dict(config.tracking.serves), record, path)
 
     try:
         yield log, end
         failed = False
+    except KeyboardInterrupt:
+        deadline = time.monotonic() + _STOPPED
+        raise
     finally:  # not the run's own `with`, which prints a traceback
-        if alive[0]:
-            _unless_it_fails(run.finish, exit_code=int(failed))
+        done = False
+        try:
+            ending = ending or _in_a_thread(run.finish, exit_code=int(failed))
+            _result(ending, min(_PATIENCE, deadline - time.monotonic()))
+            done = True
+        except Exception as error:
+            trouble(error)
+        finally:
+            _RUNS.remove(run)
+            if not (well and done) and not _RUNS:
+                _release(wandb)
 
 
-def _started(wandb: Any, config: DictConfig, run_id: str, setting_id: str) -> Any:
+def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
+    """A run of W&B's; None where none can be begun, which one line says."""
+    try:
+        run = _within(_started, wandb, mode, config, run_id, setting_id)
+    except Exception as error:
+        if not _RUNS:
+            _release(wandb)
+        if mode != TrackingMode.online:
+            _say(error, "the run goes on without it.")
+            return None
+        if not _REACHED.is_set():  # asked for: better no run than one that nobody can watch
+            raise ConfigError(f"tracking=online: {_said(error)}") from error
+        folder = shlex.quote(str(Path(config.tracking.directory).expanduser().resolve()))
+        _say(error, f"the run is written for later, and sent by: python -m runner.runs.offline --folder {folder}")
+        return _begun(wandb, TrackingMode.offline, config, run_id, setting_id)
+    if mode == TrackingMode.online:
+        _REACHED.set()
+    return run
+
+
+def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
     folder = Path(config.tracking.directory).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     run = wandb.init(
-        mode=config.tracking.mode.value,
+        mode=mode.value,
         project=config.tracking.project,
         entity=config.tracking.entity,
         dir=str(folder),
@@ -103,8 +160,16 @@ def _started(wandb: Any, config: DictConfig, run_id: str, setting_id: str) -> An
         tags=[*config.tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
         config=recorded_config(config),
         reinit="create_new",  # beside the runs that are trained together with it
-        resume="allow" if config.tracking.mode == TrackingMode.online else None,
-        settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
+        resume="allow" if mode == TrackingMode.online else None,
+        settings=wandb.Settings(
+            silent=True,
+            console="off",
+            disable_git=True,
+            x_disable_stats=True,
+            init_timeout=_PATIENCE * 2 / 3,  # W&B's own ways to give up leave whole files, so they come first
+            finish_timeout=_PATIENCE * 2 / 3,
+            finish_timeout_raises=True,
+        ),
     )
     axes = AXES if _private(config) else AXES[-1:]
     for axis in axes:
@@ -114,23 +179,37 @@ def _started(wandb: Any, config: DictConfig, run_id: str, setting_id: str) -> An
 
 
 def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], path: Path) -> None:
-    """What is known only now; diagnostics last, which are the most that W&B could stumble over."""
-    final = record["final"]
+    """Send what is known only now, and finish the run whatever becomes of it."""
+    try:
+        _send_summary(run, serves, record["final"])
+        _send_record(wandb, run, record, path)
+        _send_diagnostics(wandb, run, record["diagnostics"])  # last: the most that W&B could stumble over
+    finally:
+        run.finish(exit_code=0)
+
+
+def _send_summary(run: Any, serves: dict[str, str], final: dict[str, Any]) -> None:
     guaranteed = final.get("epsilon_sound_at_max_tries", final.get("epsilon_sound"))
     run.summary.update(_spent(final | {"epsilon_sound_guaranteed": guaranteed}))
     if serves:
         run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
+
+
+def _send_diagnostics(wandb: Any, run: Any, diagnostics: dict[str, Any]) -> None:
+    axes: dict[str, str] = {}
+    for axis, row in rows_of(wandb, diagnostics):
+        for name in row.keys() - axes.keys():
+            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+            axes[name] = axis
+        run.log(row)
+
+
+def _send_record(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> None:
     artifact = wandb.Artifact(
         f"record-{record['run_id']}", type="record", metadata={"setting_id": record["setting_id"]}
     )
     artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
     run.log_artifact(artifact)
-    axes: dict[str, str] = {}
-    for axis, row in rows_of(wandb, record["diagnostics"]):
-        for name in row.keys() - axes.keys():
-            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
-            axes[name] = axis
-        run.log(row)
 
 
 def _name(config: DictConfig, run_id: str) -> str:
@@ -148,23 +227,64 @@ def _spent(values: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
 
 
-def _sent(send: Callable[..., None], *values: Any) -> bool:
-    send(*values)
-    return True
+def _sent_later(run: Any) -> str:
+    """Which command sends what W&B has of an online run in its files; nothing of one that is offline."""
+    folder = Path(getattr(run, "dir", "")).parent
+    if not folder.name.startswith("run-"):
+        return ""
+    return f" This sends its curves: python -m wandb sync --include-online {shlex.quote(str(folder))}"
 
 
-def _unless_it_fails(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What W&B's function returns; None where it raises, and a line that says so. What is measured is in the record:
-    a run does not end because W&B's process did, or because there is no room for its files."""
-    try:
-        return function(*arguments, **named)
-    except Exception as error:
-        said = " ".join(f"{type(error).__name__} {error}".split())
-        print(f"tracking: W&B failed ({said}), so the run goes on without it.", file=sys.stderr)
-        return None
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__} {error}".split())
+
+
+def _say(error: Exception, and_so: str) -> None:
+    """What is measured is in the record: a run does not end because W&B's process did, or its disk is full."""
+    print(f"tracking: W&B failed ({_said(error)}): {and_so}", file=sys.stderr)
+
+
+def _in_a_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    """Call it in a thread for which neither the caller nor the end of the process waits."""
+    future: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*arguments, **named))
+        except BaseException as error:  # W&B's own calls of sys.exit, too
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
+
+
+def _result(future: Future[Any], seconds: float) -> Any:
+    """What comes out of it.
+
+    Raises:
+        TimeoutError: nothing did in so many seconds.
+    """
+    wait([future], max(0.0, seconds))
+    if not future.done():
+        raise TimeoutError(f"no answer in {_PATIENCE:g} seconds")
+    return future.result()
+
+
+def _within(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    return _result(_in_a_thread(function, *arguments, **named), _PATIENCE)
+
+
+def _release(wandb: Any) -> None:
+    """End W&B's own process, which would go on for as long as no server answers, and hold up the end of this one."""
+    with suppress(Exception):  # there is none, or it is not this process's own
+        wandb.sdk.wandb_setup.singleton().assert_service()._proc._process.kill()
+    with suppress(Exception):
+        wait([_in_a_thread(wandb.teardown)], _PATIENCE)  # takes away what W&B does when this process ends
 
 
 def _wandb() -> Any:
+    os.environ.setdefault("WANDB_HTTP_TIMEOUT", "8")  # seconds: of 19, two questions would take more than `_PATIENCE`
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # telemetry, which the end of the process would wait for
     try:
         import wandb
     except ImportError:

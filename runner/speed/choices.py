@@ -17,9 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +27,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
+from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
+from runner.data.files import write_whole
 from runner.speed.kernels import fingerprint, kernels_wanted
 from runner.speed.slices import channels_last
 
@@ -189,17 +188,10 @@ def _kept(path: Path, trial: Trial) -> Trial:
     """The trial, written; where another process was first, that one's. If it cannot be kept, this process has it."""
     try:
         safe_folder(path.parent)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            new = Path(folder) / path.name
-            new.write_text(json.dumps(asdict(trial)))
-            close_to_others(new)
-            try:
-                os.link(new, path)
-            except FileExistsError:
-                first = _read(path)
-                if first is None:  # it is damaged
-                    new.replace(path)
-                return first or trial
+        if not write_whole(path, json.dumps(asdict(trial)), replace=False, private=True):
+            if first := _read(path):
+                return first
+            write_whole(path, json.dumps(asdict(trial)), replace=True, private=True)  # it was damaged
     except OSError:
         pass
     return trial

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
+from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
+from runner.data.files import write_whole
 from runner.speed.kernels import fingerprint
 
 _IMAGES = 64
@@ -90,9 +91,6 @@ def _keep(seconds: float) -> None:
     path = _path()
     try:
         safe_folder(path.parent)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps({"seconds": seconds}))
-        close_to_others(part)
-        part.replace(path)
+        write_whole(path, json.dumps({"seconds": seconds}), replace=True, private=True)
     except OSError:  # then the next measurement stands alone
         pass

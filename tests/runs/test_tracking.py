@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +20,12 @@ import pytest
 
 from runner.config import REPOSITORY, ConfigError
 from runner.runs import media, tracking
-from runner.runs.execute import execute
+from runner.runs.execute import execute, execute_together
 from runner.runs.identity import identify
 from runner.runs.records import read_record, record_path, results_folder
 from runner.training import diagnostics
 from runner.training.prepare import prepare
+from tests.wandb_server import serving
 
 
 def _inspect(folder: Path, *options: str) -> str:
@@ -272,6 +277,166 @@ class Failing:
 
     def finish(self, **_: Any) -> None:
         raise ConnectionResetError("Connection lost")
+
+
+class Silent(Failing):
+    """In the place of wandb: what is called never ends, from one of its calls on."""
+
+    def __init__(self, call: str, dir: Path) -> None:
+        super().__init__(start=False)
+        self._call, self.dir, self.released = call, str(dir / "files"), 0
+        self.sdk = SimpleNamespace(wandb_setup=SimpleNamespace(singleton=self._killed))
+
+    def _killed(self) -> Any:
+        self.released += 1
+        raise AssertionError
+
+    def teardown(self) -> None:
+        """End."""
+
+    def _ends(self, call: str) -> None:
+        if call == self._call:
+            threading.Event().wait()
+
+    def login(self, prompt: bool) -> bool:
+        self._ends("login")
+        return True
+
+    def init(self, **_: Any) -> Silent:
+        self._ends("init")
+        return self
+
+    def log(self, values: dict[str, Any]) -> None:
+        self._ends("log")
+
+    def Artifact(self, *_: Any, **__: Any) -> Any:  # noqa: N802
+        return SimpleNamespace(add_file=lambda *_, **__: None)
+
+    def log_artifact(self, _: Any) -> None:
+        self._ends("log_artifact")
+
+    def finish(self, **_: Any) -> None:
+        self._ends("finish")
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Silent]]:
+    """`silent("finish")`: from this call on W&B does nothing more, and is given up after an instant."""
+
+    def make(call: str) -> Silent:
+        wandb = Silent(call, tmp_path / "run-2026-abc")
+        monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
+        monkeypatch.setattr(tracking, "_PATIENCE", 0.3)
+        return wandb
+
+    yield make
+    tracking._REACHED.clear()
+    assert not tracking._RUNS
+
+
+SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]")
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize("call", ["init", "log", "log_artifact", "finish"])
+def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, call: str) -> None:
+    """It is recorded, and its accuracy is said, before W&B is waited for."""
+    wandb, config, said, epochs = silent(call), composed(*SMALL, f"tracking={mode}"), list[float](), list[float]()
+    tracking._REACHED.set()
+
+    def on_record(path: Path) -> None:
+        said.append(read_record(path)["final"]["test_accuracy"])
+
+    assert execute(config, lambda row, run: epochs.append(time.monotonic()), on_record=on_record) == "finished"
+    assert time.monotonic() - epochs[-1] < 5
+    assert len(said) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
+    assert "no answer in 0.3 seconds" in lines[0]
+    assert len(lines) == 1 + (call == "init" and mode == "online"), "then it is tried offline"
+    assert wandb.released == len(lines)
+
+
+def test_runs_that_end_together_are_waited_for_together(composed, silent) -> None:
+    """And none before all of them are recorded."""
+    silent("finish")
+    configs = [composed(*SMALL, f"seed={seed}") for seed in range(2)]
+    recorded_by_then: list[int] = []
+
+    def on_record(path: Path) -> None:
+        recorded_by_then.append(len(list(path.parent.glob("*.json"))))
+        if len(recorded_by_then) == 2:
+            began.append(time.monotonic())
+
+    began: list[float] = []
+    assert execute_together(configs, lambda row, run: None, on_record=on_record) == ["finished"] * 2
+    assert time.monotonic() - began[0] < 2 * 0.3 + 0.2
+    assert recorded_by_then == [1, 2]
+
+
+def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, silent, monkeypatch) -> None:
+    silent("finish")
+    monkeypatch.setattr(tracking, "_PATIENCE", 30.0)
+    config = composed(*SMALL)
+    began = []
+
+    def on_record(path: Path) -> None:
+        main = threading.main_thread().ident
+        threading.Timer(1.0, signal.pthread_kill, [main, signal.SIGINT]).start()
+        began.append(time.monotonic())
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        execute(config, lambda row, run: None, on_record=on_record)
+    assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
+    assert time.monotonic() - began[0] < 5
+    assert execute(config, lambda row, run: None) == "skipped"
+
+
+def test_a_login_that_is_not_answered_is_refused(composed, silent) -> None:
+    silent("login")
+    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
+        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
+
+
+def test_a_run_that_cannot_begin_online_is_refused_unless_another_could(composed, silent) -> None:
+    silent("init")
+    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
+        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_server_falls_silent_ends_in_time_and_is_sent_later(tmp_path: Path) -> None:
+    """Its first run began online; the second is written for later. Nothing of W&B's stays behind."""
+    with serving(sleepy=True) as server:
+        environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
+        folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
+        command = [
+            sys.executable,
+            "-m",
+            "runner",
+            "hydra.mode=MULTIRUN",
+            "seed=0,1",
+            "tracking=online",
+            *SMALL,
+            *folders,
+        ]
+        began = time.monotonic()
+        ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
+        assert ran.returncode == 0, "and its output is closed, which W&B's own process has, too"
+        records = sorted(tmp_path.glob("smoke/runs/*.json"), key=lambda path: path.stat().st_mtime)
+        first, second = (path.stem for path in records)
+        ended = time.time()
+        assert ended - records[0].stat().st_mtime < 2 * 30 + (time.monotonic() - began) / 2
+        (said,) = (line for line in ran.stderr.splitlines() if "This sends its curves: " in line)
+        assert ran.stderr.index("finished: accuracy") < ran.stderr.index(said)
+        server.silent = server.sleepy = False
+        send = said.partition("This sends its curves: python ")[2]
+        subprocess.run(f"{shlex.quote(sys.executable)} {send}", shell=True, env=environment, check=True)
+        assert [row["epoch"] for row in server.runs[first]["history"].values()] == [1, 2]
+        assert server.runs[first]["summary"]["best_epoch"] in (1, 2)
+        (said,) = (line for line in ran.stderr.splitlines() if "the run is written for later" in line)
+        send = said.partition("sent by: python ")[2]
+        subprocess.run(f"{shlex.quote(sys.executable)} {send}", shell=True, env=environment, cwd=REPOSITORY, check=True)
+        assert "record" in server.runs[second]["artifacts"]
 
 
 @pytest.mark.parametrize(("start", "said"), [(True, "no space left"), (False, "Connection lost")])

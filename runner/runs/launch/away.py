@@ -67,6 +67,8 @@ def delivered(came: Sequence[Parcel], job: Job, outcome: str, text: str) -> tupl
             deliver(parcel, job)
     except ValueError as error:
         return "failed", f"what came back is no record: {error}"
+    except OSError as error:
+        return "failed", str(error)
     if outcome in ("finished", "diverged", "skipped") and not recorded(job.config):
         return "failed", "no record came back"
     return outcome, text

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from runner.data.files import locked, write_whole
 from runner.runs.jobs import Job
-from runner.runs.records import write_whole
 
 BEAT = 5.0  # seconds between two beats of a task
-_TRIES, _PAUSE = 100, 0.01  # to lock a file, and seconds between them
+_MOMENT = 1.0  # seconds for which a command that looks may have a lock
 SILENT = 60.0  # seconds without a beat after which a task that nothing else is known of is taken to be gone
 
 
@@ -180,15 +180,8 @@ class Beat:
 
     def _hold(self, path: Path) -> None:
         """Hold the lock that says that this process has the task; a command that looks has it for an instant."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = self._alive.enter_context(path.open("wb"))
-        for _ in range(_TRIES):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(_PAUSE)
-        path.unlink()  # nobody can tell then
+        if not self._alive.enter_context(locked(path, wait=_MOMENT)):
+            path.unlink()  # nobody can tell then
 
     def began(self, jobs: Sequence[Job]) -> None:
         """These are computed now."""

@@ -8,7 +8,6 @@ after every epoch: Hyperband (Li et al., 2018) stops those that are not among th
 
 from __future__ import annotations
 
-import fcntl
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.config import ConfigError
+from runner.data.files import locked, write_whole
 from runner.runs.jobs import Job
 from runner.runs.records import upper_bound
 from runner.runs.search.space import Space
@@ -41,12 +41,9 @@ def study_of(space: Space, folder: Path, budget: float, draws: int = DRAWS) -> I
     """
     name = space.sweep.replace("/", "-")
     path = folder / ".search" / f"{name}.journal"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{space.sweep} is being searched by another process.") from None
+    with locked(path.with_suffix(".lock")) as alone:
+        if not alone:
+            raise ConfigError(f"{space.sweep} is being searched by another process.")
         _mend_journal(path)
         yield Study(space, folder, budget, draws, path)
 
@@ -56,7 +53,7 @@ def _mend_journal(path: Path) -> None:
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     if path.exists():
         content = path.read_bytes()
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
+        write_whole(path, content[: content.rfind(b"\n") + 1], replace=True)
 
 
 class Study:
@@ -66,14 +63,15 @@ class Study:
         try:
             import optuna
             from optuna.storages import JournalStorage
-            from optuna.storages.journal import JournalFileBackend
+            from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
         except ImportError as error:
             raise ConfigError("a search needs Optuna: pip install -e '.[search]'.") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._folder, self._budget, self._names = space, folder, budget, set(space.dimensions)
         self._states = optuna.trial.TrialState
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(journal))),
+            # Not its usual lock, which is a symbolic link.
+            storage=JournalStorage(JournalFileBackend(str(journal), JournalFileOpenLock(str(journal)))),
             study_name=f"{space.sweep} to a sound epsilon of {budget:g}",
             direction="maximize",
             load_if_exists=True,

@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from runner.config import ConfigError
-from runner.data.cache import cache_folder, close_to_others, of_the_user_alone, safe_folder
+from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
+from runner.data.files import write_whole
 
 _FOLDER = Path(__file__).parent
 MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
@@ -105,12 +106,10 @@ def _loaded(name: str) -> ctypes.CDLL | None:
         source = _FOLDER / f"{name}.cpp"
         built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, compiler)}.so"
         if not _is_whole(built):
-            with tempfile.TemporaryDirectory(dir=built.parent) as folder:  # then renamed: never half a library
+            with tempfile.TemporaryDirectory(dir=built.parent) as folder:
                 new = Path(folder) / built.name
                 subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
-                new.write_bytes(_sealed(new.read_bytes()))
-                close_to_others(new)
-                new.replace(built)
+                write_whole(built, _sealed(new.read_bytes()), replace=True, private=True)
         return ctypes.CDLL(str(built))
     except (OSError, subprocess.CalledProcessError) as error:
         said = " ".join((getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace").split())

@@ -1,0 +1,195 @@
+"""Files on file systems that lack something, killed writers, and locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.data import files
+from runner.data.files import check_writable, locked, write_or_rescue, write_whole
+
+LACKING = [errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
+CONTENT = "whole " * 20_000
+EVENTS = ("open", "os.mkdir", "os.link", "os.rename", "os.remove", "fcntl.flock")  # of a writer, each before it happens
+
+
+def failing(number: int) -> Any:
+    def call(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+@pytest.mark.parametrize("number", LACKING, ids=errno.errorcode.get)
+def test_a_file_is_written_once_where_a_file_system_lacks_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    for module, name in ((os, "link"), (os, "fsync"), (os, "fchmod"), (os, "chmod"), (fcntl, "flock")):
+        monkeypatch.setattr(module, name, failing(number))
+    path = tmp_path / "new" / "file"
+    assert write_whole(path, "first", replace=False)
+    assert not write_whole(path, "second", replace=False)
+    assert path.read_text() == "first"
+    assert write_whole(path, [b"th", memoryview(b"ird")], replace=True)
+    assert path.read_text() == "third"
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT], ids=errno.errorcode.get)
+def test_a_full_disk_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "before", replace=True)
+    monkeypatch.setattr(os, call, failing(number))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        write_whole(path, "after", replace=True)
+    assert (path.read_text(), os.listdir(tmp_path)) == ("before", ["file"])
+
+
+def _written_until(kill: int, path: Path, replace: bool, links: bool) -> None:
+    """Write a file, and kill this process before its `kill`-th call of the operating system that a file needs."""
+    calls = 0
+
+    def count(event: str = "", arguments: Any = ()) -> None:
+        nonlocal calls
+        calls += event in EVENTS
+        if calls == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if not links:
+        os.link = failing(errno.EPERM)
+    synced = os.fsync
+    os.fsync = lambda descriptor: (count("open"), synced(descriptor))[1]
+    sys.addaudithook(count)
+    write_whole(path, CONTENT, replace=replace)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_kill_between_any_two_calls_leaves_nothing_or_all(tmp_path: Path, replace: bool, links: bool) -> None:
+    context, seen = multiprocessing.get_context("fork"), set()
+    for kill in range(1, 50):
+        path = tmp_path / str(kill) / "file"
+        writer = context.Process(target=_written_until, args=(kill, path, replace, links))
+        writer.start()
+        writer.join()
+        seen.add(there := path.exists())
+        assert not there or path.read_text() == CONTENT
+        assert write_whole(path, CONTENT, replace=False) != there, "what a killed writer left is in nobody's way"
+        assert path.read_text() == CONTENT
+        if writer.exitcode == 0:
+            break
+    assert (writer.exitcode, seen) == (0, {True, False})
+    assert kill > 4
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_several_writers_one_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    for attempt in range(20):
+        path, first, start = tmp_path / str(attempt), [], threading.Barrier(6)
+
+        def write(text: str, path: Path = path, first: list[str] = first, start: threading.Barrier = start) -> None:
+            start.wait()
+            if write_whole(path, text, replace=False):
+                first.append(text)
+
+        writers = [threading.Thread(target=write, args=(str(number),)) for number in range(6)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert first == [path.read_text()]
+
+
+def test_private_files_are_the_users(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        write_whole(tmp_path / "private", "", replace=True, private=True)
+        write_whole(tmp_path / "shared", "", replace=True)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("private", "shared")] == [0o600, 0o664]
+
+
+def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "a folder" / "file.json"
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", failing(errno.ENOSPC))
+        with pytest.raises(OSError, match="No space left on device") as lost:
+            write_or_rescue(path, CONTENT, replace=True)
+    assert not path.exists()
+    subprocess.run(str(lost.value).partition("in its place: ")[2], shell=True, check=True)
+    assert path.read_text() == CONTENT
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_what_cannot_be_saved_anywhere_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "missing"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="printed"):
+        write_or_rescue(tmp_path / "file" / "below", CONTENT, replace=True)
+    assert capsys.readouterr().out == CONTENT + "\n"
+
+
+def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "not" / "there")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="exists"):
+        check_writable(tmp_path / "file" / "below")
+
+
+def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    for name in ("precious", "link"):
+        with locked(tmp_path / name) as alone:
+            assert alone
+    assert (tmp_path / "precious").read_text() == "content"
+    assert len(capsys.readouterr().err.splitlines()) == 1, "the link cannot be locked"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize("module", [os, fcntl])
+def test_what_cannot_be_locked_stops_nothing_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, number: int
+) -> None:
+    """As another user's file cannot."""
+    monkeypatch.setattr(module, "open" if module is os else "flock", failing(number))
+    for name in ("one", "other"):
+        with locked(tmp_path / "folder" / name, wait=60.0) as alone:
+            assert alone
+    (line,) = capsys.readouterr().err.splitlines()
+    assert os.strerror(number) in line
+
+
+def test_who_waits_for_a_lock_says_so_and_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    told: list[str] = []
+    with locked(tmp_path / "lock") as mine:
+        with locked(tmp_path / "lock") as other:
+            assert (mine, other) == (True, False)
+        with locked(tmp_path / "lock", wait=0.1, on_wait=lambda: told.append("waits")) as other:
+            assert (other, told) == (False, ["waits"])
+    with locked(tmp_path / "lock") as other:
+        assert other
