@@ -151,7 +151,7 @@ def _model_of(kind: type) -> type[BaseModel]:
             hint = hint | None if of.optional else hint
         elif isinstance(hint, EnumType):
             hint = Annotated[hint, Field(strict=False)]
-        elif dataclasses.is_dataclass(hint):
+        elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             hint = _model_of(hint)
         elif hint in (float, float | None):
             hint = Finite | None if hint == float | None else Finite

@@ -58,7 +58,7 @@ def verify(record: dict[str, Any]) -> list[str]:
     if history.keys() != set(names):
         return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
     due = _due_history(run, record)
-    differences = (*_of_history(history, due), *_of_final(run, record), *_of_provenance(run, record))
+    differences = (*_of_history(history, due), *_of_final(run, record), *_of_others(run, record))
     return [f"{what} is {said}, and should be {right}" for what, said, right in differences]
 
 
@@ -88,8 +88,11 @@ def _of_final(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
             yield name, said, rounded(right, name)
 
 
-def _of_provenance(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
-    """What differs in the provenance: the classes that epsilon rests on, and whether a rule's share is named."""
+def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
+    """What differs elsewhere: which diagnostics there are, and what the provenance says of classes and decisions."""
+    measured, asked_for = sorted(record["diagnostics"]), sorted(run.config.diagnostics)
+    if measured != asked_for:
+        yield "diagnostics", measured, asked_for
     said = record["provenance"].get("epsilon_rests_on", [])
     own = [target for _, target in targets(record["config"]) if target.partition(".")[0] not in _TRUSTED]
     if said != (due := _rests_on(run) if own else []):

@@ -12,8 +12,10 @@ import pytest
 
 from runner.config import REPOSITORY
 from runner.runs import verify as verifying
-from runner.runs.records import digest_of, read_record, text_of
-from runner.runs.verify import verify
+from runner.runs.execute import execute
+from runner.runs.identity import identify_recorded
+from runner.runs.records import digest_of, read_record, results_folder, text_of
+from runner.runs.verify import main, verify
 
 Record = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -157,6 +159,10 @@ def test_tampering_is_noticed(run_id: str, change: Callable[[Record], Any], sent
     assert any(sentence in each for each in found), found
 
 
+TAKEN = object()
+ABSENT = (None, [], {}, TAKEN)
+
+
 def leaves(value: Any, place: Place = ()) -> Iterator[Place]:
     """Where the values of a record are; of a list the first, one in the middle, and the last."""
     if isinstance(value, dict) and value:
@@ -183,24 +189,25 @@ def others(value: Any) -> list[Any]:
 
 
 def edits(record: Record) -> Iterator[tuple[str, Record]]:
-    """Every record with one value changed or taken away, in the history's last row also in the final metrics."""
+    """Every record with one value changed or taken away, in the history's last row also in the final metrics.
+
+    Null and empty values are the same as none at all.
+    """
     for place in leaves({name: record[name] for name in record if name not in ("digest", "run_id", "setting_id")}):
-        for change in ("set", "taken"):
-            for value in others(_at(record, place)) if change == "set" else [None]:
-                edited = copy.deepcopy(record)
-                holder = _at(edited, place[:-1])
-                if change == "taken":
-                    if not isinstance(holder, dict):
-                        continue
-                    del holder[place[-1]]
-                elif value == holder[place[-1]]:
-                    continue
+        old = _at(record, place)
+        for value in (TAKEN, *others(old)):
+            edited = copy.deepcopy(record)
+            if value == old or (old in ABSENT and value in ABSENT) or (value is TAKEN and isinstance(place[-1], int)):
+                continue
+            holders = [(_at(edited, place[:-1]), place[-1])]
+            if place[0] == "history" and place[-1] == len(record["history"]["epoch"]) - 1:
+                holders.append((edited["final"], place[1]))
+            for holder, name in holders:
+                if value is TAKEN:
+                    del holder[name]
                 else:
-                    holder[place[-1]] = value
-                last = place[0] == "history" and place[-1] == len(edited["history"]["epoch"]) - 1
-                if last:
-                    edited["final"][place[1]] = value
-                yield ".".join(str(name) for name in place if isinstance(name, str)), edited
+                    holder[name] = value
+            yield ".".join(name for name in place if isinstance(name, str)), edited
 
 
 def _at(value: Any, place: Place) -> Any:
@@ -209,21 +216,23 @@ def _at(value: Any, place: Place) -> Any:
     return value
 
 
+# What no config determines, nor any other column.
 MEASURED = {"history.train_loss", "history.test_loss", "history.test_accuracy"}
-BELIEVED = {"config.draw"}  # it shows in no other field
-ABSENT = {f"config.{name}" for name in ("normalization", "mechanism", "schedule", "constraint", "confusion_epochs")}
-SAID = {
+SCREENING = {"history.forced", "provenance.screening_share"}  # of `forced` only the bounds are known
+SAID = {"config.draw"} | {
     f"provenance.{name}"
     for name in (
         *("git_revision", "python", "device", "threads", "engine", "step", "lockstep", "physical_batch"),
-        *("wall_seconds", "examples_per_second", "peak_memory_mib", "processor_seconds", "yardstick_seconds"),
+        *("wall_seconds", "examples_per_second", "peak_memory_mib"),
     )
 }
+TIMED = {"provenance.processor_seconds", "provenance.yardstick_seconds"}
 UNNOTICED = {
-    PLAIN: MEASURED | BELIEVED | SAID | ABSENT,
-    SCREENED: MEASURED | BELIEVED | SAID | ABSENT,
-    BUDGETED: MEASURED | BELIEVED | SAID | ABSENT,
-}
+    PLAIN: SAID | MEASURED,
+    SCREENED: SAID | TIMED | SCREENING | {"history.train_loss", "history.test_loss"}
+    | {"history.screening_loss", "history.screening_accuracy"},
+    BUDGETED: SAID | TIMED | SCREENING | {"history.train_loss"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("run_id", EVERY)
@@ -231,3 +240,80 @@ def test_a_field_that_may_change_unnoticed_is_one_that_nothing_determines(run_id
     unnoticed = {name for name, edited in edits(committed(run_id)) if not noticed(edited, tmp_path)}
     named = {name for name in unnoticed if not name.startswith(("provenance.versions.", "provenance.kernels."))}
     assert named == UNNOTICED[run_id]
+
+
+def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path, capsys: Any) -> None:
+    """Each is a line: of text that reaches no terminal as it is, and without a traceback."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for run_id in EVERY:
+        noticed(committed(run_id), folder)
+    record = committed(PLAIN)
+    record["config"]["loss"]["_target_"] = "\x1b[31mnowhere.\nSoftmax"
+    record["run_id"], record["setting_id"] = identify_recorded(record["config"])
+    noticed(record, folder)
+    (folder / "000000000000.json").write_text("[" * 100_000)
+    (folder / "000000000001.json").mkdir()
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    names = sorted(["000000000000", "000000000001", record["run_id"]])
+    assert [line.partition(".json: ")[0] for line in lines[:-1]] == names
+    assert lines[-1] == "6 records, 3 of which do not say what follows from their config"
+    assert "\x1b" not in "".join(lines)
+    for name in names:
+        path = folder / f"{name}.json"
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert main([str(tmp_path)]) == 0
+
+
+def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(error: BaseException) -> Callable[[Record], list[str]]:
+        def verified(record: Record) -> list[str]:
+            raise error
+
+        return verified
+
+    monkeypatch.setattr(verifying, "verify", fails(ZeroDivisionError("division by zero")))
+    assert noticed(committed(PLAIN), tmp_path) == ["ZeroDivisionError: division by zero"]
+    monkeypatch.setattr(verifying, "verify", fails(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        noticed(committed(PLAIN), tmp_path)
+
+
+def diverged(epochs: int) -> Record:
+    record = committed(PLAIN)
+    cut(record, epochs)
+    record["status"] = "diverged"
+    return ended(record)
+
+
+def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarantees(tmp_path: Path) -> None:
+    """Its weights may have been the first that were not finite. Records from before the guarantee do not have it."""
+    guarantee = {"max_tries": 260, "epsilon_sound_at_max_tries": 2.0405}
+    assert [each.split(" is ")[0] for each in noticed(diverged(10), tmp_path)] == [*guarantee]
+    record = diverged(10)
+    record["final"] |= guarantee
+    assert noticed(record, tmp_path) == []
+    record["final"]["max_tries"] = 130
+    assert noticed(record, tmp_path) == ["max_tries is 130, and should be 260"]
+    record = diverged(10)
+    record["history"]["test_loss"][-1] = record["final"]["test_loss"] = "nan"
+    assert noticed(record, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("experiment=tempered_sigmoid/mnist_tanh", "evaluation=holdout", "diagnostics=[per_class_accuracy]"),
+        ("experiment=tempered_sigmoid/mnist_tanh", "activation=relu", "optimizer.lr=1e38", "epochs=2"),
+        ("experiment=noise_screening/mnist_screened", "epochs=2"),
+        ("experiment=noise_screening/mnist_screened", "epochs=2", "screening.images=test", "max_epsilon=0.3"),
+    ],
+)
+def test_what_a_run_writes_today_is_as_it_should_be(smoke: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    config = smoke(*overrides)
+    outcome = execute(config, lambda row, run: None)
+    assert outcome == ("diverged" if "optimizer.lr=1e38" in overrides else "finished")
+    assert main([str(results_folder(config))]) == 0
