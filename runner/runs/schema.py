@@ -54,7 +54,10 @@ class _Strict(BaseModel):
 class Measured(RootModel[Any]):
     """Numbers in lists and dicts, however deep."""
 
-    root: list[Number | Measured] | dict[str, Number | Measured]
+    root: list[Value] | dict[str, Value]
+
+
+Value = Annotated[Number | Measured, Field(union_mode="left_to_right")]  # the other mode takes five times as long
 
 
 class History(_Strict):
@@ -172,7 +175,7 @@ class Record(BaseModel):
     config: _model_of(Config)  # type: ignore[valid-type]
     history: History
     final: Final
-    diagnostics: dict[str, Number | Measured]
+    diagnostics: dict[str, Value]
     provenance: Provenance
     digest: Digest = Field(description="SHA-256 of all the rest: see runner.runs.records.digest_of.")
 
