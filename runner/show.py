@@ -1,6 +1,6 @@
 """`python -m runner.show`: the runs of one's own, those in the results that this repository does not hold.
 
-Exit codes: 0 shown, 2 bad input (no such folder, a damaged record), said in one sentence.
+Exit codes: 0 shown, 1 all shown but files that cannot be read, 2 no such folder; each is said in one sentence.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"{folder} is no folder" if not folder.is_dir() else f"--last {chosen.last} is not 1 or more"
         print(f"show: {what}.", file=sys.stderr)
         return 2
-    try:
-        records = own_records(folder)
-    except ValueError as error:
-        print(f"show: {error}", file=sys.stderr)
-        return 2
-    if not records:
+    records, refused = own_records(folder)
+    for sentence in refused:
+        print(f"show: {sentence}", file=sys.stderr)
+    if not (records or refused):
         print(f"No runs in {folder} but those of this repository: python -m runner --help says how to run one.")
         return 0
-    print(runs_text(records[-chosen.last :]))
-    if len(records) > chosen.last:
-        print(f"These are the last {chosen.last} of {len(records)}.")
-    print("One of them: python -m runner.explain RUN")
-    return 0
+    if records:
+        print(runs_text(records[-chosen.last :]))
+        if len(records) > chosen.last:
+            print(f"These are the last {chosen.last} of {len(records)}.")
+        print("One of them: python -m runner.explain RUN")
+    return 1 if refused else 0
 
 
 if __name__ == "__main__":

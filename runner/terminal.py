@@ -77,6 +77,17 @@ class Line:
             self._stream.flush()
 
 
+def printable(text: str) -> str:
+    r"""Write what a terminal would obey, or show as nothing, as the escape that Python would write for it.
+
+    That is control characters, line breaks, marks that turn the direction of text, and halves of surrogate pairs.
+
+    >>> printable("a\x1b[31m\n")
+    'a\\x1b[31m\\n'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def number(
     value: float | None, unit: str = "", *, places: int | None = None, bound: Literal["upper", "lower"] | None = None
 ) -> str:

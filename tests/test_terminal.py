@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from runner import explain, show
-from runner.terminal import Line, bound_text, epoch_text, number, part_done
+from runner.terminal import Line, bound_text, epoch_text, number, part_done, printable
 from tests.conftest import Refusal
 
 ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.875, "accepted": 30}
@@ -70,3 +70,16 @@ def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
     command.stdout.close()
     assert command.stderr.read() == b""
     assert command.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ε 2.93 · größer ∞", "ε 2.93 · größer ∞"),
+        ("\x1b[2J\x07\r\n\t\0", r"\x1b[2J\x07\r\n\t\x00"),
+        ("\x9b31m\x7f\u2028\u202e\u200b\ud800", r"\x9b31m\x7f\u2028\u202e\u200b\ud800"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown

@@ -96,15 +96,19 @@ def labels(records: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def own_records(results: Path) -> list[Record]:
-    """The records in a results folder, at every scale, that this repository does not hold: oldest first.
+def own_records(results: Path) -> tuple[list[Record], list[str]]:
+    """The records in a results folder, at every scale, that this repository does not hold, oldest first.
 
-    Raises:
-        ValueError: one is damaged; the message names the file.
+    Of each file among them that cannot be read there is a sentence instead.
     """
-    committed = _committed(results)
+    committed, records, refused = _committed(results), list[Record](), list[str]()
     own = [path for path in record_files(results) if path.resolve() not in committed]
-    return [read_record(path) for path in sorted(own, key=lambda path: path.stat().st_mtime_ns)]
+    for path in sorted(own, key=lambda path: path.lstat().st_mtime_ns):
+        try:
+            records.append(read_record(path))
+        except (FileNotFoundError, ValueError) as error:
+            refused.append(str(error))
+    return records, refused
 
 
 def record_files(results: Path) -> list[Path]:

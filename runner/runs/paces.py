@@ -71,9 +71,12 @@ class Paces:
         self._known: dict[str, list[_Time]] = {}
         self._settings: dict[str, dict[str, str]] = {}
         for record in records:
-            time = _time(record, yardstick)
+            try:
+                time = _time(record, yardstick)
+                keys = {} if time is None else likenesses(record["setting_id"], record["config"])
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+                continue  # damaged: it tells nothing, and is left to others
             if time is not None:
-                keys = likenesses(record["setting_id"], record["config"])
                 self._settings[record["setting_id"]] = keys
                 for key in keys.values():
                     self._known.setdefault(key, []).append(time)
@@ -131,7 +134,7 @@ def read(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["run_id"] == path.stem:
                 yield record
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, RecursionError, ValueError, TypeError, KeyError):
             continue
 
 

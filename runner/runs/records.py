@@ -18,11 +18,14 @@ from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
+from runner.config import ConfigError
 from runner.data.files import locked, write_or_rescue
 from runner.data.files import write_whole as write_whole
 from runner.runs import schema
 from runner.runs.identity import identify, identify_recorded
+from runner.terminal import printable
 
+_MOST_DIGITS = 300  # of a whole number, so that it is a float, too
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
 
@@ -48,12 +51,16 @@ def stopped_path(folder: Path, run_id: str) -> Path:
 
 
 def recorded(config: DictConfig) -> bool:
-    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`."""
+    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`.
+
+    Raises:
+        UnreadableRecordError: its file may be a record, and cannot be read here.
+    """
     return is_recorded(results_folder(config), identify(config)[0])
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:
-    """Whether there is a record of a run in a folder of results; a damaged one is none."""
+    """Whether there is a record of a run in a folder of results; one that cannot be read is none."""
     try:
         read_record(record_path(folder, run_id))
     except (FileNotFoundError, ValueError):
@@ -65,11 +72,16 @@ def set_aside(path: Path) -> Path | None:
     """Move what is at a record's place and is no record next to it, for somebody to look at, and make room for one.
 
     Returns where it is now; None where there was nothing, or a record.
+
+    Raises:
+        UnreadableRecordError: it may be a record, and cannot be read here. It stays.
     """
     try:
         read_record(path)
     except FileNotFoundError:
         return None
+    except UnreadableRecordError:
+        raise
     except ValueError:
         places = (path.with_suffix(f".broken-{number}") for number in count(1))
         place = next(place for place in places if not place.exists())
@@ -98,39 +110,77 @@ def write_stopped(path: Path, record: dict[str, Any]) -> None:
         write_record(path, record, replace=True)
 
 
+class UnreadableRecordError(ConfigError):
+    """A file at a record's place that cannot be read here and is no damaged record: it stays, and no run replaces it.
+
+    Either the operating system does not give it, or it carries the digest of what it says but is not what this version
+    writes. A newer version may have written it.
+    """
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record and check that it is the run it is filed under.
 
     Raises:
-        ValueError: naming the file, where it is not what `runner.runs.schema` says, its ids are not those of its
-            config, or it is not what was written: its digest is another.
+        FileNotFoundError: there is no file.
+        UnreadableRecordError: the file cannot be opened, or a newer version wrote it. This is a ValueError, too.
+        ValueError: naming the file, where it is anything else but a record: see `check_record`.
     """
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no JSON, or no UTF-8
+        special = path.exists() and not path.is_file()  # a folder, or a pipe, which would be waited for
+        text = "" if special else path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableRecordError(printable(f"{path} cannot be read: {error.strerror}.")) from error
+    except ValueError as error:
+        _refuse(path, f"{type(error).__name__} {error}")
+    if special:
+        _refuse(path, "it is not a file")
+    try:
+        record: dict[str, Any] = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
+    except (RecursionError, ValueError) as error:
         _refuse(path, f"{type(error).__name__} {error}")
     check_record(path, record)
     return record
 
 
-def check_record(path: Path, record: dict[str, Any]) -> None:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a whole number has hundreds of digits")
+    return int(digits)
+
+
+def check_record(path: Path, record: Any) -> None:
     """Check that a record is the run that `path` would be the file of.
 
     Raises:
-        ValueError: as `read_record` does.
+        UnreadableRecordError: it carries the digest of what it says, and is not what `runner.runs.schema` says.
+        ValueError: its digest is another, so that it is not what was written; its ids are not those of its config; or
+            it is not where it belongs.
     """
     try:
+        if not isinstance(record, dict) or record.get("digest") != digest_of(record):
+            _refuse(path, "its digest is not that of what it says")
         schema.validate(record)
-    except ValueError as error:
-        _refuse(path, str(error))
+        ids = identify_recorded(record["config"])
+    except RecursionError:
+        _refuse(path, "it is nested too deeply")
+    except schema.SchemaError as error:
+        said = f"{path} was written by a newer version, or changed by hand: {error}. Update, or move it away."
+        raise UnreadableRecordError(printable(said)) from error
     checks = {
         "its run_id is not its file's name": record["run_id"] == path.stem,
-        "its ids are not those of its config": identify_recorded(record["config"])
-        == (record["run_id"], record["setting_id"]),
-        "it has more epochs than its config": record["history"]["epoch"][-1] <= record["config"]["epochs"],
+        "its ids are not those of its config": ids == (record["run_id"], record["setting_id"]),
         "it is stopped and lies where runs do, or the other way round": (record["status"] == STOPPED)
         == (path.parent.name == STOPPED),
-        "its digest is not that of what it says": record["digest"] == digest_of(record),
     }
     for reason, holds in checks.items():
         if not holds:
@@ -149,7 +199,7 @@ def digest_of(record: dict[str, Any]) -> str:
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise ValueError(f"{path} is not a whole record: {reason}.")
+    raise ValueError(printable(f"{path} is not a whole record: {reason}."))
 
 
 def dumps(record: dict[str, Any]) -> str:

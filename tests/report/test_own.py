@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from runner.report.files import write_csv
 from runner.report.own import own_records, privacy_text, result_text, runs_table
 from runner.runs.identity import identify
 from runner.runs.jobs import Job
-from runner.runs.records import read_record
+from runner.runs.records import digest_of, read_record
 from runner.show import main
 
 
@@ -55,15 +56,20 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
     assert len(committed) > 100
     listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
     if listed.stdout:
-        own = {record["run_id"] for record in own_records(REPOSITORY / "results")}
+        own = {record["run_id"] for record in own_records(REPOSITORY / "results")[0]}
         assert not own & {Path(line).stem for line in listed.stdout.splitlines()}
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
     assert main(["--results", str(tmp_path)]) == 0
     assert f"{path.stem}  paper  1       97.00%" in capsys.readouterr().out
     assert main(["--results", f"{tmp_path}/none"]) == 2
-    path.write_text("{")
-    assert main(["--results", str(tmp_path)]) == 2
-    assert "is not a whole record" in capsys.readouterr().err
+    path.with_stem("0" * 12).write_text("{")
+    newer = json.loads(path.read_text()) | {"schema": 2}
+    path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
+    assert main(["--results", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert f"{'0' * 12}.json is not a whole record" in said.err
+    assert f"{'1' * 12}.json was written by a newer version" in said.err
+    assert f"{path.stem}  paper" in said.out, "one that cannot be read hides no other"
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def record_of(run_config, **changes) -> dict:
         "history": history,
         "final": final,
         "diagnostics": {},
-        "provenance": {},
+        "provenance": {"git_revision": None, "wall_seconds": 1.0},
     }
     return record | changes
 
@@ -254,7 +254,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     [
         ({"status": "failed"}, "status"),
         ({"setting_id": "0" * 12}, "ids"),
-        ({"config": {"dataset": "CIFAR10", "epochs": 2}}, "ids"),
+        ({"config": {"dataset": "CIFAR10", "epochs": 2}}, "config.dataset"),
     ],
 )
 def test_a_record_that_is_not_the_run_it_is_filed_under_is_refused(composed, tmp_path, changes, said) -> None:

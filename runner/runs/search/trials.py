@@ -59,9 +59,10 @@ def trials_of(space: Space, folder: Path) -> list[Trial]:
             continue
         try:
             config = json.loads(path.read_text(encoding="utf-8"))["config"]
-        except (ValueError, KeyError, TypeError):
+            held = space.holds(config)
+        except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
             continue  # damaged, and of no search that anybody could tell: it is set aside when its run is made
-        if space.holds(config):
+        if held:
             found[path.stem] = Trial(path.stem, space.values(config), read_record(path))
     order = {job.run_id: place for place, job in enumerate(space.draws)}
     return sorted(found.values(), key=lambda trial: (order.get(trial.run_id, len(order)), trial.run_id))

@@ -6,7 +6,7 @@ that takes steps back takes back with the step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
@@ -28,11 +28,13 @@ class UpdateRule:
             is the cost of the most steps.
         unstackable: why steps cannot be one fixed sequence of calls; None: they can.
         share_name: what a record calls the share of the training time that decisions take; None: there are none.
+        column_names: the columns that it adds to a history; None: the class does not say.
     """
 
     takes_back: ClassVar[bool] = False
     unstackable: ClassVar[str | None] = None
     share_name: ClassVar[str | None] = None
+    column_names: ClassVar[tuple[str, ...] | None] = None
 
     @property
     def evaluations_per_step(self) -> float:
@@ -53,6 +55,13 @@ class UpdateRule:
     def split(self, test: Split) -> tuple[Split, ...]:
         """The images of the test split to report on, then what this rule sets aside for itself, if anything."""
         return (test,)
+
+    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Compute the columns of its own that follow from other columns of a history.
+
+        Of a count that is only bounded this is the nearest value within the bounds.
+        """
+        return {}
 
     def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Updates:
         """What is done at every step of one run; `aside` is what `split` set aside."""

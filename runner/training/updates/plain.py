@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Plain(UpdateRule):
     """The rule of a run whose config names none."""
 
+    column_names = ()
+
     def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
         optimizer = run.optimizer(objective)
         return PlainUpdates(optimizer, objective.project, run.schedule(optimizer))

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,9 @@ class Annealing(UpdateRule):
     takes_back = True
     unstackable = "screening may take an update back"
     share_name = "screening_share"
+    column_names = (
+        "tries", "accepted", "forced", "acceptance_rate", "screening_loss", "screening_accuracy", "unscreened_accuracy",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not 0 <= self.initial_temperature < math.inf:
@@ -115,11 +118,39 @@ class Annealing(UpdateRule):
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
+    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Compute the columns that follow from other columns of a history.
+
+        At most mu0 rejections stand before an update that is kept, and after the last one. Exactly mu0 stand before
+        each one that was kept only because of them.
+        """
+        most, always = self.rejection_threshold, self.initial_temperature == 0
+        due: dict[str, list[Any]] = {"tries": list(history["steps"])}
+        due |= {name: [] for name in ("accepted", "forced", "acceptance_rate")}
+        before = 0, 0, 0
+        for row in zip(history["steps"], history["accepted"], history["forced"], strict=True):
+            (tries, accepted, forced), (tried, kept, by_force) = row, before
+            least = tries if always else math.ceil((tries - most) / (most + 1))
+            most_forced = by_force + accepted - kept
+            if most > 0:
+                most_forced = min(most_forced, (tries - accepted) // most)
+            due["accepted"].append(max(accepted, least))
+            due["forced"].append(0 if always else min(max(forced, by_force), most_forced))
+            due["acceptance_rate"].append((accepted - kept) / (tries - tried) if tries > tried else math.nan)
+            before = row
+        if self._apart(run):
+            return due | {"unscreened_accuracy": list(history["test_accuracy"])}
+        same = {"screening_loss": list(history["test_loss"]), "screening_accuracy": list(history["test_accuracy"])}
+        return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
+
+    def _apart(self, run: Run) -> bool:
+        """Whether the images reported on are others than those that screen."""
+        return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
+
     def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Screening:
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
-        apart = self.images == "public_split" or run.config.evaluation == EvaluationSplit.holdout
         candidates = Plain().updates(run, objective, ())
-        return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=apart)
+        return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=self._apart(run))
 
 
 class Screening:
