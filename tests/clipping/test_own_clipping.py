@@ -100,8 +100,8 @@ class Constant(Signs):
 
 
 OWN: list[Any] = [
-    Psac(NORM), StatesATenth(NORM), LeavesTheLast(NORM), Tiny(NORM), Negative(NORM), NotANumber(NORM), Remembers(NORM),
-    Signs(NORM), Constant(NORM),
+    Psac(NORM), StatesATenth(NORM), LeavesTheLast(NORM), Tiny(NORM), Negative(NORM), NotANumber(NORM), Signs(NORM),
+    Constant(NORM),
 ]  # fmt: skip
 
 
@@ -138,6 +138,16 @@ def test_one_example_moves_the_sum_by_at_most_what_is_stated(own: Any, scale: fl
         parts = moved(clipping, made, *examples(scale), out)
         assert max(parts) <= 1 + 1e-4
         assert all(map(math.isfinite, parts))
+
+
+def test_no_norm_is_remembered() -> None:
+    made, (inputs, targets) = objective(), examples(1.0)
+    clipping = own_clipping(Remembers(NORM), made)
+    engine = ENGINES["one_pass"](made)
+    first = gradient_sum(clipping, engine, inputs, targets, 8).gradients
+    gradient_sum(clipping, engine, 5 * inputs, targets, 8)
+    again = gradient_sum(clipping, engine, inputs, targets, 8).gradients
+    assert all(torch.equal(first[name], again[name]) for name in first)
 
 
 def test_a_bound_that_holds_is_left_alone() -> None:

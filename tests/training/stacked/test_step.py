@@ -291,7 +291,7 @@ def test_what_shows_only_with_data_is_refused_before_the_first_step(smoke, overr
 
 
 def test_auto_is_eager_on_the_cpu_and_falls_back_to_it_where_it_must(smoke, monkeypatch, capsys) -> None:
-    config, split = problem(smoke, "activation._target_=torch.nn.RReLU", dtype=torch.float32)
+    config, split = problem(smoke, "activation._target_=torch.nn.Dropout", dtype=torch.float32)
     assert prepare(config).step.value == "eager"
     monkeypatch.setattr(Run, "step", StepMode.graph)
     trained = train(prepare(config), (split, split), lambda row: None)
