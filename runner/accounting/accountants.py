@@ -205,7 +205,7 @@ def _composed_rdp(mechanisms: list[SampledGaussian], orders: tuple[float, ...]) 
     return composed
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _rdp(q: float, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
     """RDP of one release, [orders]; infinite at an order that cannot be computed."""
     if noise_multiplier < _SMALLEST_RDP_NOISE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
+from runner.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.explain import main as explain
 from runner.report.dashboard import local
 from runner.report.dashboard.definition import read
+from runner.report.files import read_csv
 from runner.report.guarantee import guaranteed
 from runner.report.leaderboard.entries import entries
 from runner.report.measured import Measured
@@ -154,12 +156,15 @@ def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
         ],
     ],
 )
-def test_null_and_its_reason_go_together(written: Path, tamper: Callable[[Any], object]) -> None:
-    record = json.loads(written.read_text())
+def test_null_and_its_reason_go_together(
+    fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], tamper: Callable[[Any], object]
+) -> None:
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [95.0, 96.0], sound=None)
+    record = read_record(path)
     tamper(record)
-    write_record(written, record, replace=True)
+    write_record(path, record, replace=True)
     with pytest.raises(ValueError, match="is not a whole record"):
-        read_record(written)
+        read_record(path)
 
 
 def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
@@ -174,6 +179,21 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
         "epsilon_sound after epoch 1",
         "epsilon_sound after epoch 2",
     ]
+
+
+def test_aggregated_it_guarantees_nothing(
+    tmp_path: Path, fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page, table and figure of an item whose runs have no sound epsilon, beside some that have."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+    for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):
+        for job in jobs("fig_3", experiment)[:3]:
+            fabricate(job, [96.0, 98.0], sound=sound)
+    aggregate("tempered_sigmoid", items=["fig-3"], results_root=tmp_path)
+    claims = read_csv(tmp_path / "tempered_sigmoid" / "fig-3" / "claims.csv")
+    said = {row["method"]: (row["epsilon_sound"], row["claimed_epsilon"]) for row in claims if row["n"] == "3"}
+    assert said["DP-SGD tanh (same settings as ReLU)"] == ("inf", NOT_GUARANTEED)
+    assert said["DP-SGD ReLU"] == ("2.3", GUARANTEED)
 
 
 def test_nothing_is_guaranteed_in_the_aggregate(planned: Callable[..., Runs]) -> None:
