@@ -113,7 +113,7 @@ def smoke(composed: Compose) -> Compose:
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
     """`fabricate(job, [97.0, 98.0])`: write a record with these accuracies by epoch; returns its path."""
-    from runner.report.evidence import folder_of
+    from runner.claims.evidence import folder_of
     from runner.runs.identity import recorded_config
     from runner.runs.records import record_path, write_record
 

@@ -35,7 +35,11 @@ def at_chosen_rate(claim: Claim, evidence: Evidence, experiment: str) -> tuple[R
 
 def _at_one_setting(planned: Runs) -> str:
     values = planned.sample().values
-    return f"; at one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})" if values else ""
+    return (
+        f"; at one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})"
+        if values
+        else ""
+    )
 
 
 def _edge(best: float, searched: Runs) -> str:

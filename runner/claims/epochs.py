@@ -66,8 +66,8 @@ _EPOCHS: dict[str, Callable[[Claim, str], Epoch]] = {
     "epoch": lambda _, number: lambda run: int(number) - 1 if int(number) <= last(run) + 1 else None,
     "below": lambda claim, _: lambda run: last_with(run, lambda spent: spent < claim.bound),
     "within": lambda claim, _: lambda run: last_with(run, lambda spent: spent <= claim.bound),
-    "sound_within": lambda _, number: lambda run: last_with(
-        run, lambda spent: spent < float(number) + _ROUNDING, "epsilon_sound"
+    "sound_within": lambda _, number: (
+        lambda run: last_with(run, lambda spent: spent < float(number) + _ROUNDING, "epsilon_sound")
     ),
 }
 _WITH_NUMBER = ("epoch", "sound_within")

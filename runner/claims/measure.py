@@ -19,7 +19,7 @@ from runner.claims.guarantee import decides
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.over_values import over_values
 from runner.claims.readers import reader_of
-from runner.claims.runs import PlannedRun, Runs, RunsAt, Sample
+from runner.claims.runs import Runs, RunsAt, Sample
 
 
 class Formula:
@@ -188,6 +188,7 @@ def _of_two(claim: Claim, one: Sample, other: Sample) -> Measured:
     return replace(found, reference=0.0) if in_order else found
 
 
+_FEW = 6  # runs that are named one by one
 _WORDS = {"difference": "less", "ratio": "over", "order": "beside"}
 
 
@@ -202,6 +203,8 @@ def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
         f"{runs[0][0].name}{_middle_text(claim, found)[place]} (n = {len(runs)})" for place, runs in enumerate(at)
     )
     when = f"after epoch {at[0].epochs}: " if claim.at in ("below", "within", "quarter", "epoch") else ""
+    if claim.at == "each_fifth":
+        when = "after each fifth of the epochs: "
     if len(found) == 1:
         return f"{when}{names}" + ("" if claim.compare == "order" else f" is {values[0]:.3g}")
     return f"{when}{names}: {', '.join(f'{value:.3g}' for value in values)}"
@@ -220,7 +223,7 @@ def _text_of_one(claim: Claim, at: RunsAt) -> str:
     if claim.statistic == "best":
         return _text_of_best(claim, at)
     if claim.statistic == "largest":
-        return f"the largest of {len(at)} runs"
+        return f"the largest of {len(at)} runs" if len(at) > _FEW else _text_of_each(claim, at)
     if claim.at == "within" and all(decides(run) for run in runs):
         return tries_text(runs)
     if claim.at in ("below", "within"):
@@ -229,10 +232,17 @@ def _text_of_one(claim: Claim, at: RunsAt) -> str:
     return ""
 
 
+def _text_of_each(claim: Claim, at: RunsAt) -> str:
+    read = reader_of(claim.number)
+    return ", ".join(f"{_numbers(read(run, epoch))[0]:.4g} ({run.job.label.partition(' ')[2]})" for run, epoch in at)
+
+
 def _text_of_best(claim: Claim, at: RunsAt) -> str:
     """The best with the mean and the median, by the sound epsilon and after the last epoch, too."""
     sound = at.runs.at(lambda run: last_with(run, lambda spent: spent < claim.bound, "epsilon_sound"))
-    parts = [f"the best of the runs after epoch {at.epochs}, the last {claim.at} {claim.bound:g} ({_middle(at.sample())})"]
+    parts = [
+        f"the best of the runs after epoch {at.epochs}, the last {claim.at} {claim.bound:g} ({_middle(at.sample())})"
+    ]
     if sound:
         parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
     return "; ".join([*parts, f"after the last epoch: {_spread(at.runs.sample())}"])

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from scipy.stats import spearmanr
 
-from runner.claims.costs import charged
 from runner.claims.claim import Claim
+from runner.claims.costs import charged
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
 
@@ -20,20 +20,25 @@ Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by 
 def over_values(claim: Claim, experiments: Sequence[Runs]) -> Measured:
     """A number made of the accuracies of all settings of a sweep; of several experiments, the least favourable.
 
-    An experiment counts once half of its runs are recorded, of two values or more.
+    An experiment counts once half of its runs are recorded, of two values or more; for the best value two settings do.
     """
     every = [Runs(run for run in runs if _among(claim, float(run.field(claim.by)))) for runs in experiments]
-    there = [runs for runs in every if len(runs.recorded) >= max(2, len(runs) / 2)]
-    found = [(runs, samples) for runs in there if len(samples := _samples(claim, runs)) > 1]
+    found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
     if not found:
         return Measured(explanation="less than half of the values have run")
     measured = [(_found(claim, runs, samples), runs, samples) for runs, samples in found]
     falling = claim.direction in ("below", "below_other")
     shown, _, _ = (max if falling else min)(measured, key=lambda one: one[0].value or 0.0)
     text = "; ".join(_text(claim, *one) for one in measured)
-    planned = Runs(run for runs in there for run in runs)
+    planned = Runs(run for runs in every for run in runs)
     counts = replace(shown, values=(), explanation=text, n=len(planned.recorded), planned=len(planned))
     return charged(counts, planned.last)
+
+
+def _enough(claim: Claim, runs: Runs) -> bool:
+    if claim.statistic == "best_value":
+        return len(runs.recorded.by(_setting)) > 1
+    return len(runs.recorded) >= max(2, len(runs) / 2) and len(_samples(claim, runs)) > 1
 
 
 def _among(claim: Claim, value: float) -> bool:

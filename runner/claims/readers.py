@@ -83,7 +83,7 @@ def config(run: PlannedRun, _: int, field: str) -> float:
 
 
 def class_accuracy_std(run: PlannedRun, _: int) -> float:
-    """Standard deviation of the last epoch's accuracies by class, in points: of all classes, so n in the denominator."""
+    """Standard deviation over the classes of the last epoch's accuracies, in points, with n in the denominator."""
     return pstdev(float(value) for value in run.diagnostic("per_class_accuracy")[-1])
 
 
@@ -159,7 +159,7 @@ def eigenvalue(run: PlannedRun, _: int) -> float:
 
 
 def early_eigenvalue(run: PlannedRun, _: int) -> float:
-    """Largest singular value of the Hessian: geometric mean of the first quarter of the epochs over that of the rest."""
+    """Largest singular value of the Hessian: geometric mean of the first quarter of epochs over that of the rest."""
     values = eigenvalues(run)[1]
     quarter = 1 + (len(values) - 1) // 4  # epoch 0 is before training
     return geometric_mean(values[:quarter]) / geometric_mean(values[quarter:])

@@ -32,7 +32,10 @@ from runner.config import REPOSITORY
 
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}  # as papers, as files say
 FIELDS = {  # of the file: of a claim
-    **{name: name for name in ("item", "dataset", "method", "quantity", "unit", "of", "source", "network", "accounting")},
+    **{
+        name: name
+        for name in ("item", "dataset", "method", "quantity", "unit", "of", "source", "network", "accounting")
+    },
     **{"claimed": "claimed", "epsilon": "at_epsilon", "delta": "at_delta", "note": "note"},
     **{name: name for name in ("number", "at", "where", "by", "among", "statistic", "compare", "level", "margin")},
     **{name: name for name in ("direction", "open", "because")},
@@ -87,6 +90,11 @@ def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[st
     """
     path = claims_path(paper)
     return list(_Reading(path, path.parent.name, tuple(items), tuple(formulas)).claims(path.read_text()))
+
+
+def claims_of(paper: str, **fields: str) -> list[Claim]:
+    """The claims of a paper that have these values in these fields."""
+    return [claim for claim in read_claims(paper) if all(getattr(claim, k) == value for k, value in fields.items())]
 
 
 @dataclass(frozen=True)
@@ -151,7 +159,8 @@ class _Reading:
         inside: list[tuple[str, int, Node]] = []
         for key, line, value in self.entries(node):
             if key == "settings":
-                settings = {**settings, **{name: self.fields(of) for name, _, of in self.entries(value)}}
+                named = {name: self.fields(of) for name, _, of in self.entries(value)}
+                settings = {**settings, **{name: {**settings.get(name, {}), **of} for name, of in named.items()}}
             elif key in DATASETS or key == "claims" or (key == "claimed" and isinstance(value, yaml.MappingNode)):
                 inside.append((key, line, value))
             else:
@@ -197,7 +206,7 @@ class _Reading:
         reader = texts.get("number", "")
         texts.setdefault("quantity", re.sub(r"\(([^()]*)\)", r"_\1", reader) or "test_accuracy")
         texts.setdefault("unit", "%" if texts["quantity"] == "test_accuracy" else "")
-        texts.setdefault("source", found["item"].text.replace("-", " "))
+        texts.setdefault("source", found["item"].text.replace("fig-", "figure ").replace("-", " "))
         if texts.get("at_epsilon") == "inf":
             texts["at_delta"] = "0"
         if texts.get("direction", "higher") not in ("higher", "lower", "match"):
@@ -263,7 +272,7 @@ class _Reading:
             raise self.error(line, "a number is NaN")
         judged = claim.direction in ("higher", "lower", "match") and not claim.copied
         if judged and (claim.margin is None or claim.aim is None):
-            raise self.error(line, f"a claim that is judged by its difference ({claim.direction}) needs a number and a margin")
+            raise self.error(line, f"direction {claim.direction} needs a number and a margin")
         for sweep in claim.sweeps:
             if experiments_of(sweep) is None:
                 raise self.error(line, f"no sweep {sweep!r}")

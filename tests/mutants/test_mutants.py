@@ -60,8 +60,8 @@ from mutants.__main__ import _tried
 from mutants.mutant import Mutant
 test = "report/test_intervals.py::test_within"
 faults = [
-    Mutant("report/statistics.py", "-tolerance <= self.low and", "", "one side", test),
-    Mutant("report/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
+    Mutant("claims/statistics.py", "-tolerance <= self.low and", "", "one side", test),
+    Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()
 for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r}), Path({str(tmp_path / "cache")!r}), 1):

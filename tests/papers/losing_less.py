@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import to_rgba
-
-from runner.papers.losing_less import figures, recorded
 from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence, collect
+
+from runner.claims.evidence import Evidence, collect
+from runner.claims.verdicts import Judged, judge
+from runner.papers.losing_less import figures, recorded
 from runner.report.papers import load
-from runner.report.verdicts import Judged, judge
 
 NAME = "losing_less"
 PAPER = load(NAME)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from runner.report.claims import Claim, claims_path, read_claims
 
+from runner.claims.evidence import Evidence
+from runner.claims.runs import PlannedRun
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.backprop_clipping import computed, story
-from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence
 from runner.report.papers import load
-from runner.report.runs import PlannedRun
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 
 NAME = "backprop_clipping"

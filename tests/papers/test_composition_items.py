@@ -7,18 +7,18 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from runner.report.claims import claims_path, read_claims
 from scipy import stats
 
+from runner.claims.evidence import Evidence, collect
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
 from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
 from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, pairs_of, words
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
 from runner.report.papers import every_paper, every_study, load
-from runner.report.runs import PlannedRun, Runs
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 

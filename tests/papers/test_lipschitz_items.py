@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-
-from runner.papers.lipschitz import PAPER, bounds, measures, norms, timing
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import collect
-from runner.report.runs import Runs
-from runner.report.verdicts import NOT_RUN, UNDECIDED, judge
+
+from runner.claims.evidence import collect
+from runner.claims.runs import Runs
+from runner.claims.verdicts import NOT_RUN, UNDECIDED, judge
+from runner.papers.lipschitz import PAPER, bounds, measures, norms, timing
 from runner.runs.jobs import sweep_jobs
 from runner.runs.search import space_of
 from runner.training import bounds as command

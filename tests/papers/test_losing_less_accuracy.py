@@ -7,8 +7,8 @@ import math
 import pytest
 from matplotlib.colors import to_rgba
 
+from runner.claims.evidence import collect
 from runner.papers.losing_less import figures, tables
-from runner.report.evidence import collect
 from tests.papers.losing_less import CE, NAME, OURS, claims, evidence_of, lines, only_verdict, verdict
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from runner.claims.runs import Sample
 from runner.papers.losing_less import dynamics
-from runner.report.runs import Sample
 from tests.papers.losing_less import (
     CE,
     OURS,

@@ -6,13 +6,13 @@ import csv
 
 import pytest
 from matplotlib.colors import to_hex
+from runner.report.claims import claims_path
 
 from runner.aggregate import aggregate
+from runner.claims.evidence import Evidence, collect
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.losing_less import tables
-from runner.report.claims import claims_path
-from runner.report.evidence import Evidence, collect
-from runner.report.verdicts import judge
 from tests.papers.losing_less import CE, NAME, OURS, PAPER, claims, confusion, gradients, norms
 
 NOTHING = Evidence("paper", {})

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from runner.report.claims import claims_path, read_claims
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import guaranteed, guaranteed_for
+from runner.claims.runs import PlannedRun, Runs, Sample
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import comparisons, figures, measures, settings, tables, theorem_1, toy
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence
 from runner.report.files import bound_text, plus_minus
-from runner.report.guarantee import guaranteed, guaranteed_for
 from runner.report.markdown import measured_text
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.report.runs import PlannedRun, Runs, Sample
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
 from runner.training.prepare import prepare

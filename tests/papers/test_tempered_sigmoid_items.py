@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from runner.report.claims import claims_path, read_claims
 
+from runner.claims.evidence import Evidence, collect
+from runner.claims.runs import last_accuracy
 from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import comparisons, computed, measures, theorem_1
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
 from runner.report.papers import known, load, papers_and_studies
-from runner.report.runs import last_accuracy
 from runner.runs.jobs import sweep_jobs
 
 NOTHING = Evidence("paper", {})

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from runner.report.claims import claims_path, read_claims
 
 from runner.aggregate import aggregate, headline, main
+from runner.claims.evidence import Evidence, collect
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import figures
 from runner.report import measures
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
 from runner.report.pages import write_report
 from runner.report.papers import known, load
-from runner.report.verdicts import judge
 from runner.reproduce import _conclude
 from runner.runs.local import Tally
 

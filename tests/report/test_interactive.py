@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.report import interactive
 from runner.report.interactive import inline, label, page, runs_of
-from runner.report.runs import PlannedRun
 from runner.runs.records import read_record, record_path
 from runner.terminal import Line
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-
-from runner.report import charges, measures
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
-from runner.report.measured import of_sample, of_two
+
+from runner.claims.evidence import Evidence, collect
+from runner.claims.measured import of_sample, of_two
+from runner.claims.runs import Sample
+from runner.report import charges, measures
 from runner.report.papers import known, load
-from runner.report.runs import Sample
 
 ONE, OTHER = Sample((98.0, 96.0, 97.5), (0, 1, 2)), Sample((95.0, 97.0), (0, 3))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import collect
+
+from runner.claims.evidence import collect
+from runner.claims.measured import Measured
+from runner.claims.verdicts import judge
 from runner.report.files import read_csv, write_csv
-from runner.report.measured import Measured
 from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
 from runner.report.papers import load
-from runner.report.verdicts import judge
 from runner.runs import timings
 from runner.runs.records import read_record, write_record
 from runner.runs.timings import Timing

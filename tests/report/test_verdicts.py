@@ -6,15 +6,15 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-
 from runner.report.claims import Claim, read_claims
+
+from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.runs import Sample
+from runner.claims.statistics import best_less_claim
+from runner.claims.summary import summarise
+from runner.claims.verdicts import explanation, judge
 from runner.report.files import bound_text, number
 from runner.report.markdown import verdict_text
-from runner.report.measured import Measured, of_sample, of_two
-from runner.report.runs import Sample
-from runner.report.statistics import best_less_claim
-from runner.report.summary import summarise
-from runner.report.verdicts import explanation, judge
 
 
 def claim(**columns: str) -> Claim:

@@ -6,10 +6,10 @@ from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.measures import claims_of
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.reading import claims_of
+from runner.claims.runs import Runs
 from runner.report.plots import legend_below, mark_not_run, name_not_run, panel_each, runs_text
-from runner.report.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

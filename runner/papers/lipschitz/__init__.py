@@ -4,9 +4,9 @@ Its text has no accuracies (its plots are images), so that most of what can be c
 of its library, and what its method reaches here.
 """
 
+from runner.claims.verdicts import NOT_JUDGED, NOT_REPRODUCED, UNDECIDED
 from runner.papers.lipschitz import bounds, fronts, norms, timing
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import NOT_JUDGED, NOT_REPRODUCED, UNDECIDED
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
 

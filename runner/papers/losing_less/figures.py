@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runner.claims.evidence import Evidence
+from runner.claims.reading import claims_of
+from runner.claims.runs import Runs, last_accuracy
 from runner.papers.losing_less.measures import FIELDS, values_tried
-from runner.report.evidence import Evidence
 from runner.report.items import Draw
-from runner.report.measures import claims_of
 from runner.report.plots import (
     DATASETS,
     Curve,
@@ -20,7 +21,6 @@ from runner.report.plots import (
     runs_text,
     too_few,
 )
-from runner.report.runs import Runs, last_accuracy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,13 +5,14 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.costs import most_guaranteed
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import most_guaranteed, screened, within
+from runner.papers.noise_screening.measures import screened, within
 from runner.papers.noise_screening.settings import SWEEP, claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
-from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import number
-from runner.report.measures import claims_of
 from runner.report.plots import MARKERS, runs_text
 
 if TYPE_CHECKING:

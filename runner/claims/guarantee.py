@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.accounting import sound_epsilon
-from runner.report.runs import PlannedRun
+from runner.claims.runs import PlannedRun
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import Run, prepare
 

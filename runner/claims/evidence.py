@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
-from runner.report.runs import PlannedRun, Runs
 from runner.runs.classes import check_same_classes
 from runner.runs.identity import plain
 from runner.runs.jobs import Job, sweep_jobs
