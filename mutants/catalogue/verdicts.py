@@ -2,8 +2,8 @@
 
 from mutants.mutant import Mutant
 
-_INTERVALS = "report/test_intervals.py"
-_VERDICTS = "report/test_verdicts.py"
+_INTERVALS = "claims/test_intervals.py"
+_VERDICTS = "claims/test_verdicts.py"
 
 MUTANTS = (
     Mutant(

@@ -21,6 +21,8 @@ _CALL = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 class Claim:
     """One claimed number.
 
+    place: its file and line.
+
     What the paper says:
 
     claimed: the number as printed: "98.1", ">5", "~1"; empty where a quality is claimed.
@@ -48,6 +50,7 @@ class Claim:
     because: the reason for the margin, the direction or the runs.
     """
 
+    place: str
     paper: str
     item: str
     dataset: str
@@ -91,6 +94,11 @@ class Claim:
     def experiment(self) -> str:
         """The claim's own experiment: the first."""
         return self.pairs[0][0] if self.pairs else ""
+
+    @property
+    def alone(self) -> str:
+        """The claim's experiment, if it has no other; else nothing."""
+        return self.experiment if len(self.experiments) == 1 else ""
 
     @property
     def searches(self) -> list[str]:

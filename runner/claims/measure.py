@@ -13,11 +13,11 @@ from types import ModuleType
 from runner.claims.choice import at_chosen_rate
 from runner.claims.claim import ORDERS, OVER_VALUES, Claim
 from runner.claims.costs import charged, tries_text
-from runner.claims.epochs import epochs_of, last_with
+from runner.claims.epochs import FIFTHS, epochs_of, last_with
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import decides
 from runner.claims.measured import Measured, of_sample, of_two
-from runner.claims.over_values import over_values
+from runner.claims.over_values import field_of, over_values
 from runner.claims.readers import reader_of
 from runner.claims.runs import Runs, RunsAt, Sample
 
@@ -97,7 +97,7 @@ def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bo
     if not text or not chosen:
         return planned
     value = claim.bound if text == "claimed" else float(text)
-    return Runs(run for run in planned if run.field(field) in (value, None))  # none: trained without privacy
+    return Runs(run for run in planned if field_of(claim, run, field) in (value, None))  # none: without privacy
 
 
 def _setting(claim: Claim, evidence: Evidence, name: str) -> _Setting:
@@ -207,7 +207,11 @@ def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
         when = "after each fifth of the epochs: "
     if len(found) == 1:
         return f"{when}{names}" + ("" if claim.compare == "order" else f" is {values[0]:.3g}")
-    return f"{when}{names}: {', '.join(f'{value:.3g}' for value in values)}"
+    if len(found) <= FIFTHS:
+        return f"{when}{names}: {', '.join(f'{value:.3g}' for value in values)}"
+    level = claim.aim or 0.0
+    above = f"{sum(value > level for value in values)} of {len(values)} above {level:g}"
+    return f"{when}{names}: {min(values):.3g} to {max(values):.3g}, {above}"
 
 
 def _middle_text(claim: Claim, found: Sequence[Measured]) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.claims.claim import Claim
@@ -14,6 +15,7 @@ from runner.claims.costs import charged
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
 
+_MISSING = object()
 Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
 
 
@@ -22,7 +24,7 @@ def over_values(claim: Claim, experiments: Sequence[Runs]) -> Measured:
 
     An experiment counts once half of its runs are recorded, of two values or more; for the best value two settings do.
     """
-    every = [Runs(run for run in runs if _among(claim, float(run.field(claim.by)))) for runs in experiments]
+    every = [Runs(run for run in runs if _among(claim, float(field_of(claim, run, claim.by)))) for runs in experiments]
     found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
     if not found:
         return Measured(explanation="less than half of the values have run")
@@ -33,6 +35,18 @@ def over_values(claim: Claim, experiments: Sequence[Runs]) -> Measured:
     planned = Runs(run for runs in every for run in runs)
     counts = replace(shown, values=(), explanation=text, n=len(planned.recorded), planned=len(planned))
     return charged(counts, planned.last)
+
+
+def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
+    """A field of a run's config.
+
+    Raises:
+        ValueError: there is no such field.
+    """
+    found = OmegaConf.select(run.job.config, name, default=_MISSING)
+    if found is _MISSING:
+        raise ValueError(f"{claim.place}: {run.job.experiment} has no field {name!r}.")
+    return found
 
 
 def _enough(claim: Claim, runs: Runs) -> bool:

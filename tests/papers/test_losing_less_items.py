@@ -6,7 +6,6 @@ import csv
 
 import pytest
 from matplotlib.colors import to_hex
-from runner.report.claims import claims_path
 
 from runner.aggregate import aggregate
 from runner.claims.evidence import Evidence, collect
@@ -28,12 +27,11 @@ def test_every_item_is_there_with_its_sweeps():
 
 
 def test_the_claims_are_the_papers():
-    with claims_path(NAME).open() as file:
-        rows = list(csv.DictReader(file))
+    rows = PAPER.claims
     accuracy = {
-        (r["item"], r["dataset"], r["experiment"].rpartition("_")[2], r["privacy_epsilon"]): r["claimed_value"]
-        for r in rows
-        if r["quantity"] == "test_accuracy" and r["claimed_value"]
+        (c.item, c.dataset, c.experiment.rpartition("_")[2], c.at_epsilon): c.claimed
+        for c in rows
+        if c.quantity == "test_accuracy" and c.claimed
     }
     assert accuracy["fig-3", "CIFAR10", "ours", "<3"] == "63.2"
     assert accuracy["fig-3", "CIFAR10", "ce", "<3"] == "59.8"
@@ -42,10 +40,8 @@ def test_the_claims_are_the_papers():
     assert accuracy["fig-3", "CIFAR10", "ours", "<1.5"] == "55.4"
     assert accuracy["fig-3", "CIFAR10", "ce", "<1.5"] == "45.9"
     assert [accuracy["text", d, "sgd", "inf"] for d in ("MNIST", "FashionMNIST", "CIFAR10")] == ["99.0", "89.4", "76.6"]
-    assert sorted(r["claimed_value"] for r in rows if r["item"] == "fig-4") == ["64.5", "66.8"]
-    by_class = {
-        (r["quantity"], r["experiment"].rpartition("_")[2]): r["claimed_value"] for r in rows if r["item"] == "fig-8"
-    }
+    assert sorted(c.claimed for c in rows if c.item == "fig-4") == ["64.5", "66.8"]
+    by_class = {(c.quantity, c.experiment.rpartition("_")[2]): c.claimed for c in rows if c.item == "fig-8"}
     assert by_class["train_accuracy_class_car_epoch_2", "ours"] == "51"
     assert by_class["train_accuracy_class_car_epoch_2", "ce"] == "34"
     assert by_class["train_accuracy_class_truck_epoch_2", "ours"] == "48"

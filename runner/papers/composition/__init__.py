@@ -111,8 +111,8 @@ PAPER = Paper(
         "what of clipping's effect that is.",
     ),
     findings=tuple(
-        Finding({"measure": measure, "dataset": name, "privacy_epsilon": "1"}, {NOT_JUDGED: says})
-        for name, measure, says in (
+        Finding({"number": number, "dataset": name, "at_epsilon": "1"}, {NOT_JUDGED: says})
+        for name, number, says in (
             (
                 "MNIST",
                 "gain_of_all",

@@ -81,16 +81,16 @@ PAPER = Paper(
     ),
     findings=(
         Finding(
-            {"item": "fig-5a", "dataset": "MNIST", "architecture": "two linear layers of 512, softer loss"},
+            {"item": "fig-5a", "dataset": "MNIST", "network": "two linear layers of 512, softer loss"},
             {NOT_JUDGED: "**without clipping, at a sound ε of {sound}** (settings in part from an exploration that saw "
              "test images): {measured} on MNIST"},
         ),
         Finding(
-            {"item": "fig-5b", "dataset": "FashionMNIST", "architecture": "two linear layers of 256"},
+            {"item": "fig-5b", "dataset": "FashionMNIST", "network": "two linear layers of 256"},
             {NOT_JUDGED: "{measured} on FashionMNIST, of two linear layers"},
         ),
         Finding(
-            {"item": "fig-5c", "dataset": "CIFAR10", "architecture": "two linear layers of 256"},
+            {"item": "fig-5c", "dataset": "CIFAR10", "network": "two linear layers of 256"},
             {NOT_JUDGED: "{measured} on CIFAR-10"},
         ),
         Finding(

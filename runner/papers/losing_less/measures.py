@@ -46,8 +46,8 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
         ours, ce, without = (planned[name] for name in names)
         if ours.recorded and ce.recorded and without.recorded:
             own, others = (runs.sample(partial(_distance, others=without.recorded)) for runs in (ours, ce))
-            sizes = {"n": len(ours.recorded) + len(ce.recorded), "planned": len(ours) + len(ce)}
-            every.append(replace(of_two("order", "mean", own, others), **sizes))
+            n, of = len(ours.recorded) + len(ce.recorded), len(ours) + len(ce)
+            every.append(replace(of_two("order", "mean", own, others), n=n, planned=of))
             used += [*ours.recorded, *ce.recorded]
             texts.append(f"{ours[0].name} {fmean(own.values):.3g}, {ce[0].name} {fmean(others.values):.3g}")
     together = Runs(run for runs in planned.values() for run in runs)

@@ -35,7 +35,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     on the true epsilon of kept updates at these settings under the worst rule of theorem 1 that was found: nothing left
     of it holds for whatever screens.
     """
-    claims = {claim.experiment: claim for claim in claims_of("noise_screening", item="table-1")}
+    claims = {claim.alone: claim for claim in claims_of("noise_screening", item="table-1")}
     for place, (pattern, (label, colour)) in enumerate(METHODS.items()):
         experiment = pattern.format(dataset)
         planned = evidence.planned(SWEEP, experiment)

@@ -39,7 +39,7 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
 
 def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row a data set and method: accuracy at epsilon 3 as the paper counts, and what it cost."""
-    claimed = {j.claim.experiment: j.claim.claimed for j in judged}
+    claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "measured (%)", "on images that did not screen (%)", "n"),
         *(

@@ -51,7 +51,7 @@ _DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 def figure_3(evidence: Evidence) -> Figure | None:
     """Accuracy against epsilon, ReLU and tanh, a column a data set."""
-    claims = {claim.experiment: claim for claim in claims_of(PAPER, item="fig-3")}
+    claims = {claim.alone: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
     for dataset, title in DATASETS.items():
         names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
@@ -80,7 +80,7 @@ def figure_2(evidence: Evidence) -> Figure:
 
 
 def _claimed_mean(experiment: str, field: str) -> float | None:
-    matching = claims_of(PAPER, item="fig-2", experiment=experiment, quantity=TRIPLE[field][1])
+    matching = claims_of(PAPER, item="fig-2", alone=experiment, quantity=TRIPLE[field][1])
     return matching[0].aim if matching else None
 
 
