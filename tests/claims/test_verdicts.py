@@ -10,6 +10,7 @@ import pytest
 
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
 from runner.claims.statistics import best_less_claim
 from runner.claims.summary import summarise
@@ -230,16 +231,17 @@ def test_a_cost_that_some_runs_never_reach(never, verdict):
 
 
 def test_what_the_paper_does_not_claim_is_not_judged():
-    for columns in ({"direction": "none"}, {"aggregation": "copied"}):
+    for columns in ({"direction": "none"}, {"of": "copied"}):
         judged = judge(claim(claimed="98.2", **columns), mean_of(*FIVE), "paper")
         assert (judged.verdict, bool(judged.reason)) == ("not judged", True)
 
 
 def test_settings_of_ours_are_said_beside_the_verdict():
-    assert verdict_text("reproduced", None, "the learning rate") == "reproduced, with settings of ours"
-    assert verdict_text("undecided", 1, "") == "undecided (1 more seed)"
-    assert verdict_text("undecided", "12", "") == "undecided (12 more seeds)"
-    assert verdict_text("not run", None, "the learning rate") == "not run"
+    ours = claim(open="the learning rate")
+    assert verdict_text(ClaimRow(ours, "paper", "reproduced", "")) == "reproduced, with settings of ours"
+    assert verdict_text(ClaimRow(claim(), "paper", "undecided", "", more_runs=1)) == "undecided (1 more seed)"
+    assert verdict_text(ClaimRow(claim(), "paper", "undecided", "", more_runs=12)) == "undecided (12 more seeds)"
+    assert verdict_text(ClaimRow(ours, "paper", "not run", "")) == "not run"
 
 
 @pytest.mark.parametrize(

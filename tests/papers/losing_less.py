@@ -16,6 +16,7 @@ from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import judge
 from runner.papers.losing_less import figures
 from runner.report.papers import load
@@ -27,10 +28,14 @@ OURS, CE = (to_rgba(colour) for colour in (figures.OURS, figures.CE))
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured for a claim, and the verdict."""
+    """What was measured for a claim, and what follows."""
 
     measured: Measured
-    verdict: str
+    row: ClaimRow
+
+    @property
+    def verdict(self) -> str:
+        return self.row.verdict
 
 
 def claims(item: str, **fields: str) -> list[Claim]:
@@ -40,7 +45,7 @@ def claims(item: str, **fields: str) -> list[Claim]:
 
 def verdict(claim: Claim, root: Path) -> Found:
     found = measure(claim, collect(claim.sweeps, results_root=root), PAPER.formulas)
-    return Found(found, judge(claim, found, "paper").verdict)
+    return Found(found, judge(claim, found, "paper"))
 
 
 def only_verdict(root: Path, item: str, **fields: str) -> Found:
