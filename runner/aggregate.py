@@ -11,18 +11,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.claims.evidence import PAPER_SCALE, Evidence, collect, folder_of
+from runner.claims.measure import measure
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.report import pages, plots
-from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import PAPER_SCALE, Evidence, collect, folder_of
+from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.markdown import claims_table
 from runner.report.not_run import write_not_run
 from runner.report.papers import Item, Paper, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
-from runner.report.runs import Runs
-from runner.report.verdicts import JUDGED_COLUMNS, Judged, judge, judged_row
 from runner.runs import planned
 from runner.terminal import Line, Parser, end
 
@@ -45,18 +47,18 @@ def aggregate(
     known = load(paper)
     chosen = known.items if items is None else tuple(known.item(name) for name in items)
     folder = folder_of(scale, results_root)
-    claims = [c for c in _checked_claims(known) if c.item in {item.name for item in chosen}]
+    claims = [c for c in known.claims if c.item in {item.name for item in chosen}]
     sweeps = [
         *(sweep for item in chosen for sweep in (*item.sweeps, *item.also)),
-        *(sweep for c in claims if c.sweep for sweep in (c.sweep, *c.searches)),
+        *(sweep for c in claims for sweep in (*c.sweeps, *c.searches)),
     ]
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
-    every: list[Judged] = []
+    every: list[ClaimRow] = []
     line = Line()
     for number, item in enumerate(chosen, 1):
         line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
-        judged = [judge(c, known.measures[c.measure](c, evidence), scale) for c in claims if c.item == item.name]
+        judged = [judge(c, measure(c, evidence, known.formulas), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
         every += judged
     line.clear()
@@ -91,26 +93,14 @@ def shown(paths: Sequence[Path]) -> str:
     return "\n".join(f"{folders[folder]}: {', '.join(of)}" for folder, of in names.items())
 
 
-def _checked_claims(paper: Paper) -> list[Claim]:
-    path = claims_path(paper.name)
-    claims = read_claims(path)
-    there_are = {"item": [item.name for item in paper.items], "measure": sorted(paper.measures)}
-    for line, claim in enumerate(claims, start=2):
-        for column, names in there_are.items():
-            if (name := getattr(claim, column)) not in names:
-                raise ValueError(f"{path}, line {line}: no {column} {name!r}: choose from {', '.join(names)}.")
-    return claims
-
-
-def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[Judged]) -> list[Path]:
-    scale, written = evidence.scale, []
+def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[ClaimRow]) -> list[Path]:
+    written = []
     if item.sweeps:
         runs = Runs(run for sweep in item.sweeps for run in evidence.sweeps[sweep])
         written.append(write_csv(folder / "runs.csv", *runs_table(runs, item.fields)))
         written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
     if judged:
-        rows = [judged_row(j, scale) for j in judged]
-        written.append(write_csv(folder / "claims.csv", JUDGED_COLUMNS, rows))
+        written.append(write_rows(folder, judged))
     if item.table or not item.draw:
         table = item.table(evidence, judged) if item.table else claims_table(judged)
         label = _label(item, evidence)

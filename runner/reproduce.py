@@ -25,10 +25,10 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
+from runner.claims.evidence import check_scale
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.data import DataError
-from runner.report.evidence import check_scale
 from runner.report.files import write_text
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell

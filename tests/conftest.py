@@ -117,7 +117,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
 
     With sound=None no sound epsilon is known of it.
     """
-    from runner.report.evidence import folder_of
+    from runner.claims.evidence import folder_of
     from runner.runs.identity import recorded_config
     from runner.runs.records import record_path, write_record
 

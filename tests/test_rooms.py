@@ -13,7 +13,7 @@ from runner.config import REPOSITORY
 # From the top to the bottom: a room may import itself and those after it. Above them all are the commands, below them
 # all what every room may use; both are files in runner/ itself.
 ROOMS = (
-    "papers", "report", "runs", "training", "mechanism", "clipping", "gradients", "speed", "data", "networks",
+    "papers", "report", "claims", "runs", "training", "mechanism", "clipping", "gradients", "speed", "data", "networks",
     "accounting",
 )  # fmt: skip
 COMMANDS, BASE = "commands", "base"

@@ -13,12 +13,13 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
+from runner.claims.claim import ORDERS
+from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.report.claims import ORDERS
+from runner.report.claim_rows import read_rows
 from runner.report.files import Table, aligned, read_csv
-from runner.report.markdown import method_text
+from runner.report.markdown import cells_of
 from runner.report.own import STATED, Record, privacy_text, record_files, result_text, runs_text, sound_epsilon_of
-from runner.report.pages import Row, item_rows, numbers_of
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
 from runner.runs.command import overrides_of
 from runner.runs.records import read_record
@@ -234,40 +235,38 @@ def served_text(results: Path, places: Sequence[Place]) -> list[str]:
     lines = [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
     for paper in {place.paper.name: place.paper for place in places}.values():
         for item in paper.items:
-            for row in item_rows(results, paper, item):
-                if any((row["sweep"], name) in among for name in row["experiment"].split()):
+            for row in read_rows(results, paper, item):
+                if any((sweep, name) in among for sweep in row.claim.sweeps for name in row.claim.experiments):
                     lines.append(f"claim of {paper.name}/{item.name}: {claim_text(row)}")
     return lines
 
 
-def claim_text(row: Row) -> str:
+def claim_text(row: ClaimRow) -> str:
     """A claim, what was measured of how many runs, its difference (of an order the lead), and what it cost."""
-    claimed, at, measured, _, _, difference, verdict, epsilon, sound, holds = numbers_of(row)
-    what = f"{row['dataset']}, {method_text(row['method'], row['quantity'])}: claimed {claimed}"
-    what += f" at ε {at}" if at != "–" else ""
-    if not row.get("measured"):
-        return f"{what}; {verdict}"
-    if row["direction"] in ORDERS and row["difference"]:
-        said = _lead_text(row, difference, measured)
+    of = cells_of(row)
+    what = f"{of.dataset}, {of.method}: claimed {of.claimed}" + (f" at ε {of.at}" if of.at != "–" else "")
+    if row.measured is None:
+        return f"{what}; {of.verdict}"
+    if row.claim.direction in ORDERS and row.difference is not None:
+        said = _lead_text(row, row.difference)
     else:
-        said = f"measured {measured}" + (f", difference {difference}" if difference != "–" else "")
-    costs = f"ε {epsilon}, sound {sound}: " if epsilon != "–" else ""
-    return f"{what}, {said}; {verdict}; {costs}claimed ε {holds}"
+        said = f"measured {of.measured_of}" + (f", difference {of.difference}" if of.difference != "–" else "")
+    costs = f"ε {of.epsilon}, sound {of.sound}: " if of.epsilon != "–" else ""
+    return f"{what}, {said}; {of.verdict}; {costs}claimed ε {of.guarantee}"
 
 
-def _lead_text(row: Row, difference: str, measured: str) -> str:
+def _lead_text(row: ClaimRow, lead: float) -> str:
     """Of an order: the difference with its interval and its runs, of which settings, and what each of two reached.
 
     Where a claim says it of several pairs, the number is that of the pair that supports it least.
     """
-    names = list(dict.fromkeys(name.rpartition("/")[2] for name in row["experiment"].split()))
-    _, bracket, runs = measured.rpartition(" (")
-    lead = f"difference {difference}{bracket}{runs}"
+    of, names = cells_of(row), [name.rpartition("/")[2] for name in row.claim.experiments]
+    text = f"difference {of.difference} ({of.runs})"
     if len(names) != 2:
-        return f"{lead}, the one that supports it least among {', '.join(names)}"
-    one = float(row["measured"])
-    values = (number(value, row["unit"]) for value in (one, one - float(row["difference"])))
-    return f"{lead}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
+        return f"{text}, the one that supports it least among {', '.join(names)}"
+    assert row.measured is not None
+    values = (number(value, row.claim.unit) for value in (row.measured, row.measured - lead))
+    return f"{text}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
 
 
 def command_text(record: Record, places: Sequence[Place]) -> list[str]:
@@ -284,7 +283,7 @@ def command_text(record: Record, places: Sequence[Place]) -> list[str]:
 def item_text(results: Path, paper: Paper, item: Item) -> str:
     """An item of a paper: its claims with their verdicts, and the runs behind them."""
     lines = [f"{paper.title}: {item.title}", ""]
-    lines += [claim_text(row) for row in item_rows(results, paper, item)] or ["No claim of it is checked."]
+    lines += [claim_text(row) for row in read_rows(results, paper, item)] or ["No claim of it is checked."]
     path = results / paper.name / item.name / "runs.csv"
     ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
     if ids:

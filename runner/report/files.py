@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.report.summary import summarise
+from runner.claims.summary import summarise
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from runner.report.files import Table
-from runner.report.items import Finding, Paper
-from runner.report.pages import each_once, item_rows, numbers_of
-from runner.report.verdicts import (
+from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import (
     BETTER,
     NOT_JUDGED,
     NOT_REPRODUCED,
@@ -18,6 +16,11 @@ from runner.report.verdicts import (
     REPRODUCED,
     UNDECIDED,
 )
+from runner.report.claim_rows import read_rows
+from runner.report.files import Table
+from runner.report.items import Finding, Paper
+from runner.report.markdown import cells_of
+from runner.report.pages import each_once
 
 _NONE = "Nothing has been decided yet."
 _WORDS = (  # how verdicts are put together in a sentence
@@ -37,7 +40,7 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
     """A row a paper or study: what was found, what became of its numbers, where to look. Links are from README.md."""
     rows = []
     for paper in papers:
-        judged = [row for item in paper.items for row in item_rows(folder, paper, item)]
+        judged = [row for item in paper.items for row in read_rows(folder, paper, item)]
         said = [text for finding in paper.findings if (text := sentence(finding, judged))]
         rows.append(
             [
@@ -49,15 +52,15 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
         )
     claimed = [p for p in papers if not p.study]
     rows.insert(
-        len(claimed), _together([row for p in claimed for item in p.items for row in item_rows(folder, p, item)])
+        len(claimed), _together([row for p in claimed for item in p.items for row in read_rows(folder, p, item)])
     )
     return Table(("paper", "what was found", "its numbers", "see"), rows)
 
 
-def _together(judged: Sequence[Mapping[str, str]]) -> list[str]:
+def _together(judged: Sequence[ClaimRow]) -> list[str]:
     """The row of all papers: how much of what they claim is measured, and where most of the rest is."""
     numbers = each_once(judged)
-    not_run = [row for row in numbers if row["verdict"] == NOT_RUN]
+    not_run = [row for row in numbers if row.verdict == NOT_RUN]
     cifar10 = sum(_needs_cifar10(row) for row in not_run)
     those = f"the other {cifar10} all" if cifar10 == len(not_run) else f"{cifar10} of the other {len(not_run)}"
     found = (
@@ -67,45 +70,45 @@ def _together(judged: Sequence[Mapping[str, str]]) -> list[str]:
     return ["**all of them**", found, tally(numbers), "[every item](results/README.md)"]
 
 
-def _needs_cifar10(row: Mapping[str, str]) -> bool:
+def _needs_cifar10(row: ClaimRow) -> bool:
     """Whether any of a claim's runs are on CIFAR-10."""
-    return "CIFAR" in row["dataset"] or row["dataset"] == "all" or "cifar10" in row["experiment"]
+    claim = row.claim
+    return "CIFAR" in claim.dataset or claim.dataset == "all" or any("cifar10" in name for name in claim.experiments)
 
 
-def sentence(finding: Finding, judged: Sequence[Mapping[str, str]]) -> str:
+def sentence(finding: Finding, judged: Sequence[ClaimRow]) -> str:
     """What a finding says under its claim's verdict, else under what its claimed epsilon is; empty where nothing.
 
     So too of a claim that is not among the rows: one that is new says something once its paper has been aggregated.
     """
     for row in judged:
-        if all(row[name] == value for name, value in finding.claim.items()):
-            for word in (row["verdict"], row["claimed_epsilon"]):
+        if all(getattr(row.claim, name) == value for name, value in finding.claim.items()):
+            for word in (row.verdict, row.guarantee):
                 if word in finding.says:
-                    claimed, _, measured, _, _, difference, _, _, sound, _ = numbers_of(row)
-                    if word == UNDECIDED and "[" not in difference:
+                    if word == UNDECIDED and row.interval is None:
                         return ""  # of too few runs to say anything, not even that nothing is seen
-                    value, bracket, runs = measured.partition(" (")
-                    unit = "%" if row["unit"] == "%" and row["quantity"] == "test_accuracy" else ""
-                    counted = bracket + runs if runs != "computed)" else ""
+                    cells = cells_of(row)
+                    unit = "%" if row.claim.unit == "%" and row.claim.quantity == "test_accuracy" else ""
+                    runs = "" if row.computed else f"({cells.runs})"
                     return finding.says[word].format(
-                        claimed=claimed + unit,
-                        measured=f"{value}{unit}{counted}",
-                        difference=difference,
-                        interval=difference[difference.find("[") : difference.find("]") + 1],
-                        runs=counted.lstrip(),
-                        sound=sound,
+                        claimed=cells.claimed + unit,
+                        measured=f"{cells.measured}{unit} {runs}".rstrip(),
+                        difference=cells.difference,
+                        interval=cells.difference[cells.difference.find("[") : cells.difference.find("]") + 1],
+                        runs=runs,
+                        sound=cells.sound,
                     )
             return ""
     return ""
 
 
-def tally(numbers: Sequence[Mapping[str, str]]) -> str:
+def tally(numbers: Sequence[ClaimRow]) -> str:
     """`15 reproduced (1 computed, 14 with settings of ours), 0 not, ...`, of rows that are a number each."""
     parts = []
     for words, verdicts in _WORDS:
-        found = [row for row in numbers if row["verdict"] in verdicts]
-        computed = sum(row.get("computed") == "yes" for row in found)
-        ours = sum(bool(row["ours"]) for row in found) if words in _SETTINGS_MATTER else 0
+        found = [row for row in numbers if row.verdict in verdicts]
+        computed = sum(row.computed for row in found)
+        ours = sum(bool(row.claim.open) for row in found) if words in _SETTINGS_MATTER else 0
         of_them = [f"{n} {what}" for n, what in ((computed, "computed"), (ours, "with settings of ours")) if n]
         if found or words not in _IF_ANY:
             parts.append(f"{len(found)} {words}" + (f" ({', '.join(of_them)})" if of_them else ""))

@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY, ConfigError
+from runner.report.claim_rows import read_rows
 from runner.report.explain import released_text, trained_text
 from runner.report.files import read_csv, write_text
 from runner.report.findings import findings_table
 from runner.report.leaderboard.entries import planned_runs
-from runner.report.markdown import CLAIMED_EPSILON, method_text
+from runner.report.markdown import CLAIMED_EPSILON, cells_of
 from runner.report.own import result_text
-from runner.report.pages import item_rows, numbers_of
 from runner.report.papers import Paper, every_paper, papers_and_studies
-from runner.report.runs import PlannedRun
 from runner.runs.command import first_that_gives, overrides_of
 from runner.runs.verify import run_of
 from runner.terminal import Line, Parser
@@ -166,11 +166,11 @@ def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[lis
     rows = []
     for paper in papers:
         for item in paper.items:
-            for row in item_rows(results, paper, item):
-                claimed, at, measured, _, _, difference, _, epsilon, sound, holds = numbers_of(row)
+            for row in read_rows(results, paper, item):
+                of = cells_of(row)
                 place = f"{paper.name}/{item.name}"
-                cells = [row["dataset"], method_text(row["method"], row["quantity"]), claimed, at, measured, difference]
-                cells += [row["verdict"], epsilon, sound, holds, row["explanation"]]
+                cells = [of.dataset, of.method, of.claimed, of.at, of.measured_of, of.difference]
+                cells += [row.verdict, of.epsilon, of.sound, of.guarantee, row.explanation]
                 link = Markup('<a href="#item={}">{}</a>').format(place, item.name)
                 rows.append([paper.name.replace("_", "-"), link, *cells])
     return [*header, "ε of the run", "sound ε", CLAIMED_EPSILON, "note"], rows

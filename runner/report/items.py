@@ -9,24 +9,26 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, TypeAlias
 
-from runner.report import charges, measures
-from runner.report.evidence import Evidence
+from runner.claims import charges
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import Formula, formulas_in
+from runner.claims.reading import read_claims
+from runner.claims.rows import ClaimRow
 from runner.report.files import Table
-from runner.report.measures import Measure, measures_in
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Draw: TypeAlias = Callable[[Evidence], "Figure | None"]  # None: too few runs for a figure to show anything
-Tabulate: TypeAlias = Callable[[Evidence, Sequence[Judged]], Table]
+Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 
 
 @dataclass(frozen=True)
 class Item:
     """One table, figure or statement of a paper.
 
-    name: as in claims.csv, and the name of its folder under results/<paper>/.
+    name: as in claims.yaml, and the name of its folder under results/<paper>/.
     sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty where it is computed without runs.
     also: sweeps whose runs its figure shows beside those, where they are recorded, and that other items list.
     fields: config fields to show beside what the sweeps vary ("activation.scale").
@@ -50,7 +52,7 @@ class Item:
 class Finding:
     """What a claim's outcome means, in words.
 
-    claim: columns of its row, so many that there is one such claim.
+    claim: fields of the claim, so many that there is one such claim.
     says: by its verdict, or by what its epsilon is (guaranteed, refuted, ...), a part of a sentence; {claimed},
         {measured}, {difference} and {sound} stand for the row's numbers. Under any other outcome nothing is said.
     """
@@ -77,11 +79,20 @@ class Paper:
     study: bool = False
 
     @cached_property
-    def measures(self) -> dict[str, Measure]:
-        """The measures that its claims may name: those in the modules of its package, and what every paper has."""
+    def formulas(self) -> dict[str, Formula]:
+        """The functions that its claims may name: those in the modules of its package, and what every paper has."""
         package = import_module(f"runner.papers.{self.name}")
         own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-        return {name: found for module in (measures, charges, *own) for name, found in measures_in(module).items()}
+        return {name: found for module in (charges, *own) for name, found in formulas_in(module).items()}
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """Its claims, in the order of their file.
+
+        Raises:
+            ValueError: one cannot be read; the message has the line.
+        """
+        return read_claims(self.name, [item.name for item in self.items], self.formulas)
 
     def item(self, name: str) -> Item:
         """The item of this name. Raises ValueError, listing those there are."""

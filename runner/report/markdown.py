@@ -3,85 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from runner.claims.claim import Claim
+from runner.claims.rows import ClaimRow
+from runner.claims.statistics import Interval
+from runner.claims.verdicts import NOT_JUDGED, NOT_RUN
 from runner.report.files import Table, bound_text, number, plus_minus
-from runner.report.statistics import Interval
-from runner.report.verdicts import NOT_JUDGED, NOT_RUN, Judged, explanation
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 
-_MEASURED = ("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict")
 HEADER = (
     *("dataset", "method", "claimed", "tolerance", "at ε"),
-    *_MEASURED,
+    *("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict"),
     *("ε of the run", "sound ε of the run", CLAIMED_EPSILON),
 )
 
 
-def claim_cells(judged: Sequence[Judged]) -> tuple[Sequence[str], list[list[str]]]:
+@dataclass(frozen=True)
+class Cells:
+    """A judged claim as texts, in the units of the claim; a dash for what there is not.
+
+    measured: the number ± the standard deviation of the runs, if it is their mean. runs: "3 of 10" or "computed".
+    spread: minimum / median / maximum.
+    """
+
+    dataset: str
+    method: str
+    claimed: str
+    margin: str
+    at: str
+    measured: str
+    spread: str
+    runs: str
+    best: str
+    difference: str
+    verdict: str
+    epsilon: str
+    sound: str
+    guarantee: str
+
+    @property
+    def measured_of(self) -> str:
+        """The number and, in brackets, its runs."""
+        return f"{self.measured} ({self.runs})" if self.runs else self.measured
+
+
+def cells_of(row: ClaimRow) -> Cells:
+    """The cells of a judged claim."""
+    claim, unit = row.claim, row.claim.unit
+    std = row.std if row.measured == row.mean and not row.at_least else None  # of runs: of no maximum and no bound
+    spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
+    return Cells(
+        dataset=claim.dataset,
+        method=method_text(claim),
+        claimed=claim.claimed or "qualitative",
+        margin="–" if claim.margin is None else f"{claim.margin:g}",
+        at=claim.at_epsilon.replace("inf", "∞") or "–",
+        measured=plus_minus(row.measured, std, unit, at_least=row.at_least),
+        spread=" / ".join(spread) or "–",
+        runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
+        best=plus_minus(row.best_epoch_mean, None, unit),
+        difference=difference_text(row.difference, unit, row.interval, claim.level),
+        verdict=verdict_text(row),
+        epsilon=number(row.epsilon),
+        sound=sound_text(row.epsilon_sound, row.epsilon_tries),
+        guarantee=row.guarantee,
+    )
+
+
+def claim_cells(rows: Sequence[ClaimRow]) -> tuple[Sequence[str], list[list[str]]]:
     """Header and rows, one row a claim, in the order of HEADER."""
-    return HEADER, [_row(j) for j in judged]
+    return HEADER, [_row(cells_of(row)) for row in rows]
 
 
-def claims_table(judged: Sequence[Judged]) -> Table:
+def claims_table(rows: Sequence[ClaimRow]) -> Table:
     """The claims of an item, for items that have no table of their own."""
-    notes = [f"{j.claim.dataset}, {j.claim.method}: {explanation(j)}." for j in judged if explanation(j)]
-    return Table(*claim_cells(judged), tuple(notes))
+    notes = [f"{row.claim.dataset}, {row.claim.method}: {row.explanation}." for row in rows if row.explanation]
+    return Table(*claim_cells(rows), tuple(notes))
 
 
-def _row(judged: Judged) -> list[str]:
-    claim, measured = judged.claim, judged.measured
-    unit = claim.unit
-    return [
-        *(claim.dataset, method_text(claim.method, claim.quantity)),
-        claim.claimed_value or "qualitative",
-        claim.tolerance or "–",
-        claim.privacy_epsilon.replace("inf", "∞") or "–",
-        *measured_text(judged),
-        difference_text(judged.difference, unit, judged.decided.interval, claim.target),
-        verdict_text(judged.verdict, judged.decided.more_runs, claim.ours),
-        number(measured.epsilon),
-        sound_text(measured.epsilon_sound, measured.epsilon_tries),
-        judged.privacy,
-    ]
+def _row(of: Cells) -> list[str]:
+    what = [of.dataset, of.method, of.claimed, of.margin, of.at]
+    found = [of.measured, of.spread, of.runs or "0 of 0", of.best, of.difference, of.verdict]
+    return [*what, *found, of.epsilon, of.sound, of.guarantee]
 
 
-def method_text(method: str, quantity: str) -> str:
+def method_text(claim: Claim) -> str:
     """The method, and what is claimed of it where that is not its accuracy."""
-    return method if quantity == "test_accuracy" else f"{method}: {quantity.replace('_', ' ')}"
+    if claim.quantity == "test_accuracy":
+        return claim.method
+    return f"{claim.method}: {claim.quantity.replace('_', ' ')}"
 
 
-def measured_text(judged: Judged) -> list[str]:
-    """Value ± standard deviation, minimum / median / maximum, n of planned, and the best epoch's accuracy."""
-    measured, summary, unit = judged.measured, judged.summary, judged.claim.unit
-    spread = "–"
-    if summary.min is not None and summary.median is not None and summary.max is not None:
-        spread = " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max))
-    of_the_mean = measured.value == summary.mean and not measured.at_least
-    std = summary.std if of_the_mean else None  # the std of runs is not that of their maximum, nor of bounds
-    return [
-        plus_minus(measured.value, std, unit, at_least=measured.at_least),
-        spread,
-        runs_count(judged),
-        plus_minus(measured.best, None, unit),
-    ]
-
-
-def runs_count(judged: Judged) -> str:
-    """`3 of 10`, or `computed`."""
-    measured = judged.measured
-    return "computed" if measured.computed else f"{measured.sizes or measured.n} of {measured.planned}"
-
-
-def difference_text(difference: float | None, unit: str, interval: Interval | None, target: str) -> str:
+def difference_text(difference: float | None, unit: str, interval: Interval | None, level: float | None = None) -> str:
     """A difference with its sign and its interval in brackets; a dash where there is neither.
 
-    Where a level is claimed, `target`, the interval is that of what was measured, beside the level.
+    Where a level is claimed, the interval is that of what was measured, beside the level.
     """
     if interval is None:
         return "–" if difference is None else _signed(difference, unit)
-    if target:
-        level = float(target)
+    if level is not None:
         low, high = (number(end + level, unit) for end in (interval.low, interval.high))
         return f"[{low}, {high}] beside {number(level, unit)}"
     ends = f"[{_signed(interval.low, unit)}, {_signed(interval.high, unit)}]"
@@ -92,10 +114,11 @@ def _signed(value: float, unit: str) -> str:
     return ("+" if value >= 0 else "−") + number(abs(value), unit)
 
 
-def verdict_text(verdict: str, more_runs: int | str | None, ours: str) -> str:
+def verdict_text(row: ClaimRow) -> str:
     """The verdict, how many more seeds would decide it, and whether settings are this project's."""
-    more = f" ({more_runs} more seed{'' if str(more_runs) == '1' else 's'})" if more_runs else ""
-    return verdict + more + (", with settings of ours" if ours and verdict not in (NOT_RUN, NOT_JUDGED) else "")
+    more = f" ({row.more_runs} more seed{'' if row.more_runs == 1 else 's'})" if row.more_runs else ""
+    ours = row.claim.open and row.verdict not in (NOT_RUN, NOT_JUDGED)
+    return row.verdict + more + (", with settings of ours" if ours else "")
 
 
 def sound_text(sound: float | None, tries: float | None) -> str:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from runner.report.charges import prepared
-from runner.report.evidence import Evidence
+from runner.claims.charges import prepared
+from runner.claims.evidence import Evidence
+from runner.claims.rows import ClaimRow
 from runner.report.files import Table
 from runner.report.items import Tabulate
-from runner.report.verdicts import Judged
 
 
 def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
     """An item's table: the layers of an experiment's network, output shape and parameters of each, and their total."""
 
-    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         run = prepared(sweep, experiment)
         rows: list[tuple[str, str, int]] = []
         x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import planned_for
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import PlannedRun
+from runner.claims.verdicts import NOT_RUN
 from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
-from runner.report.runs import PlannedRun
-from runner.report.verdicts import NOT_RUN, Judged
 from runner.runs import timings
 from runner.runs.identity import recorded_config
 from runner.runs.recorded_times import estimated, likenesses, seconds_by_likeness
@@ -56,14 +58,14 @@ def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
 
     A search is of the experiment itself, or of one that it adds a diagnostic to, under a longer name.
     """
-    planned = [run for name in dict.fromkeys(claim.experiments) for run in evidence.planned(claim.sweep, name)]
+    planned = [run for name in claim.experiments for run in planned_for(claim, evidence, name, chosen=False)]
     for sweep in claim.searches:
         of = [run for run in evidence.sweeps[sweep] if any(n.startswith(run.job.experiment) for n in claim.experiments)]
         planned += of
     return [run for run in planned if run.record is None]
 
 
-def write_not_run(folder: Path, judged: Sequence[Judged], evidence: Evidence) -> Path:
+def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) -> Path:
     """not_run.csv of a paper: a row a run that claims lack, with what it is like and how many claims lack it."""
     claims: dict[str, int] = {}
     runs: dict[str, PlannedRun] = {}

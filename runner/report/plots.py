@@ -10,8 +10,8 @@ from statistics import fmean, median
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.runs import Runs
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.report.guarantee import decides, guaranteed
-from runner.report.runs import PlannedRun, Runs
-from runner.report.summary import summarise
+from runner.claims.guarantee import decides, guaranteed
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.summary import summarise
 
 _GUARANTEED = "epsilon_sound_guaranteed"
 _APART = ("experiment", "seed")  # columns of their own

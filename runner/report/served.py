@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from runner.claims.rows import ClaimRow
 from runner.config import TrackingMode
+from runner.report.claim_rows import read_rows
 from runner.report.markdown import method_text
-from runner.report.pages import Row, item_rows
 from runner.report.papers import known, load
 from runner.runs.jobs import Job
 from runner.runs.records import results_folder
@@ -24,12 +25,12 @@ def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
         return {}
     found = {}
     for item, row in _claims(results, paper):
-        if row["sweep"] == sweep and experiment in row["experiment"].split():
-            at = f" at ε {row['privacy_epsilon']}" if row["privacy_epsilon"] else ""
-            number = row["claimed_value"] or "qualitative"
-            claimed = f"{number}%" if row["unit"] == "%" and row["claimed_value"] else number
-            method = method_text(row["method"], row["quantity"])
-            found[f"{paper}/{item}: {row['dataset']}, {method}: {claimed}{at}"] = row["verdict"]
+        claim = row.claim
+        if sweep in claim.sweeps and experiment in claim.experiments:
+            at = f" at ε {claim.at_epsilon}" if claim.at_epsilon else ""
+            number = claim.claimed or "qualitative"
+            claimed = f"{number}%" if claim.unit == "%" and claim.claimed else number
+            found[f"{paper}/{item}: {claim.dataset}, {method_text(claim)}: {claimed}{at}"] = row.verdict
     return found
 
 
@@ -44,9 +45,9 @@ def tell(pending: Iterable[Job], planned: Iterable[Job]) -> None:
 
 
 @cache
-def _claims(results: Path, paper: str) -> tuple[tuple[str, Row], ...]:
+def _claims(results: Path, paper: str) -> tuple[tuple[str, ClaimRow], ...]:
     loaded = load(paper)
     try:
-        return tuple((item.name, row) for item in loaded.items for row in item_rows(results, loaded, item))
+        return tuple((item.name, row) for item in loaded.items for row in read_rows(results, loaded, item))
     except ValueError:
         return ()

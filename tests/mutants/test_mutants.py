@@ -58,16 +58,16 @@ import sys
 from pathlib import Path
 from mutants.__main__ import _tried
 from mutants.mutant import Mutant
-test = "report/test_intervals.py::test_within"
+test = "claims/test_intervals.py::test_within"
 faults = [
-    Mutant("report/statistics.py", "-tolerance <= self.low and", "", "one side", test),
-    Mutant("report/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
+    Mutant("claims/statistics.py", "-tolerance <= self.low and", "", "one side", test),
+    Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()
 for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r}), Path({str(tmp_path / "cache")!r}), 1):
     print(number, outcome.word, outcome.said)
 """
-    before = (tree / "runner/report/statistics.py").read_text()
+    before = (tree / "runner/claims/statistics.py").read_text()
     said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == [f"0 {NOTICED} report/test_intervals.py::test_within", f"1 {PASSED} "]
-    assert (tree / "runner/report/statistics.py").read_text() == before
+    assert said.stdout.splitlines() == [f"0 {NOTICED} claims/test_intervals.py::test_within", f"1 {PASSED} "]
+    assert (tree / "runner/claims/statistics.py").read_text() == before

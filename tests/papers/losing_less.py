@@ -5,34 +5,51 @@ In each pair of runs ours and cross-entropy differ, so that a test fails where t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import to_rgba
 
-from runner.papers.losing_less import figures, recorded
-from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence, collect
+from runner.claims.claim import Claim
+from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
+from runner.claims.evidence import Evidence, collect
+from runner.claims.measure import measure
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import judge
+from runner.papers.losing_less import figures
 from runner.report.papers import load
-from runner.report.verdicts import Judged, judge
 
 NAME = "losing_less"
 PAPER = load(NAME)
 OURS, CE = (to_rgba(colour) for colour in (figures.OURS, figures.CE))
 
 
-def claims(item: str, **columns: str) -> list[Claim]:
-    found = [c for c in read_claims(claims_path(NAME)) if c.item == item]
-    return [c for c in found if all(getattr(c, name) == value for name, value in columns.items())]
+@dataclass(frozen=True)
+class Found:
+    """What was measured for a claim, and what follows."""
+
+    measured: Measured
+    row: ClaimRow
+
+    @property
+    def verdict(self) -> str:
+        return self.row.verdict
 
 
-def verdict(claim: Claim, root: Path) -> Judged:
-    evidence = collect([claim.sweep], results_root=root)
-    return judge(claim, PAPER.measures[claim.measure](claim, evidence), "paper")
+def claims(item: str, **fields: str) -> list[Claim]:
+    found = [c for c in PAPER.claims if c.item == item]
+    return [c for c in found if all(getattr(c, name) == value for name, value in fields.items())]
 
 
-def only_verdict(root: Path, item: str, **columns: str) -> Judged:
-    (claim,) = claims(item, **columns)
+def verdict(claim: Claim, root: Path) -> Found:
+    found = measure(claim, collect(claim.sweeps, results_root=root), PAPER.formulas)
+    return Found(found, judge(claim, found, "paper"))
+
+
+def only_verdict(root: Path, item: str, **fields: str) -> Found:
+    (claim,) = claims(item, **fields)
     return verdict(claim, root)
 
 
@@ -53,7 +70,7 @@ def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:
 def norms(layers: int, weights: float, pre_activations: float, last: float) -> dict:
     """Norms before training and after an epoch: of all layers, and `last` times that of the last."""
     epochs = {"epoch": [0, 1]}
-    for kind, norm in ((recorded.WEIGHTS, weights), (recorded.PRE_ACTIVATIONS, pre_activations)):
+    for kind, norm in ((WEIGHTS, weights), (PRE_ACTIVATIONS, pre_activations)):
         epochs[kind] = {str(layer): [1.0, norm * (last if layer == layers - 1 else 1)] for layer in range(layers)}
     return {"layer_norms": epochs}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import measure
+from runner.claims.runs import PlannedRun
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.backprop_clipping import computed, story
-from runner.report.claims import Claim, claims_path, read_claims
-from runner.report.evidence import Evidence
 from runner.report.papers import load
-from runner.report.runs import PlannedRun
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 
 NAME = "backprop_clipping"
@@ -19,23 +20,21 @@ NOTHING = Evidence("paper", {})
 
 
 def claims(**columns: str) -> list[Claim]:
-    found = read_claims(claims_path(NAME))
-    return [c for c in found if all(getattr(c, name) == value for name, value in columns.items())]
+    return [c for c in PAPER.claims if all(getattr(c, name) == value for name, value in columns.items())]
 
 
-def test_every_sweep_is_in_an_item_and_every_claim_can_be_measured() -> None:
+def test_every_sweep_is_in_an_item_and_every_claim_is_of_one_of_its_own() -> None:
     swept = {sweep for item in PAPER.items for sweep in item.sweeps}
     assert swept == {f"{NAME}/{path.stem}" for path in (REPOSITORY / "sweeps" / NAME).glob("*.yaml")}
     for claim in claims():
         item = PAPER.item(claim.item)
-        assert claim.measure in PAPER.measures
         assert not claim.sweep or not item.sweeps or claim.sweep in item.sweeps
 
 
 def test_the_claims_are_the_papers() -> None:
-    ours = {c.dataset: (c.claimed_value, c.privacy_epsilon) for c in claims(item="table-1", method="ours, as printed")}
+    ours = {c.dataset: (c.claimed, c.at_epsilon) for c in claims(item="table-1", method="ours, as printed")}
     assert ours == {"MNIST": ("98.7", "0.07"), "FashionMNIST": ("88.6", "0.87"), "CIFAR10": ("74.0", "3.64")}
-    plain = {c.dataset: c.claimed_value for c in claims(item="table-1", method="SGD")}
+    plain = {c.dataset: c.claimed for c in claims(item="table-1", method="SGD")}
     assert plain == {"MNIST": "99.0", "FashionMNIST": "89.4", "CIFAR10": "76.9"}
     assert len(claims()) == 64
 
@@ -44,17 +43,17 @@ def test_the_claims_are_the_papers() -> None:
 @pytest.mark.parametrize(("dataset", "sound"), [("MNIST", 1.6e3), ("FashionMNIST", 2e5), ("CIFAR10", 3e6)])
 def test_the_claimed_epsilon_does_not_hold_for_what_was_run(dataset: str, sound: float) -> None:
     (claim,) = claims(item="table-1", dataset=dataset, quantity="epsilon")
-    judged = judge(claim, PAPER.measures[claim.measure](claim, NOTHING), "paper")
-    assert (judged.verdict, judged.privacy) == ("reproduced", "not guaranteed")
-    assert judged.measured.epsilon_sound is not None
-    assert judged.measured.epsilon_sound > sound
+    judged = judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper")
+    assert (judged.verdict, judged.guarantee) == ("reproduced", "not guaranteed")
+    assert judged.epsilon_sound is not None
+    assert judged.epsilon_sound > sound
 
 
 @pytest.mark.slow
 def test_the_repositorys_epsilons_are_reproduced_and_do_not_hold() -> None:
     for claim in claims(item="repo-mnist", quantity="epsilon"):
-        judged = judge(claim, PAPER.measures[claim.measure](claim, NOTHING), "paper")
-        assert (judged.verdict, judged.privacy) == ("reproduced", "not guaranteed")
+        judged = judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper")
+        assert (judged.verdict, judged.guarantee) == ("reproduced", "not guaranteed")
     rows = computed.repository(NOTHING, ()).rows
     assert [row[0] for row in rows] == ["3", "1", "0.2", "0.1"]
     assert [float(row[3]) for row in rows] == pytest.approx([5.097, 1.383, 0.304, 0.216], rel=3e-3)
@@ -70,13 +69,13 @@ def test_theorem_1_and_the_bug() -> None:
     assert [float(row[7]) for row in rows] == pytest.approx([0.14, 1.77, 7.78], rel=0.015)
     assert [row[8] for row in rows] == pytest.approx([0.168, 0.0174, 0.0109], rel=4e-3)
     (claim,) = claims(item="theorem-1")
-    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(1, abs=1e-12)
+    assert measure(claim, NOTHING, PAPER.formulas).value == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("item", ["theorem-2", "theorem-3"])
 def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
     (claim,) = claims(item=item)
-    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(1, abs=1e-9)
+    assert measure(claim, NOTHING, PAPER.formulas).value == pytest.approx(1, abs=1e-9)
     table = PAPER.item(item).table
     assert table is not None
     assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
@@ -94,7 +93,7 @@ def test_the_networks() -> None:
 
 def test_the_sensitivity_of_a_layer() -> None:
     (claim,) = claims(item="text")
-    assert PAPER.measures[claim.measure](claim, NOTHING).value == pytest.approx(0.01)
+    assert measure(claim, NOTHING, PAPER.formulas).value == pytest.approx(0.01)
 
 
 @pytest.mark.slow

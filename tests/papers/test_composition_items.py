@@ -9,16 +9,16 @@ from functools import cache
 import pytest
 from scipy import stats
 
+from runner.claims.evidence import Evidence, collect
+from runner.claims.measure import measure
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
 from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
 from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, pairs_of, words
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
 from runner.report.papers import every_paper, every_study, load
-from runner.report.runs import PlannedRun, Runs
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 
@@ -36,9 +36,9 @@ def planned(*sweeps: str, epsilon: float = 1.0) -> Runs:
     return Runs(PlannedRun(job, None) for job in listed if job.config.target_epsilon == epsilon)
 
 
-def claim(measure: str, dataset: str = "MNIST", **columns: str):
-    every = read_claims(claims_path("composition"))
-    found = [c for c in every if (c.measure, c.dataset, c.privacy_epsilon) == (measure, dataset, "1")]
+def claim(number: str, dataset: str = "MNIST", **columns: str):
+    every = load("composition").claims
+    found = [c for c in every if (c.number, c.dataset, c.at_epsilon) == (number, dataset, "1")]
     return next(c for c in found if all(getattr(c, name) == value for name, value in columns.items()))
 
 
@@ -153,15 +153,15 @@ def test_does_it_add_up(complete) -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((-2 - MORE, -2 + MORE))
     assert (found.epsilon, found.epsilon_sound) == (1.0, 1.0)
     judged = judge(claim("more_than_parts"), found, "paper")
-    assert (judged.verdict, judged.decided.interval) == ("not judged", found.interval)
+    assert (judged.verdict, judged.interval) == ("not judged", found.interval)
     effect = measures.main_effect(claim("main_effect", method="tanh for ReLU"), complete)
     assert (effect.value, effect.n) == (pytest.approx(0), 32)
 
 
 def test_the_pages_of_a_data_set(complete) -> None:
-    claims = [c for c in read_claims(claims_path("composition")) if c.item == "adds-up"]
-    own = load("composition").measures
-    table = tables.adds_up(complete, [judge(c, own[c.measure](c, complete), "paper") for c in claims])
+    claims = [c for c in load("composition").claims if c.item == "adds-up"]
+    own = load("composition").formulas
+    table = tables.adds_up(complete, [judge(c, measure(c, complete, own), "paper") for c in claims])
     first, *others = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert first["together less the sum"] == "−2.00 [−3.02, −0.98]"
     assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00 [+2.98, +5.02]", "+2.00")
@@ -330,7 +330,7 @@ def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evi
 
 
 def test_one_seed_a_corner_has_no_interval(tmp_path, fabricate) -> None:
-    (one,) = (c for c in read_claims(claims_path("composition")) if (c.item, c.measure) == ("cifar10", "added"))
+    (one,) = (c for c in load("composition").claims if (c.item, c.number) == ("cifar10", "added"))
     for job in sweep_jobs(one.sweep, ("scale=paper",)):
         fabricate(job, [60.0 if job.experiment == one.experiments[0] else 55.0], sound=3.0)
     found = measures.added(one, collect([one.sweep], results_root=tmp_path))
@@ -342,8 +342,8 @@ def test_a_study_is_no_paper() -> None:
     study = load("composition")
     assert study in every_study()
     assert study not in every_paper()
-    claims = read_claims(claims_path("composition"))
+    claims = load("composition").claims
     assert {c.direction for c in claims} == {"none"}
-    assert {c.claimed_value for c in claims} == {""}
+    assert {c.claimed for c in claims} == {""}
     assert (REPOSITORY / "runner" / "papers" / "composition" / "dashboard.yaml").exists()
     assert ALONE[0] == (True, False, False, False)

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import torch
 
+from runner.claims.evidence import collect
+from runner.claims.measure import measure
+from runner.claims.runs import Runs
+from runner.claims.verdicts import NOT_RUN, UNDECIDED, judge
 from runner.papers.lipschitz import PAPER, bounds, measures, norms, timing
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import collect
-from runner.report.runs import Runs
-from runner.report.verdicts import NOT_RUN, UNDECIDED, judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.search import space_of
 from runner.training import bounds as command
 
-CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in read_claims(claims_path("lipschitz"))}
+CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in PAPER.claims}
 
 
 def measured(*key: str) -> Any:
     claim = CLAIMS[key]
-    return PAPER.measures[claim.measure](claim, None)  # type: ignore[arg-type]
+    return measure(claim, None, PAPER.formulas)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_searches_are_measured_at_their_best_epoch_within_the_budget(tmp_path, f
     fabricate(draws[0], [60.0, 70.0, 95.0], sound=[1.0, 3.0, 3.5])
     fabricate(draws[1], [80.0, 65.0, 66.0], sound=[1.0, 2.0, 2.5])
     fabricate(draws[2], [99.0], sound=[3.2])
-    found = PAPER.measures[claim.measure](claim, collect(["lipschitz/fig_11a"], "smoke", tmp_path))
+    found = measure(claim, collect(["lipschitz/fig_11a"], "smoke", tmp_path), PAPER.formulas)
     assert (found.value, found.epsilon_sound) == (70.0, 3.0)
 
 
@@ -169,7 +169,7 @@ def test_norms_are_the_largest_of_images(tmp_path, fabricate):
         histogram = {"largest": largest, "counts": [1, 2]}
         fabricate(job, [50.0], diagnostics={"norm_histograms": {"inputs": histogram, "gradients": [histogram]}})
     evidence = collect(["lipschitz/fig_6"], "smoke", tmp_path)
-    found = PAPER.measures[claim.measure](claim, evidence)
+    found = measure(claim, evidence, PAPER.formulas)
     assert found.value == 41.5
     assert found.explanation == "41.5 (features.space=rgb), 12 (features.space=hsv)"
     draw = PAPER.item("fig-6").draw

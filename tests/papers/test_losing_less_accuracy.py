@@ -7,8 +7,8 @@ import math
 import pytest
 from matplotlib.colors import to_rgba
 
+from runner.claims.evidence import collect
 from runner.papers.losing_less import figures, tables
-from runner.report.evidence import collect
 from tests.papers.losing_less import CE, NAME, OURS, claims, evidence_of, lines, only_verdict, verdict
 
 
@@ -17,16 +17,16 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     for seed, at in enumerate((61.0, 60.0, 59.2)):
         spent = {"epsilon": [1.4, 2.99, 3.005], "sound": [0.8, 1.6, 2.365]}
         record("fig_3", "cifar10_ours", (55.0 - seed, at, 70.0 + seed), seed, **spent)
-    three = only_verdict(tmp_path, "fig-3", privacy_epsilon="<3", claimed_value="63.2")
+    three = only_verdict(tmp_path, "fig-3", at_epsilon="<3", claimed="63.2")
     measured = three.measured
     assert (measured.value, list(measured.values), measured.n, measured.planned) == (61.0, [61.0, 60.0, 59.2], 3, 5)
     assert (measured.epsilon, measured.epsilon_sound) == (2.99, 1.6)
     assert measured.best == pytest.approx((61.0 + 60.0 + 59.2) / 3)
-    assert (three.verdict, three.difference, three.privacy) == ("undecided", -2.2, "guaranteed")
+    assert (three.verdict, three.row.difference, three.row.guarantee) == ("undecided", -2.2, "guaranteed")
     assert "after epoch 2, the last below 3 (mean 60.07, median 60.00)" in measured.explanation
     assert "by the sound ε after epoch 3: best 72.00, mean 71.00, median 71.00" in measured.explanation
     assert "after the last epoch: best 72.00" in measured.explanation
-    half = only_verdict(tmp_path, "fig-3", privacy_epsilon="<1.5", claimed_value="55.4")
+    half = only_verdict(tmp_path, "fig-3", at_epsilon="<1.5", claimed="55.4")
     assert (half.measured.value, half.measured.epsilon, half.verdict) == (55.0, 1.4, "undecided")
     rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
     row = next(r for r in rows if r[:3] == ["CIFAR-10", "ours", "2"])
@@ -38,8 +38,7 @@ def test_the_gain_is_ours_less_cross_entropy(tmp_path, record):
         record("fig_3", "cifar10_ours", (ours, 99.0), seed, epsilon=[2.9, 3.005])
         record("fig_3", "cifar10_ce", (ce, 1.0), seed, epsilon=[2.9, 3.005])
     gain = only_verdict(tmp_path, "fig-3", quantity="accuracy_gain")
-    assert (gain.measured.value, gain.difference, gain.verdict) == (3.5, -0.5, "undecided")
-    assert "of the medians 3.25, of the means 3.25" in gain.measured.explanation
+    assert (gain.measured.value, gain.row.difference, gain.verdict) == (3.5, -0.5, "undecided")
 
 
 def test_figure_3_has_the_middle_and_the_edges_of_the_right_runs(tmp_path, record):
@@ -143,4 +142,4 @@ def test_sensitivity_needs_half_of_the_values(tmp_path, record, jobs):
 def test_accuracy_without_privacy_is_the_last_epochs(tmp_path, record):
     record("sgd", "cifar10_sgd", [80.0, 76.0], epsilon=math.inf, sound=math.inf)
     judged = only_verdict(tmp_path, "text", dataset="CIFAR10")
-    assert (judged.measured.value, judged.verdict, judged.privacy) == (76.0, "undecided", "not private")
+    assert (judged.measured.value, judged.verdict, judged.row.guarantee) == (76.0, "undecided", "not private")

@@ -8,11 +8,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 from runner.aggregate import aggregate
+from runner.claims.evidence import Evidence, collect
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.losing_less import tables
-from runner.report.claims import claims_path
-from runner.report.evidence import Evidence, collect
-from runner.report.verdicts import judge
 from tests.papers.losing_less import CE, NAME, OURS, PAPER, claims, confusion, gradients, norms
 
 NOTHING = Evidence("paper", {})
@@ -28,12 +27,11 @@ def test_every_item_is_there_with_its_sweeps():
 
 
 def test_the_claims_are_the_papers():
-    with claims_path(NAME).open() as file:
-        rows = list(csv.DictReader(file))
+    rows = PAPER.claims
     accuracy = {
-        (r["item"], r["dataset"], r["experiment"].rpartition("_")[2], r["privacy_epsilon"]): r["claimed_value"]
-        for r in rows
-        if r["quantity"] == "test_accuracy" and r["claimed_value"]
+        (c.item, c.dataset, c.experiment.rpartition("_")[2], c.at_epsilon): c.claimed
+        for c in rows
+        if c.quantity == "test_accuracy" and c.claimed
     }
     assert accuracy["fig-3", "CIFAR10", "ours", "<3"] == "63.2"
     assert accuracy["fig-3", "CIFAR10", "ce", "<3"] == "59.8"
@@ -42,10 +40,8 @@ def test_the_claims_are_the_papers():
     assert accuracy["fig-3", "CIFAR10", "ours", "<1.5"] == "55.4"
     assert accuracy["fig-3", "CIFAR10", "ce", "<1.5"] == "45.9"
     assert [accuracy["text", d, "sgd", "inf"] for d in ("MNIST", "FashionMNIST", "CIFAR10")] == ["99.0", "89.4", "76.6"]
-    assert sorted(r["claimed_value"] for r in rows if r["item"] == "fig-4") == ["64.5", "66.8"]
-    by_class = {
-        (r["quantity"], r["experiment"].rpartition("_")[2]): r["claimed_value"] for r in rows if r["item"] == "fig-8"
-    }
+    assert sorted(c.claimed for c in rows if c.item == "fig-4") == ["64.5", "66.8"]
+    by_class = {(c.quantity, c.experiment.rpartition("_")[2]): c.claimed for c in rows if c.item == "fig-8"}
     assert by_class["train_accuracy_class_car_epoch_2", "ours"] == "51"
     assert by_class["train_accuracy_class_car_epoch_2", "ce"] == "34"
     assert by_class["train_accuracy_class_truck_epoch_2", "ours"] == "48"
@@ -84,19 +80,19 @@ def test_table_5_is_what_the_settings_cost():
     e2e = [c for c in claims("table-5") if "ScatterNet" not in c.method]
     for claim in e2e:
         judged = judge(claim, tables.setting_epsilon(claim, NOTHING), "paper")
-        assert (judged.verdict, judged.privacy) == ("reproduced", "guaranteed")
-        assert judged.measured.computed
+        assert (judged.verdict, judged.guarantee) == ("reproduced", "guaranteed")
+        assert judged.computed
 
 
 @pytest.mark.slow
 def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {
-        (claim.dataset, claim.measure): judge(claim, getattr(tables, claim.measure)(claim, NOTHING), "paper")
+        (claim.dataset, claim.number): judge(claim, getattr(tables, claim.number)(claim, NOTHING), "paper")
         for claim in claims("table-5")
         if "ScatterNet" in claim.method
     }
-    found = {key: (round(judged.measured.value, 3), judged.verdict) for key, judged in costs.items()}
+    found = {key: (round(judged.measured, 3), judged.verdict) for key, judged in costs.items()}
     assert found == {
         ("MNIST", "steps_epsilon"): (3.005, "reproduced"),
         ("MNIST", "setting_epsilon"): (3.135, "not reproduced"),
@@ -104,7 +100,7 @@ def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
         ("CIFAR10", "setting_epsilon"): (2.997, "reproduced"),
         ("FashionMNIST", "setting_epsilon"): (3.003, "reproduced"),
     }
-    with_ours = {key for key, judged in costs.items() if judged.claim.ours}
+    with_ours = {key for key, judged in costs.items() if judged.claim.open}
     assert with_ours == {("MNIST", "setting_epsilon"), ("CIFAR10", "setting_epsilon")}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,25 +11,26 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.aggregate import aggregate
+from runner.claims.costs import most_guaranteed
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import guaranteed, guaranteed_for
+from runner.claims.measure import measure
+from runner.claims.runs import PlannedRun, Runs, Sample
+from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import comparisons, figures, measures, settings, tables, theorem_1, toy
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence
+from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1, toy
 from runner.report.files import bound_text, plus_minus
-from runner.report.guarantee import guaranteed, guaranteed_for
-from runner.report.markdown import measured_text
+from runner.report.markdown import cells_of
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.report.runs import PlannedRun, Runs, Sample
-from runner.report.verdicts import judge
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import read_record
 from runner.training.prepare import prepare
 
 NOTHING = Evidence("paper", {})
-CLAIMS = read_claims(claims_path("noise_screening"))
 PAPER = load("noise_screening")
+CLAIMS = PAPER.claims
 WORST = {"MNIST": 1.6, "FashionMNIST": 1.3, "CIFAR10": 1.6}  # threshold of theorem 1, by `theorem_1.worst`
 
 
@@ -97,7 +99,6 @@ def test_every_claim_has_an_item_a_measure_and_runs() -> None:
         sweep: {job.experiment for job in sweep_jobs(sweep)} for sweep in {c.sweep for c in CLAIMS if c.sweep}
     }
     for claim in CLAIMS:
-        assert claim.measure in PAPER.measures
         assert PAPER.item(claim.item)
         assert not claim.sweep or set(claim.experiments) <= experiments[claim.sweep]
     on_disk = {f"noise_screening/{path.stem}" for path in (REPOSITORY / "sweeps/noise_screening").glob("*.yaml")}
@@ -127,12 +128,12 @@ def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
 
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
     claim = claim_of("table-1", "noise_screening/mnist_screened")
-    measured = measures.accuracy_at_epsilon(claim, runs)
+    measured = measure(claim, runs, PAPER.formulas)
     assert measured.value == pytest.approx(98.05)
     assert (measured.epsilon, measured.epsilon_tries, measured.epsilon_sound) == (pytest.approx(3), 3.1, 9.0)
     assert "1.50 tries a kept update" in measured.explanation
-    assert judge(claim, measured, "paper").privacy == "not guaranteed"
-    plain = measures.accuracy_at_epsilon(claim_of("table-1", "losing_less/mnist_ce"), runs)
+    assert judge(claim, measured, "paper").guarantee == "not guaranteed"
+    plain = measure(claim_of("table-1", "losing_less/mnist_ce"), runs, PAPER.formulas)
     assert (plain.epsilon_tries, plain.epsilon_sound) == (None, pytest.approx(3.1))
 
 
@@ -163,8 +164,8 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
     judged = judge(claim, measured, "paper")
-    assert (judged.verdict, judged.privacy) == ("undecided", "undecided")
-    assert measured_text(judged)[0] == "≥ 3"
+    assert (judged.verdict, judged.guarantee) == ("undecided", "undecided")
+    assert cells_of(judged).measured == "≥ 3"
     assert plus_minus(2.9998, None, at_least=True) == "≥ 2.999"
     claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "undecided"
@@ -244,7 +245,7 @@ def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evide
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert measured.epsilon_sound == guaranteed_for(runs_of(runs)[0], 600)
-    assert judge(claim, measured, "paper").privacy == "not guaranteed"
+    assert judge(claim, measured, "paper").guarantee == "not guaranteed"
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_94")
     assert claim.epsilon == (1.23, False)
     assert measures.epsilon_at_accuracy(claim, runs).epsilon_sound == pytest.approx(0.31 * 7)
@@ -285,13 +286,13 @@ def test_every_record_of_a_setting_guarantees_the_same() -> None:
 
 
 def test_who_leads(runs: Evidence) -> None:
-    claim = next(c for c in CLAIMS if c.measure == "lead")
+    claim = next(c for c in CLAIMS if c.number == "lead(test_accuracy)")
     assert measures.lead(claim, runs).value == 1.0
     tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (settings.SWEEP,), seeds=5)
     found = measures.lead(claim, tie)
     assert found.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
     assert (found.interval.low, found.interval.high) == (0.0, 1.0)
-    assert measures.lead_in_loss(claim, tie).value == 0.0
+    assert measures.lead(replace(claim, number="lead(test_loss)"), tie).value == 0.0
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 
@@ -331,7 +332,7 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
             )
             assert getattr(figures, f"figure_4{name}")(some).axes
             for claim in (c for c in CLAIMS if c.sweep == sweep):
-                assert PAPER.measures[claim.measure](claim, some).value is not None
+                assert measure(claim, some, PAPER.formulas).value is not None
 
 
 def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
@@ -351,7 +352,7 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
     ends = {
         str(line.get_label()).split(", n =")[0]: line.get_xdata()[0] for line in cost.lines if len(line.get_xdata())
     }
-    assert ends["screened, no momentum"] == measures.most_guaranteed(runs_of(runs)), (
+    assert ends["screened, no momentum"] == most_guaranteed(runs_of(runs)), (
         "filled where the ε holds, not at the claimed 3"
     )
     assert ends["same settings, worst rule found: the true ε is at least 6.235"] == pytest.approx(6.2355, abs=1e-3)
@@ -370,17 +371,17 @@ def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn(monkeypatch: py
 
 def test_the_gain_is_that_of_means_at_equal_epsilon(runs: Evidence) -> None:
     claim = claim_of("table-1", "noise_screening/mnist_screened", "gain at equal epsilon")
-    found = comparisons.gain_at_epsilon(claim, runs)
+    found = measure(claim, runs, PAPER.formulas)
     assert found.value == pytest.approx(98.05 - TABLE_1["noise_screening/mnist_auto"] - 0.05)
     assert (found.n, found.epsilon_sound) == (4, 9.0)
 
 
 def test_the_printed_equations_lack_a_logarithm() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
-    assert comparisons.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
-    printed = [comparisons.printed_epsilon(c, NOTHING) for c in CLAIMS if c.measure == "printed_epsilon"]
-    assert [round(found.value) for found in printed] == [366, 48, 90]
-    assert all(found.explanation.endswith(("is missing 3", "is missing 2.999")) for found in printed)
+    assert printed.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
+    values = [printed.printed_epsilon(c, NOTHING) for c in CLAIMS if c.number == "printed_epsilon"]
+    assert [round(found.value) for found in values] == [366, 48, 90]
+    assert all(found.explanation.endswith(("is missing 3", "is missing 2.999")) for found in values)
 
 
 def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
@@ -388,19 +389,21 @@ def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
     found = evidence({"noise_screening/mnist_screened_batch": 98.0}, (sweep,))
     for run in found.sweeps[sweep]:
         run.record["final"]["epsilon_sound_at_max_tries"] = 1000.0 / run.job.config.batch_size
-    (claim,) = (c for c in CLAIMS if c.measure == "best_batch")
-    assert measures.best_batch(claim, found).epsilon_sound == 1000.0 / 64
+    (claim,) = (c for c in CLAIMS if c.item == "fig-4b" and c.statistic == "best_value")
+    assert measure(claim, found, PAPER.formulas).epsilon_sound == 1000.0 / 64
 
 
 def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() -> None:
     sweep = "noise_screening/fig_4a"
     found = evidence({"noise_screening/mnist_screened_momentum": 98.0}, (sweep,))
     for run in found.sweeps[sweep]:
-        run.record["final"]["test_accuracy"] = 98.0 - run.job.config.optimizer.lr
-    by_measure = {c.measure: PAPER.measures[c.measure](c, found) for c in CLAIMS if c.sweep == sweep}
-    lowest, at_1_5 = by_measure["lowest_by_rate"], by_measure["at_rate_1_5"]
+        run.record["history"]["test_accuracy"][-1] = run.record["final"]["test_accuracy"] = (
+            98.0 - run.job.config.optimizer.lr
+        )
+    lowest, at_1_5, best = (measure(c, found, PAPER.formulas) for c in CLAIMS if c.sweep == sweep)
     assert (lowest.value, lowest.sample, lowest.statistic) == (96.0, Sample((96.0,), (0,)), "mean")
     assert (at_1_5.value, at_1_5.sample, at_1_5.statistic) == (96.5, Sample((96.5,), (0,)), "mean")
+    assert (best.value, best.sample) == (0.1, None)
 
 
 def test_the_sound_table() -> None:
@@ -431,18 +434,18 @@ def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
 
 @pytest.mark.slow
 def test_theorem_1_is_refuted() -> None:
-    for claim in (c for c in CLAIMS if c.measure == "theorem_1"):
+    for claim in (c for c in CLAIMS if c.number == "theorem_1"):
         measured = theorem_1.theorem_1(claim, NOTHING)
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
-        assert (judged.verdict, judged.privacy) == ("not reproduced", "refuted")
+        assert (judged.verdict, judged.guarantee) == ("not reproduced", "refuted")
         worst = theorem_1.worst(claim.dataset)
         all_screened = theorem_1._screened(claim.dataset, worst)
         steps = settings.kept_steps(claim.dataset)
         assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
         most = theorem_1.at_most(claim.dataset, worst)
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
-    claim = next(c for c in CLAIMS if c.measure == "counterexample")
+    claim = next(c for c in CLAIMS if c.number == "counterexample")
     assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
     assert judge(claim, theorem_1.counterexample(claim, NOTHING), "paper").verdict == "not reproduced"
     rows = theorem_1.table(NOTHING, ()).rows
@@ -468,10 +471,10 @@ def test_the_cases_of_one_step() -> None:
 
 
 def test_kept_updates_that_epsilon_3_pays_for() -> None:
-    for claim in (c for c in CLAIMS if c.measure == "accepted_steps"):
+    for claim in (c for c in CLAIMS if c.number == "accepted_steps"):
         judged = judge(claim, theorem_1.accepted_steps(claim, NOTHING), "paper")
         assert (judged.difference, judged.verdict) == (0, "not judged"), "the paper does not give them"
-        assert judged.privacy == "not guaranteed", "the steps fit the paper's count, not what the tries cost"
+        assert judged.guarantee == "not guaranteed", "the steps fit the paper's count, not what the tries cost"
 
 
 def test_the_toy_screens() -> None:

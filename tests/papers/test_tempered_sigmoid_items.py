@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from runner.claims import choice
+from runner.claims.diagnostics import level, triangular_average
+from runner.claims.evidence import Evidence, collect
+from runner.claims.measure import measure
+from runner.claims.runs import last_accuracy
 from runner.config import REPOSITORY
-from runner.papers.tempered_sigmoid import comparisons, computed, measures, theorem_1
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import Evidence, collect
+from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.report.papers import known, load, papers_and_studies
-from runner.report.runs import last_accuracy
 from runner.runs.jobs import sweep_jobs
 
 NOTHING = Evidence("paper", {})
@@ -52,11 +53,8 @@ def test_an_unknown_paper_lists_the_known_ones():
 
 
 def test_the_claims_are_the_papers():
-    with claims_path("tempered_sigmoid").open() as file:
-        rows = list(csv.DictReader(file))
-    claimed = {
-        (r["item"], r["dataset"], r["method"]): r["claimed_value"] for r in rows if r["quantity"] == "test_accuracy"
-    }
+    rows = load("tempered_sigmoid").claims
+    claimed = {(c.item, c.dataset, c.method): c.claimed for c in rows if c.quantity == "test_accuracy"}
     assert claimed["table-3", "MNIST", "DP-SGD tanh"] == "98.1"
     assert claimed["table-3", "CIFAR10", "DP-SGD tanh"] == "66.2"
     assert claimed["fig-3", "CIFAR10", "DP-SGD tanh (same settings as ReLU)"] == "63.84"
@@ -66,7 +64,7 @@ def test_the_claims_are_the_papers():
     assert claimed["text", "FashionMNIST", "DP-SGD tempered sigmoid"] == "86.1"
     assert claimed["text", "FashionMNIST", "DP-SGD ReLU"] == "81.9"
     assert claimed["text", "CIFAR10", "DP-SGD ReLU"] == "61.6"
-    assert {r["privacy_epsilon"] for r in rows if r["source"] == "abstract"} == {"<3"}
+    assert {c.at_epsilon for c in rows if c.source == "abstract"} == {"<3"}
     assert len(rows) == 56
 
 
@@ -93,13 +91,13 @@ def test_table_2_is_the_network():
 
 
 def test_triangular_average_by_hand():
-    assert measures.triangular_average([4.0, 8.0, 0.0, 4.0]) == [16 / 3, 5.0, 3.0, 8 / 3]
-    assert measures.triangular_average([7.0]) == [7.0]
+    assert triangular_average([4.0, 8.0, 0.0, 4.0]) == [16 / 3, 5.0, 3.0, 8 / 3]
+    assert triangular_average([7.0]) == [7.0]
 
 
 def test_level_is_the_last_quarter():
     # Steps 30 and 40 are in the last quarter; their averages: (2 + 2 * 6 + 10) / 4 and (6 + 2 * 10) / 3.
-    assert measures.level([0, 10, 20, 30, 40], [9.0, 9.0, 2.0, 6.0, 10.0]) == pytest.approx((6 + 26 / 3) / 2)
+    assert level([0, 10, 20, 30, 40], [9.0, 9.0, 2.0, 6.0, 10.0]) == pytest.approx((6 + 26 / 3) / 2)
 
 
 def test_a_sweep_is_complete_enough_at_half_of_it_and_ten_runs():
@@ -109,7 +107,7 @@ def test_a_sweep_is_complete_enough_at_half_of_it_and_ten_runs():
 
 
 def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
-    claim = next(c for c in read_claims(claims_path("tempered_sigmoid")) if c.quantity == "epsilon")
+    claim = next(c for c in load("tempered_sigmoid").claims if c.quantity == "epsilon")
     measured = measures.standard_setting_epsilon(claim, NOTHING)
     assert measured.value == pytest.approx(3.007, abs=5e-4)
     assert measured.epsilon_sound == pytest.approx(2.380, abs=2e-3)
@@ -149,7 +147,7 @@ def test_gradient_norms_are_bounded_and_the_bounds_are_reached():
 
 
 def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_own() -> None:
-    folders = {path.parent.name for path in (REPOSITORY / "sweeps").glob("*/claims.csv")}
+    folders = {path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/claims.yaml")}
     both = papers_and_studies()
     assert set(known()) == {paper.name for paper in both} == folders
     assert len(both) == len({paper.place for paper in both}) == len(folders)
@@ -158,14 +156,14 @@ def test_every_folder_with_a_paper_is_one_and_pages_show_each_in_a_place_of_its_
 @pytest.mark.parametrize(("best", "said"), [(0.05, "the least of them"), (0.5, None), (4.0, "the largest of them")])
 def test_a_rate_at_the_edge_of_its_search_is_said_to_be(best: float, said: str | None) -> None:
     searched = [SimpleNamespace(field=dict.fromkeys(["optimizer.lr"], rate).get) for rate in (0.5, 0.05, 4.0, 1.0)]
-    words = comparisons._edge(best, searched)
+    words = choice._edge(best, searched)
     assert said in words if said else words == ""
 
 
 @pytest.mark.parametrize("table", ["table_3", "table_4"])
 def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> None:
     """By the records of this repository: a rate in sweeps/ is not written from hope."""
-    claims = [c for c in read_claims(claims_path("tempered_sigmoid")) if c.sweep == f"tempered_sigmoid/{table}_chosen"]
+    claims = [c for c in load("tempered_sigmoid").claims if c.sweep == f"tempered_sigmoid/{table}_chosen"]
     found = collect(dict.fromkeys(sweep for claim in claims for sweep in (claim.sweep, *claim.searches)))
     for claim, experiment in ((one, name) for one in claims for name in one.experiments):
         searched = [run for sweep in claim.searches for run in found.planned(sweep, experiment)]
@@ -179,8 +177,8 @@ def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fab
     """The searches choose what the committed table has; one run that is at another rate does not count."""
     (one,) = (
         c
-        for c in read_claims(claims_path("tempered_sigmoid"))
-        if (c.measure, c.dataset) == ("above_at_best_of_search", "MNIST")
+        for c in load("tempered_sigmoid").claims
+        if (c.method, c.dataset) == ("tanh above ReLU, each at its best", "MNIST")
     )
     rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(one.sweep, ("scale=paper",))}
     reached = dict(zip(one.experiments, (98.0, 96.5), strict=True))
@@ -188,7 +186,7 @@ def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fab
         if job.experiment in reached and job.config.seed < 2:
             fabricate(job, [reached[job.experiment] + job.config.seed], sound=2.0)
     sweeps = [one.sweep, *one.searches]
-    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    found = measure(one, collect(sweeps, results_root=tmp_path), {})
     assert (found.value, found.n, found.planned) == (None, 4, 10)
     assert found.explanation.count("the search has not run (0 of 8 settings)") == 2
 
@@ -196,7 +194,7 @@ def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fab
         if job.experiment in reached:
             best = job.config.optimizer.lr == rates[job.experiment]
             fabricate(job, [95.0 if best else 94.0], sound=2.0)
-    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    found = measure(one, collect(sweeps, results_root=tmp_path), {})
     assert (found.value, found.reference, found.n, found.epsilon_sound) == (98.5, 97.0, 4, 2.0)
     assert (found.comparison, found.sample.values, found.against.values) == ("order", (98.0, 99.0), (96.5, 97.5))
 
@@ -204,6 +202,6 @@ def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fab
     other = next(job for job in searched if job.config.optimizer.lr != rates[job.experiment])
     next(tmp_path.rglob(f"{other.run_id}.json")).unlink()
     fabricate(other, [96.0], sound=2.0)  # it is chosen now, and has no run
-    found = comparisons.above_at_best_of_search(one, collect(sweeps, results_root=tmp_path))
+    found = measure(one, collect(sweeps, results_root=tmp_path), {})
     assert found.value is None
     assert "not run" in found.explanation

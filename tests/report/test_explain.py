@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 
 from runner.config import REPOSITORY
 from runner.explain import main
+from runner.report.claim_rows import read_rows
 from runner.report.explain import (
     claim_text,
     cost_text,
@@ -21,7 +23,6 @@ from runner.report.explain import (
     run_text,
     served_text,
 )
-from runner.report.pages import item_rows
 from runner.runs.command import overrides_of, text_of
 from runner.runs.identity import recorded_config
 from runner.runs.records import read_record
@@ -134,19 +135,22 @@ def test_of_an_order_the_lead_is_shown_with_its_interval_and_the_two_settings() 
     """Not the first setting's mean alone, which says nothing of the order."""
     paper, item = named("tempered-sigmoid/fig-3")
     assert (paper.name, item.name) == ("tempered_sigmoid", "fig-3")
-    rows = item_rows(REPOSITORY / "results", paper, item)
-    order = next(row for row in rows if row["dataset"] == "MNIST" and row["direction"] == "above_other")
-    row = {**order, "measured": "97.9", "difference": "1.6", "interval_low": "1.1", "interval_high": "2.1"}
-    said = claim_text(row | {"n_each": "3 + 3", "n_planned": "20"})
+    rows = read_rows(REPOSITORY / "results", paper, item)
+    order = next(row for row in rows if row.claim.dataset == "MNIST" and row.claim.direction == "above_other")
+    row = replace(
+        order, measured=97.9, difference=1.6, interval_low=1.1, interval_high=2.1, n_each="3 + 3", n_planned=20
+    )
+    said = claim_text(row)
     assert "difference +1.60 [+1.10, +2.10] (3 + 3 of 20), mnist_tanh (97.90) less mnist_relu (96.30);" in said
-    several = claim_text(row | {"experiment": "a/x a/y a/z"})
+    several = claim_text(replace(row, claim=replace(row.claim, pairs=(("a/x", "a/y"), ("a/x", "a/z")))))
     assert "the one that supports it least among x, y, z" in several
 
 
 def test_a_claims_number_has_its_runs_and_both_epsilons() -> None:
     paper, item = named("tempered_sigmoid/fig-3")
-    row = {**item_rows(REPOSITORY / "results", paper, item)[0], "measured": "97.9", "mean": "97.9", "std": "0.06"}
-    row |= {"n": "3", "n_each": "", "n_planned": "10", "epsilon": "2.928", "epsilon_sound": "2.314"}
+    row = read_rows(REPOSITORY / "results", paper, item)[0]
+    row = replace(row, measured=97.9, mean=97.9, std=0.06, n=3, n_each="", n_planned=10, epsilon=2.928)
+    row = replace(row, epsilon_sound=2.314)
     assert "measured 97.90 ± 0.06 (3 of 10), difference" in claim_text(row)
     assert "ε 2.928, sound 2.314: claimed ε guaranteed" in claim_text(row)
-    assert claim_text(row | {"measured": "", "verdict": "not run"}).endswith("claimed 98.0 at ε 2.93; not run")
+    assert claim_text(replace(row, measured=None, verdict="not run")).endswith("claimed 98.0 at ε 2.93; not run")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from runner.claims.claim import Claim
+from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
+from runner.report.claim_rows import read_rows
 from runner.report.findings import findings_table, sentence, tally
 from runner.report.items import Finding
-from runner.report.pages import item_rows, write_report
+from runner.report.pages import write_report
 from runner.report.papers import every_paper, every_study, papers_and_studies
 
-ROW = {
-    "item": "fig-1", "dataset": "MNIST", "unit": "%", "quantity": "test_accuracy", "claimed_value": "98",
-    "privacy_epsilon": "3", "measured": "97.5", "mean": "97.5", "std": "0.25", "n": "3", "n_planned": "5",
-    "difference": "-0.5", "interval_low": "-1.1", "interval_high": "0.1", "target": "", "verdict": "undecided",
-    "claimed_epsilon": "guaranteed", "epsilon": "3", "epsilon_sound": "2.36", "experiment": "", "ours": "",
-}  # fmt: skip
+CLAIM = Claim(
+    place="", paper="", item="fig-1", dataset="MNIST", method="", claimed="98", unit="%", at_epsilon="3", margin=0.5
+)
+ROW = ClaimRow(
+    CLAIM, "paper", "undecided", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
+    interval_low=-1.1, interval_high=0.1, epsilon=3.0, epsilon_sound=2.36,
+)  # fmt: skip
 
 
 def test_a_sentence_has_the_numbers_of_its_row():
@@ -27,20 +33,20 @@ def test_a_sentence_has_the_numbers_of_its_row():
 def test_under_another_outcome_nothing_is_said():
     finding = Finding({"item": "fig-1"}, {"reproduced": "it works", "refuted": "it is false"})
     assert sentence(finding, [ROW]) == ""
-    assert sentence(finding, [{**ROW, "claimed_epsilon": "refuted"}]) == "it is false"
+    assert sentence(finding, [replace(ROW, guarantee="refuted")]) == "it is false"
 
 
 def test_a_verdict_goes_before_what_the_epsilon_is():
     finding = Finding({"item": "fig-1"}, {"not reproduced": "it is not there", "not guaranteed": "it gains"})
-    row = {**ROW, "claimed_epsilon": "not guaranteed"}
+    row = replace(ROW, guarantee="not guaranteed")
     assert sentence(finding, [row]) == "it gains"
-    assert sentence(finding, [{**row, "verdict": "not reproduced"}]) == "it is not there"
+    assert sentence(finding, [replace(row, verdict="not reproduced")]) == "it is not there"
 
 
 def test_too_few_runs_for_an_interval_show_not_even_that_nothing_is_seen():
     finding = Finding({"item": "fig-1"}, {"undecided": "no gain is seen"})
     assert sentence(finding, [ROW]) == "no gain is seen"
-    assert sentence(finding, [{**ROW, "n": "1", "interval_low": "", "interval_high": ""}]) == ""
+    assert sentence(finding, [replace(ROW, n=1, interval_low=None, interval_high=None)]) == ""
 
 
 def test_a_claim_that_is_not_aggregated_yet_says_nothing_and_stops_no_other_page():
@@ -48,26 +54,28 @@ def test_a_claim_that_is_not_aggregated_yet_says_nothing_and_stops_no_other_page
 
 
 def test_a_tally_says_what_is_computed_and_what_hangs_on_settings_of_ours():
-    own, computed = {"ours": "the learning rate", "computed": "no"}, {"ours": "", "computed": "yes"}
+    own = replace(ROW, claim=replace(CLAIM, open="the learning rate"))
     numbers = [
-        {"verdict": "reproduced", **own},
-        {"verdict": "order holds", **own},
-        {"verdict": "reproduced", **computed},
-        {"verdict": "not reproduced", **own},
-        {"verdict": "undecided", **own},
+        replace(own, verdict="reproduced"),
+        replace(own, verdict="order holds"),
+        replace(ROW, verdict="reproduced", computed=True),
+        replace(own, verdict="not reproduced"),
+        replace(own, verdict="undecided"),
     ]
     said = "3 reproduced (1 computed, 2 with settings of ours), 1 not (1 with settings of ours), 1 undecided, 0 not run"
     assert tally(numbers) == said
-    better = [{"verdict": "better", **own}, {"verdict": "not run", **own}]
+    better = [replace(own, verdict="better"), replace(own, verdict="not run")]
     assert tally(better) == "0 reproduced, 1 better (1 with settings of ours), 0 not, 0 undecided, 1 not run"
 
 
 def test_every_finding_is_of_one_claim():
     results = REPOSITORY / "results"
     for paper in papers_and_studies():
-        rows = [row for item in paper.items for row in item_rows(results, paper, item)]
+        rows = [row for item in paper.items for row in read_rows(results, paper, item)]
         for finding in paper.findings:
-            matching = [row for row in rows if all(row[name] == value for name, value in finding.claim.items())]
+            matching = [
+                row for row in rows if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
+            ]
             assert len(matching) == 1, (paper.name, finding.claim)
         assert paper.findings, paper.name
 
@@ -86,10 +94,10 @@ def test_every_paper_and_study_has_a_row_and_nobody_claims_the_numbers_of_a_stud
 def test_all_papers_together_are_told_by_how_much_is_measured_and_where_the_rest_is(tmp_path):
     """Without a record nothing is, and what needs CIFAR-10 is counted of the whole."""
     papers = every_paper()
-    rows = [row for paper in papers for item in paper.items for row in item_rows(tmp_path, paper, item)]
-    named = [f"{row['dataset']} {row['experiment']}".lower() for row in rows]
+    rows = [row for paper in papers for item in paper.items for row in read_rows(tmp_path, paper, item)]
+    named = [f"{row.claim.dataset} {row.claim.experiments}".lower() for row in rows]
     of_cifar10 = sum("cifar" in name or name.startswith("all ") for name in named)
-    assert of_cifar10 > sum(row["dataset"] == "CIFAR10" for row in rows)  # an order of two data sets needs both
+    assert of_cifar10 > sum(row.claim.dataset == "CIFAR10" for row in rows)  # an order of two data sets needs both
     row = findings_table(papers, tmp_path).rows[-1]
     assert row[1].startswith(
         f"of {len(rows)} numbers 0 are measured or computed; {of_cifar10} of the other {len(rows)} "

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
+from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.report import interactive
 from runner.report.files import write_csv
 from runner.report.interactive import inline, label, page, runs_of, searchable_table
-from runner.report.runs import PlannedRun
 from runner.runs.records import read_record, record_path
 from runner.terminal import Line
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.claims.runs import PlannedRun
 from runner.report.leaderboard.entries import entries
 from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.tables import board, row
-from runner.report.runs import PlannedRun
 from runner.runs.jobs import Job
 from runner.runs.records import read_record
 

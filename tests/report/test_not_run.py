@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from runner.report.claims import claims_path, read_claims
-from runner.report.evidence import collect
+from runner.claims.evidence import collect
+from runner.claims.measured import Measured
+from runner.claims.verdicts import judge
 from runner.report.files import read_csv, write_csv
-from runner.report.measured import Measured
 from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
 from runner.report.papers import load
-from runner.report.verdicts import judge
 from runner.runs import timings
 from runner.runs.records import read_record, write_record
 from runner.runs.timings import Timing
@@ -20,8 +19,8 @@ from runner.runs.timings import Timing
 PAPER = load("tempered_sigmoid")
 CLAIMS = [
     claim
-    for claim in read_claims(claims_path(PAPER.name))
-    if claim.item == "fig-3" and claim.dataset == "MNIST" and "mnist_tanh" in claim.experiment
+    for claim in PAPER.claims
+    if claim.item == "fig-3" and claim.dataset == "MNIST" and f"{PAPER.name}/mnist_tanh" in claim.experiments
 ]
 
 
@@ -40,7 +39,7 @@ def written(tmp_path, fabricate, jobs):
 def test_runs_that_several_claims_lack_are_listed_once(written) -> None:
     rows = read_csv(written)
     tanh, relu = (f"{PAPER.name}/mnist_{name}" for name in ("tanh", "relu"))
-    assert [claim.experiment.split() for claim in CLAIMS] == [[tanh], [tanh, relu]]
+    assert [claim.experiments for claim in CLAIMS] == [[tanh], [tanh, relu]]
     counts = {name: [row["claims"] for row in rows if row["experiment"] == name] for name in (tanh, relu)}
     assert counts == {tanh: ["2"] * 9, relu: ["1"] * 10}, "nine seeds of tanh and ten of ReLU have no record"
     assert len({row["run_id"] for row in rows}) == 19
@@ -62,9 +61,7 @@ def test_hours_are_by_the_records_that_the_items_show(written, tmp_path) -> None
 
 @pytest.mark.slow
 def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
-    claim = next(
-        c for c in read_claims(claims_path(PAPER.name)) if c.item == "table-3" and c.experiment.endswith("mnist_relu")
-    )
+    claim = next(c for c in PAPER.claims if c.item == "table-3" and c.experiment.endswith("mnist_relu"))
     evidence = collect([claim.sweep, *claim.searches], results_root=tmp_path)
     path = write_not_run(tmp_path, [judge(claim, Measured(), "paper")], evidence)
     assert path.name == FILE
@@ -74,7 +71,7 @@ def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
 
 
 def test_runs_at_what_a_search_chose_have_its_searches() -> None:
-    claims = [c for c in read_claims(claims_path(PAPER.name)) if c.item == "table-4" and c.searches]
+    claims = [c for c in PAPER.claims if c.item == "table-4" and c.searches]
     by_sweep = {claim.sweep.rpartition("/")[2]: claim.searches for claim in claims}
     searches = [f"{PAPER.name}/table_4_search_{optimizer}" for optimizer in ("adam", "sgd")]
     assert by_sweep == {"table_4": searches, "table_4_chosen": searches}

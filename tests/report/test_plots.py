@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runner.report.evidence import collect
+from runner.claims.evidence import collect
+from runner.claims.runs import Runs
 from runner.report.plots import Curve, Panel, accuracy_against_epsilon, by_error, figure, spaced, too_few
-from runner.report.runs import Runs
 
 
 def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jobs) -> None:

@@ -14,21 +14,22 @@ import pytest
 from matplotlib.figure import Figure
 
 from runner.aggregate import aggregate
+from runner.claims.guarantee import guaranteed
+from runner.claims.measure import counted
+from runner.claims.measured import Measured
+from runner.claims.reading import claims_of
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
 from runner.config import REPOSITORY
 from runner.explain import main as explain
 from runner.report.dashboard import local
 from runner.report.dashboard.definition import read
 from runner.report.files import read_csv
-from runner.report.guarantee import guaranteed
 from runner.report.leaderboard.entries import entries
-from runner.report.measured import Measured
-from runner.report.measures import claims_of, counted
 from runner.report.own import own_records, privacy_text, result_text, runs_table
 from runner.report.own_plot import figure_of
 from runner.report.rows import runs_table as rows_of_runs
 from runner.report.rows import settings_table
-from runner.report.runs import PlannedRun, Runs
-from runner.report.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
 from runner.runs import tracking
 from runner.runs.execute import execute
 from runner.runs.jobs import Job

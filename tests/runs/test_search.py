@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.claims.evidence import folder_of
 from runner.config import REPOSITORY, ConfigError
-from runner.report.evidence import folder_of
 from runner.runs.execute import execute
 from runner.runs.identity import identify
 from runner.runs.records import read_record, record_path, recorded, stopped_path, write_stopped

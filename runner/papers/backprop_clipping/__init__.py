@@ -2,9 +2,9 @@
 first. Its authors say that a bug invalidates its numbers: see `runner.mechanism.layerwise`.
 """
 
+from runner.claims.verdicts import NOT_REPRODUCED
 from runner.papers.backprop_clipping import computed, figures, story
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import NOT_REPRODUCED
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
 _TABLE_1 = (figures.TABLE_1, f"{figures.TABLE_1}_copied")

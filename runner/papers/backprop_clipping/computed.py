@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
+from runner.claims.charges import ledger_of, prepared
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import Formula, computed
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.clipping import Backprop
 from runner.gradients import ENGINES, Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
 from runner.papers.backprop_clipping.measures import STATED
-from runner.report.charges import ledger_of, prepared
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, number
 from runner.report.items import Tabulate
-from runner.report.measured import Measured
-from runner.report.measures import Measure, computed
 from runner.report.networks import network_table
 from runner.report.plots import DATASETS
-from runner.report.verdicts import Judged
 
 _REPOSITORY = f"{PAPER}/repo_mnist"
 _A, _B = 1.5, 0.3
@@ -51,7 +51,7 @@ figure_4 = network_table(
 )
 
 
-def table_1(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
+def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """The claimed settings: noise by theorem 1, what it costs for both kinds of neighbours, and what was run."""
     rows = []
     for dataset, title in DATASETS.items():
@@ -155,7 +155,7 @@ def _ratio(layer: nn.Linear | nn.Conv2d, x: Tensor, u: Tensor) -> float:
 def bounds(kind: str, names: Collection[str]) -> Tabulate:
     """A table of the ratios of contributions to their bounds: a row a layer."""
 
-    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         rows = [{"layer": name, **ratios(kind, name)} for name in names]
         note = (
             "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias "
@@ -168,7 +168,7 @@ def bounds(kind: str, names: Collection[str]) -> Tabulate:
     return table
 
 
-def largest_ratio(kind: str, names: Collection[str]) -> Measure:
+def largest_ratio(kind: str, names: Collection[str]) -> Formula:
     """A measure: the largest ratio of a contribution to its bound, over the layers of a kind."""
 
     @computed
@@ -186,7 +186,7 @@ table_2, theorem_2 = bounds("linear", LINEAR), largest_ratio("linear", LINEAR)
 table_3, theorem_3 = bounds("convolution", CONVOLUTIONS), largest_ratio("convolution", CONVOLUTIONS)
 
 
-def repository(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
+def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """What the authors' script costs: as it counts, by bounds of the same, as one release a step, and in truth."""
     rows = []
     for name in STATED:

@@ -6,10 +6,10 @@ from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.measures import claims_of
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.reading import claims_of
+from runner.claims.runs import Runs
 from runner.report.plots import legend_below, mark_not_run, name_not_run, panel_each, runs_text
-from runner.report.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ TABLE_1, FIG_5 = f"{PAPER}/table_1", f"{PAPER}/fig_5"
 def claimed(dataset: str) -> tuple[float, float]:
     """The epsilon and the accuracy in percent claimed of algorithm 2 as printed on a data set ("mnist")."""
     experiment = f"{PAPER}/{dataset}_printed"
-    (claim,) = claims_of(PAPER, item="table-1", experiment=experiment, quantity="test_accuracy")
+    (claim,) = claims_of(PAPER, item="table-1", alone=experiment, quantity="test_accuracy")
     assert claim.epsilon is not None
     assert claim.aim is not None
     return claim.epsilon[0], claim.aim

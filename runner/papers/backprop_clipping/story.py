@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from runner.claims.charges import prepared
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points, star
 from runner.papers.backprop_clipping.measures import STATED
-from runner.report.charges import prepared
-from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import Table, bound_text, delta_text, mean_text, number
 from runner.report.plots import band, by_error, figure, runs_text
-from runner.report.runs import Runs
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ MECHANISMS = {
 }
 
 
-def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """A row a mechanism and setting: its epsilon, what it cost, and its accuracy."""
     header = ("mechanism", "ε as it counts", "sound ε", "accuracy (%)", "n", "batch size", "epochs", "noise multiplier")
     rows: list[list[object]] = []

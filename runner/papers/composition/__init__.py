@@ -4,10 +4,10 @@ Activation, loss, clipping and features, each as it was before a paper changed i
 combinations at the same sound epsilon; then the best of them with what two more papers add.
 """
 
+from runner.claims.verdicts import NOT_JUDGED
 from runner.papers.composition import figures, tables
 from runner.papers.composition.choices import DATASETS, EPSILONS
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import NOT_JUDGED
 
 _LOSSES = ("cross_entropy", "losing_less")
 _BELOW = {"mnist": tuple(f"composition/mnist_search_3_{loss}_below" for loss in _LOSSES)}  # rates below the smallest
@@ -111,8 +111,8 @@ PAPER = Paper(
         "what of clipping's effect that is.",
     ),
     findings=tuple(
-        Finding({"measure": measure, "dataset": name, "privacy_epsilon": "1"}, {NOT_JUDGED: says})
-        for name, measure, says in (
+        Finding({"number": number, "dataset": name, "at_epsilon": "1"}, {NOT_JUDGED: says})
+        for name, number, says in (
             (
                 "MNIST",
                 "gain_of_all",

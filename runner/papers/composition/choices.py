@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeAlias
 
+from runner.claims.evidence import Evidence
+from runner.claims.runs import PlannedRun, Runs, last_accuracy
 from runner.papers.composition.design import CELLS, PARTS, Cell
-from runner.report.evidence import Evidence
-from runner.report.runs import PlannedRun, Runs, last_accuracy
 
 PAPER = "composition"
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}  # the sweep of each, and its name

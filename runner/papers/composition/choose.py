@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.claims.evidence import Evidence, collect
 from runner.config import REPOSITORY
 from runner.papers.composition.choices import DATASETS, FIELDS, PAPER, RATE, best_cell, choices
 from runner.papers.composition.design import words
-from runner.report.evidence import Evidence, collect
 from runner.report.files import write_csv
 from runner.terminal import Parser
 

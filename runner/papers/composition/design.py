@@ -37,8 +37,8 @@ from itertools import combinations, product
 from statistics import fmean, stdev
 from typing import TypeAlias, TypeVar
 
-from runner.report.runs import PlannedRun, Runs
-from runner.report.statistics import Interval, mean_of
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.statistics import Interval, mean_of
 
 Cell: TypeAlias = tuple[bool, ...]  # by part, whether it is new
 Accuracies: TypeAlias = Mapping[Cell, Mapping[int, float]]  # percent, by seed

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.evidence import Evidence
+from runner.claims.runs import Runs
 from runner.papers.composition.choices import DATASETS, EPSILONS, PAPER
 from runner.papers.composition.design import (
     CELLS,
@@ -21,10 +23,8 @@ from runner.papers.composition.design import (
     gain_alone,
 )
 from runner.papers.composition.measures import accuracies_of, cells_at
-from runner.report.evidence import Evidence
 from runner.report.items import Draw
 from runner.report.plots import figure, mark_not_run
-from runner.report.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 
+from runner.claims.claim import Claim
+from runner.claims.costs import charged
+from runner.claims.evidence import Evidence
+from runner.claims.measure import Formula
+from runner.claims.measured import Measured
+from runner.claims.runs import PlannedRun, Runs
 from runner.papers.composition.choices import at_chosen_rates, best_cell, searches
 from runner.papers.composition.design import (
     GAIN_OF_ALL,
@@ -20,12 +25,6 @@ from runner.papers.composition.design import (
     spreads,
     words,
 )
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
-from runner.report.guarantee import decides, guaranteed
-from runner.report.measured import Measured
-from runner.report.measures import Measure, bound_of
-from runner.report.runs import PlannedRun, Runs
 
 
 def cells_at(evidence: Evidence, sweep: str, epsilon: float) -> dict[Cell, Runs]:
@@ -50,12 +49,12 @@ def of_seeds(runs: Iterable[PlannedRun], seeds: Sequence[int]) -> Runs:
     return Runs(run for run in runs if run.seed in seeds)
 
 
-def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
+def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Formula:
     """A measure of the cells that the weights name, where all of them have run."""
 
     @wraps(weights_of)
     def of_cells(claim: Claim, evidence: Evidence) -> Measured:
-        weights, epsilon = weights_of(claim), bound_of(claim)
+        weights, epsilon = weights_of(claim), claim.bound
         cells = cells_at(evidence, claim.sweep, epsilon)
         planned = by_cell(Runs(evidence.sweeps.get(claim.sweep, ())).where("target_epsilon", epsilon))
         accuracies = accuracies_of(cells)
@@ -71,7 +70,7 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
         if found.interval is not None:
             within = spreads({cell: accuracies[cell] for cell in weights}, found.seeds)
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
-        return Measured(
+        measured = Measured(
             found.value,
             interval=found.interval,
             each=f"{len(weights)} x {len(found.seeds)}",
@@ -79,9 +78,10 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Measure:
             planned=of,
             diverged=counted.diverged,
             explanation=text,
-        ).charged(counted)
+        )
+        return charged(measured, counted.last)
 
-    return Measure(of_cells)
+    return Formula(of_cells)
 
 
 @_contrast
@@ -109,7 +109,7 @@ def more_than_parts(_: Claim) -> Mapping[Cell, float]:
     return MORE_THAN_PARTS
 
 
-@Measure
+@Formula
 def added(claim: Claim, evidence: Evidence) -> Measured:
     """The accuracy of the claim's first experiment less that of its second, in points, of the means of the seeds.
 
@@ -132,15 +132,14 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
     measured = Measured(
         found.value, interval=found.interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
         explanation="" if found.interval else "one run each: no interval",
-    ).charged(recorded, sound=max(map(guaranteed, recorded)))  # fmt: skip
-    tries = any(decides(run) for run in recorded)
-    return replace(measured, epsilon_tries=recorded.largest("epsilon_sound")) if tries else measured
+    )  # fmt: skip
+    return charged(measured, recorded.last)
 
 
 def _planned(claim: Claim, runs: Iterable[PlannedRun]) -> Runs:
     """The runs of the claim's experiments at its epsilon."""
     named = Runs(run for run in runs if run.job.experiment in claim.experiments)
-    return named.where("target_epsilon", bound_of(claim))
+    return named.where("target_epsilon", claim.bound)
 
 
 def _why_not_best(evidence: Evidence, planned: Runs) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from runner.claims.evidence import Evidence
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
 from runner.papers.composition.choices import (
     DATASETS,
     EPSILONS,
@@ -32,12 +35,9 @@ from runner.papers.composition.design import (
     words,
 )
 from runner.papers.composition.measures import accuracies_of, cells_at, of_seeds
-from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.items import Tabulate
-from runner.report.markdown import difference_text, measured_text, runs_count, sound_text
-from runner.report.runs import Runs
-from runner.report.verdicts import Judged
+from runner.report.markdown import cells_of, difference_text, sound_text
 
 _POINTS = "%"  # two decimals, as accuracies have
 _NOTHING = "–"
@@ -52,14 +52,14 @@ _SCREENED = (
 )
 
 
-def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+def adds_up(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row a data set and epsilon: what each part gains alone, their sum, all of them together, and the difference."""
     rows = []
     for dataset, name in DATASETS.items():
         for epsilon in EPSILONS:
             of = [j for j in judged if j.claim.dataset == name and j.claim.epsilon == (epsilon, False)]
-            whole, more = (_of(of, measure) for measure in (_WHOLE, _MORE))
-            alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.measure == _ALONE}
+            whole, more = (_of(of, name) for name in (_WHOLE, _MORE))
+            alone = {j.claim.method.removesuffix(", alone"): j for j in of if j.claim.number == _ALONE}
             accuracies = accuracies_of(cells_at(evidence, f"{PAPER}/{dataset}", epsilon))
             left = errors_left(accuracies)
             rows.append(
@@ -72,9 +72,9 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
                     "together less the sum": _gain(more),
                     "does it add up?": _answer(more),
                     "errors left, over those of independent shares": _ratio(left),
-                    "runs": runs_count(more),
-                    "ε of the runs": number(more.measured.epsilon),
-                    "sound ε": bound_text(more.measured.epsilon_sound),
+                    "runs": cells_of(more).runs,
+                    "ε of the runs": number(more.epsilon),
+                    "sound ε": bound_text(more.epsilon_sound),
                 }
             )
     note = (
@@ -89,13 +89,13 @@ def adds_up(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     return Table.of(rows, (note, shares, _HELD_OUT, *_reasons(judged)))
 
 
-def _of(judged: Sequence[Judged], measure: str) -> Judged:
-    return next(j for j in judged if j.claim.measure == measure)
+def _of(judged: Sequence[ClaimRow], name: str) -> ClaimRow:
+    return next(j for j in judged if j.claim.number == name)
 
 
-def _gain(judged: Judged) -> str:
-    value = judged.measured.value
-    return _NOTHING if value is None else difference_text(value, _POINTS, judged.measured.interval, "")
+def _gain(judged: ClaimRow) -> str:
+    value = judged.measured
+    return _NOTHING if value is None else difference_text(value, _POINTS, judged.interval)
 
 
 def _ratio(found: Estimate | None) -> str:
@@ -105,8 +105,8 @@ def _ratio(found: Estimate | None) -> str:
     return f"{found.value:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
-def _answer(more: Judged) -> str:
-    value, interval = more.measured.value, more.measured.interval
+def _answer(more: ClaimRow) -> str:
+    value, interval = more.measured, more.interval
     if value is None:
         return "not run"
     if interval is None:
@@ -116,12 +116,12 @@ def _answer(more: Judged) -> str:
     return "no, together they gain " + ("more" if value > 0 else "less")
 
 
-def _reasons(judged: Sequence[Judged]) -> list[str]:
+def _reasons(judged: Sequence[ClaimRow]) -> list[str]:
     """Why there are numbers missing or without an interval, and how runs spread; each once."""
     found = [
-        f"{j.claim.dataset}, ε = {j.claim.privacy_epsilon}, {j.claim.method}: {j.measured.explanation}."
+        f"{j.claim.dataset}, ε = {j.claim.at_epsilon}, {j.claim.method}: {j.how}."
         for j in judged
-        if j.measured.explanation and j.claim.measure != _ALONE
+        if j.how and j.claim.number != _ALONE
     ]
     return list(dict.fromkeys(found))
 
@@ -130,7 +130,7 @@ def cells(dataset: str) -> Tabulate:
     """The table of a data set's sixteen cells at each epsilon, the best first, those without a run last."""
     sweep = f"{PAPER}/{dataset}"
 
-    def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+    def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         chosen = choices(evidence, searches(evidence, sweep))
         rows = []
         for epsilon in EPSILONS:
@@ -164,7 +164,7 @@ def effects_of(dataset: str) -> Tabulate:
     """The table of a data set's effects, single parts first, then what they are worth to each other."""
     sweep = f"{PAPER}/{dataset}"
 
-    def table(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+    def table(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         by_epsilon = {epsilon: cells_at(evidence, sweep, epsilon) for epsilon in EPSILONS}
         rows = []
         for parts in effects():
@@ -187,7 +187,7 @@ def effects_of(dataset: str) -> Tabulate:
 
 
 def _effect(found: Estimate | None) -> str:
-    return _NOTHING if found is None else difference_text(found.value, _POINTS, found.interval, "")
+    return _NOTHING if found is None else difference_text(found.value, _POINTS, found.interval)
 
 
 def _cost(cells: Mapping[Cell, Runs], found: Estimate | None) -> str:
@@ -224,28 +224,28 @@ def _rates(epsilon: float, cells: Mapping[Cell, Runs]) -> str:
     )
 
 
-def measured(_: Evidence, judged: Sequence[Judged]) -> Table:
+def measured(_: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row a number, with what it cost: nobody claims it, so there is nothing beside it."""
     rows = [
         {
             "data set": j.claim.dataset,
-            "target ε": j.claim.privacy_epsilon,
+            "target ε": j.claim.at_epsilon,
             "what": j.claim.method,
-            "accuracy (%), or points": _gain(j) if j.claim.unit == "points" else measured_text(j)[0],
-            "runs": runs_count(j),
-            "ε of the runs": number(j.measured.epsilon),
-            "sound ε": sound_text(j.measured.epsilon_sound, j.measured.epsilon_tries),
+            "accuracy (%), or points": _gain(j) if j.claim.unit == "points" else cells_of(j).measured,
+            "runs": cells_of(j).runs,
+            "ε of the runs": number(j.epsilon),
+            "sound ε": sound_text(j.epsilon_sound, j.epsilon_tries),
         }
         for j in judged
     ]
-    comments = (f"{j.claim.method}: {j.claim.comment}." for j in judged)
+    comments = (f"{j.claim.method}: {j.claim.because}." for j in judged)
     return Table.of(rows, tuple(dict.fromkeys((*comments, *_reasons(judged)))))
 
 
 def searched(sweeps: Sequence[str]) -> Tabulate:
     """The table of what searches found: a row a setting, with its accuracies on held-out images."""
 
-    def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+    def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         rows, found = [], choices(evidence, sweeps)
         for setting, choice in found.items():
             names = {name.removesuffix("._target_"): _short(value) for name, value in zip(FIELDS, setting, strict=True)}

@@ -4,9 +4,9 @@ Its text has no accuracies (its plots are images), so that most of what can be c
 of its library, and what its method reaches here.
 """
 
+from runner.claims.verdicts import NOT_JUDGED, NOT_REPRODUCED, UNDECIDED
 from runner.papers.lipschitz import bounds, fronts, norms, timing
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import NOT_JUDGED, NOT_REPRODUCED, UNDECIDED
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
 
@@ -81,16 +81,16 @@ PAPER = Paper(
     ),
     findings=(
         Finding(
-            {"item": "fig-5a", "dataset": "MNIST", "architecture": "two linear layers of 512, softer loss"},
+            {"item": "fig-5a", "dataset": "MNIST", "network": "two linear layers of 512, softer loss"},
             {NOT_JUDGED: "**without clipping, at a sound ε of {sound}** (settings in part from an exploration that saw "
              "test images): {measured} on MNIST"},
         ),
         Finding(
-            {"item": "fig-5b", "dataset": "FashionMNIST", "architecture": "two linear layers of 256"},
+            {"item": "fig-5b", "dataset": "FashionMNIST", "network": "two linear layers of 256"},
             {NOT_JUDGED: "{measured} on FashionMNIST, of two linear layers"},
         ),
         Finding(
-            {"item": "fig-5c", "dataset": "CIFAR10", "architecture": "two linear layers of 256"},
+            {"item": "fig-5c", "dataset": "CIFAR10", "network": "two linear layers of 256"},
             {NOT_JUDGED: "{measured} on CIFAR-10"},
         ),
         Finding(

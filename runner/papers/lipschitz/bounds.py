@@ -12,6 +12,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 from torch.nn import functional as F
 
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.networks.lipschitz import Spectral, gradient_bounds
 from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
 from runner.networks.lipschitz.losses import (
@@ -23,15 +28,10 @@ from runner.networks.lipschitz.losses import (
     SharpCrossEntropy,
 )
 from runner.networks.objective import InputBound, Objective
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table
 from runner.report.items import Tabulate
-from runner.report.measured import Measured
-from runner.report.measures import computed
 from runner.report.plots import figure as empty_figure
 from runner.report.plots import spaced
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,7 +215,7 @@ def theorem_1(_: Claim) -> Measured:
     return Measured(ratio, explanation="up to 32 layers; a hundred-thousandth a layer is left for rounding")
 
 
-def theorem(_evidence: Evidence, _judged: Sequence[Judged]) -> Table:
+def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """The bound by depth, in the three regimes."""
     rows = [
         {
@@ -255,7 +255,7 @@ def clipped_cross_entropy(_: Claim) -> Measured:
 
 
 def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str) -> Tabulate:
-    def table(_: Evidence, __: Sequence[Judged]) -> Table:
+    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         rows = [
             {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
              "holds": "yes" if ratio <= 1 + 1e-9 else "no"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runner.report.evidence import Evidence
+from runner.claims.evidence import Evidence
+from runner.claims.runs import Runs
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
@@ -18,7 +19,6 @@ from runner.report.plots import (
     name_not_run,
     runs_text,
 )
-from runner.report.runs import Runs
 from runner.runs.search import best, curve, pareto, space_of
 
 if TYPE_CHECKING:

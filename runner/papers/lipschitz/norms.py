@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from runner.report.evidence import Evidence
+from runner.claims.evidence import Evidence
+from runner.claims.runs import PlannedRun
 from runner.report.items import Draw
 from runner.report.plots import figure, mark_not_run, name_not_run
-from runner.report.runs import PlannedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

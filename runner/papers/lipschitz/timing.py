@@ -8,14 +8,14 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import Formula
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table, read_csv
-from runner.report.measured import Measured
-from runner.report.measures import Measure
 from runner.report.plots import figure as empty_figure
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def measured(path: Path | None = None) -> list[dict[str, str]]:
     return read_csv(path) if path.exists() else []
 
 
-def table(_: Evidence, __: Sequence[Judged]) -> Table:
+def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """A row a network, batch size and method."""
     rows = [
         {
@@ -76,14 +76,14 @@ def figure(_: Evidence) -> Figure | None:
     return drawn
 
 
-def _timed(ratio: Callable[[Claim], Measured]) -> Measure:
+def _timed(ratio: Callable[[Claim], Measured]) -> Formula:
     """A measure of the one table of times: of one machine, so that it has no interval and decides nothing."""
 
     @wraps(ratio)
     def of_table(claim: Claim, _: Evidence) -> Measured:
         return replace(ratio(claim), n=int(bool(measured())), planned=1)
 
-    return Measure(of_table)
+    return Formula(of_table)
 
 
 @_timed

@@ -2,9 +2,9 @@
 first.
 """
 
+from runner.claims.verdicts import REPRODUCED, UNDECIDED
 from runner.papers.losing_less import dynamics, figures, tables
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import REPRODUCED, UNDECIDED
 
 _FIG_1, _FIG_11 = ("losing_less/fig_1",), ("losing_less/fig_11",)
 _SEEDS = (dynamics.MORE_SEEDS,)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import DictConfig
 
-from runner.papers.losing_less import recorded
+from runner.claims import diagnostics
+from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
+from runner.claims.evidence import Evidence
+from runner.claims.runs import PlannedRun, Runs
 from runner.papers.losing_less.figures import CE, OURS, PAPER
-from runner.papers.losing_less.recorded import PRE_ACTIVATIONS, WEIGHTS
-from runner.report.evidence import Evidence
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
@@ -28,11 +29,17 @@ from runner.report.plots import (
     runs_text,
     spaced,
 )
-from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
+CLASSES = {  # in the order of the labels
+    "mnist": list("0123456789"),
+    "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
+    "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
+}
 
 LOSSES = {"ce": ("CE-T-CNN", CE), "ours": ("O-T-CNN (ours)", OURS)}
 LARGEST_NORM = 100.0
@@ -111,7 +118,7 @@ def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
 
 def norm(kind: str, layer: int) -> DrawRuns:
     """A layer's norm by epoch, from 0, before training; `layer` as an index from either end."""
-    return line(lambda run: (recorded.norm_epochs(run), recorded.layer_norms(run, kind)[layer]))
+    return line(lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
 def histogram(epochs: int | None) -> DrawRuns:
@@ -119,8 +126,8 @@ def histogram(epochs: int | None) -> DrawRuns:
     above."""
 
     def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
-        counts = np.mean([recorded.gradient_counts(run, epochs) for run in runs], axis=0)
-        edges = np.arange(len(counts)) * recorded.BIN
+        counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
+        edges = np.arange(len(counts)) * _BIN
         above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
         text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
         axes.stairs(counts[:-1], edges, color=_colour(place), fill=True, alpha=0.35)
@@ -131,14 +138,14 @@ def histogram(epochs: int | None) -> DrawRuns:
 
 def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
     """Norms of the first epoch, up to where all but 0.1% are."""
-    counted = [recorded.gradient_counts(run, 1) for run in runs]
+    counted = [diagnostics.gradient_counts(run, 1) for run in runs]
     last = max(int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.999)) for counts in counted)
-    axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * recorded.BIN))
+    axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * _BIN))
 
 
 def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
     """The cosines at steps at equal distances, of a run: the mean over the runs."""
-    values = np.concatenate([recorded.cosines(run)[1] for run in runs])
+    values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
     bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
     axes.hist(values, bins, weights=weights, color=_colour(place), alpha=0.35)
     axes.hist(
@@ -147,13 +154,13 @@ def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
 
 
 def _from_the_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
-    lowest = min(recorded.cosines(run)[1].min() for run in runs)
+    lowest = min(diagnostics.cosines(run)[1].min() for run in runs)
     axes.set_xlim(float(np.floor(10 * lowest) / 10), 1)
 
 
-def _first_cosines(run: PlannedRun) -> tuple[recorded.Array, recorded.Array]:
+def _first_cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
     """Steps, from 1, and the cosines of the first epoch."""
-    steps, values = recorded.first_epoch_cosines(run)
+    steps, values = diagnostics.first_epoch_cosines(run)
     return steps + 1, values
 
 
@@ -173,7 +180,7 @@ figure_1d = one_panel(
     *_OF_CIFAR10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest
 )
 figure_2 = one_panel(
-    "fig_2", "mnist_{}_hessian", line(recorded.eigenvalues), xlabel="epoch", ylabel=_SINGULAR, yscale="log"
+    "fig_2", "mnist_{}_hessian", line(diagnostics.eigenvalues), xlabel="epoch", ylabel=_SINGULAR, yscale="log"
 )
 figure_6 = one_panel(*_OF_CIFAR10, histogram(None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
 figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
@@ -182,7 +189,7 @@ figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
     """How many layers a data set's network has; 0 where no run says so."""
     runs = [run for loss in LOSSES if (run := _run(evidence, sweep, f"{dataset}_{loss}"))]
-    return max((len(recorded.layer_norms(run, WEIGHTS)) for run in runs), default=0)
+    return max((len(diagnostics.layer_norms(run, WEIGHTS)) for run in runs), default=0)
 
 
 def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
@@ -291,11 +298,11 @@ def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: di
     for axes_of_row, loss in zip(drawn.subplots(len(shown), len(columns), squeeze=False), shown, strict=True):
         for place, (axes, (dataset, epoch)) in enumerate(zip(axes_of_row, columns, strict=True)):
             run = runs[loss, dataset]
-            matrix = None if run is None else recorded.confusion(run, epoch)
+            matrix = None if run is None else diagnostics.confusion(run, epoch)
             if matrix is None:
                 axes.set_axis_off()
                 continue
-            _matrix(axes, matrix, recorded.CLASSES[dataset])
+            _matrix(axes, matrix, CLASSES[dataset])
             axes.set_title(f"{_TRAININGS[loss]}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
             if place and columns[place - 1][0] == dataset:  # the classes stand left of its first epoch
                 axes.set_yticklabels([])
@@ -305,7 +312,7 @@ def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: di
     return drawn
 
 
-def _matrix(axes: Axes, matrix: recorded.Array, classes: Sequence[str]) -> None:
+def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str]) -> None:
     axes.grid(False)
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
     for (row, column), percent in np.ndenumerate(matrix):

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runner.claims.evidence import Evidence
+from runner.claims.reading import claims_of
+from runner.claims.runs import Runs, last_accuracy
 from runner.papers.losing_less.measures import FIELDS, values_tried
-from runner.report.evidence import Evidence
 from runner.report.items import Draw
-from runner.report.measures import claims_of
 from runner.report.plots import (
     DATASETS,
     Curve,
@@ -20,7 +21,6 @@ from runner.report.plots import (
     runs_text,
     too_few,
 )
-from runner.report.runs import Runs, last_accuracy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,9 +68,9 @@ def two_losses(networks: Networks) -> Draw:
             curves = []
             for loss, label in (("ours", f"O-{networks.name} (ours)"), ("ce", f"CE-{networks.name}")):
                 name = networks.experiment(dataset, loss)
-                claims = claims_of(PAPER, item=networks.item, experiment=name, quantity="test_accuracy")
+                claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
                 points = [(c.epsilon[0], c.aim) for c in claims if c.epsilon and c.aim]
-                of = "maximum" if any(c.aggregation.startswith("max") for c in claims) else ""
+                of = "maximum" if any(c.of.startswith("max") for c in claims) else ""
                 curves.append(Curve(networks.sweep, name, label, None, points, of, LOSSES[loss][1]))
             panels.append(Panel(title, curves, extremes=True))
         return accuracy_against_epsilon(evidence, panels, centre="median")

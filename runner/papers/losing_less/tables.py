@@ -10,18 +10,18 @@ from statistics import fmean, median
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
 from runner.accounting.calibration import Accountant
+from runner.claims.charges import prepared
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.papers.losing_less.figures import END_TO_END, PFE, SENSITIVITY, Networks
 from runner.papers.losing_less.measures import values_tried
-from runner.report.charges import prepared
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table, delta_text, number
 from runner.report.items import Tabulate
-from runner.report.measured import Measured
-from runner.report.measures import computed
 from runner.report.networks import network_table
 from runner.report.plots import DATASETS
-from runner.report.verdicts import Judged
 from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
@@ -32,7 +32,7 @@ _CELLS: dict[str, Callable[[list[float]], float]] = {"max": max, "median": media
 def budgets(networks: Networks) -> Tabulate:
     """A table of runs at the last epoch below each budget, by the paper's epsilon and by the sound one."""
 
-    def table(evidence: Evidence, _: Sequence[Judged]) -> Table:
+    def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         header = ["dataset", "loss", "ε below", "n"]
         for kind in ("ε", "sound ε"):
             header += [f"{kind}: last epoch", *(f"{kind}: {name} (%)" for name in _CELLS)]
@@ -131,7 +131,7 @@ def _charged(run: Run, epsilons: dict[str, float]) -> Measured:
     )
 
 
-def table_5(_: Evidence, __: Sequence[Judged]) -> Table:
+def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Settings of DP-SGD, and what they cost by four accountants."""
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
     rows: list[dict[str, object]] = []
@@ -168,7 +168,7 @@ def table_5(_: Evidence, __: Sequence[Judged]) -> Table:
     return Table.of(rows, notes)
 
 
-def table_6(_: Evidence, __: Sequence[Judged]) -> Table:
+def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Parameters of the proposed loss, read from the experiments."""
     rows = []
     for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
@@ -181,7 +181,7 @@ def table_6(_: Evidence, __: Sequence[Judged]) -> Table:
     return Table(("method", "dataset", "threshold epoch e_t", "β", "γ"), rows, (note,))
 
 
-def table_7(_: Evidence, __: Sequence[Judged]) -> Table:
+def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """The values of each parameter that figure 10 tries."""
     rows = []
     for sweep, label in SENSITIVITY.items():

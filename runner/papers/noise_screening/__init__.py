@@ -2,9 +2,9 @@
 the headline first, and one that the paper does not have, `sound`.
 """
 
+from runner.claims.verdicts import NOT_REPRODUCED
 from runner.papers.noise_screening import figures, measures, settings, tables, theorem_1, toy
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import NOT_REPRODUCED
 
 _SCREENING = ("screening.images", "optimizer.momentum")
 

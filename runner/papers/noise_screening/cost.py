@@ -5,13 +5,14 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.costs import most_guaranteed
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import most_guaranteed, screened, within
+from runner.papers.noise_screening.measures import screened, within
 from runner.papers.noise_screening.settings import SWEEP, claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
-from runner.report.evidence import PAPER_SCALE, Evidence
 from runner.report.files import number
-from runner.report.measures import claims_of
 from runner.report.plots import MARKERS, runs_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     on the true epsilon of kept updates at these settings under the worst rule of theorem 1 that was found: nothing left
     of it holds for whatever screens.
     """
-    claims = {claim.experiment: claim for claim in claims_of("noise_screening", item="table-1")}
+    claims = {claim.alone: claim for claim in claims_of("noise_screening", item="table-1")}
     for place, (pattern, (label, colour)) in enumerate(METHODS.items()):
         experiment = pattern.format(dataset)
         planned = evidence.planned(SWEEP, experiment)

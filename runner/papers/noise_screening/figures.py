@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.claims.costs import most_guaranteed
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import guaranteed
+from runner.claims.runs import PlannedRun, Runs
 from runner.papers.noise_screening import cost
-from runner.papers.noise_screening.measures import most_guaranteed, screened, within
+from runner.papers.noise_screening.measures import screened, within
 from runner.papers.noise_screening.settings import SWEEP, claimed_at
-from runner.report.evidence import Evidence
 from runner.report.files import bound_text
-from runner.report.guarantee import guaranteed
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
@@ -28,7 +30,6 @@ from runner.report.plots import (
     spaced,
     too_few,
 )
-from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Measurements of this paper's claims.
+"""What this paper's claims need beside the shared readers: the epsilon at which an accuracy is reached, and who leads.
 
 Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. What is guaranteed, and compared with
 the claim, is the sound epsilon of the most tries that the run could have made (see `runner.training.updates.screened`);
@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
+from runner.claims.claim import Claim
+from runner.claims.costs import charged
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import guaranteed_for
+from runner.claims.measure import Formula, counted
+from runner.claims.measured import Measured, of_sample
+from runner.claims.runs import PlannedRun, Runs, RunsAt
+from runner.claims.statistics import LEVEL, Interval
 from runner.papers.noise_screening.settings import DATASETS, searched_to
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
-from runner.report.files import bound_text
-from runner.report.guarantee import guaranteed, guaranteed_for
-from runner.report.measured import Measured, of_sample
-from runner.report.measures import Measure, against_others, bound_of, counted, made_of, of_runs
-from runner.report.runs import PlannedRun, Runs, RunsAt, Sample
-from runner.report.statistics import LEVEL, Interval
+from runner.terminal import bound_text
 
 Array: TypeAlias = NDArray[np.float64]
 _ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and how often they are drawn again
@@ -42,54 +43,14 @@ def screened(run: PlannedRun) -> bool:
     return bool(run.job.config.get("screening"))
 
 
-def tries_text(runs: Runs) -> str:
-    """How many tries the recorded, screened runs took and what they cost, in words."""
-    tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
-    costs = runs.finals("epsilon_sound")
-    return (
-        f"{tries / accepted:.2f} tries a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
-        f"tries made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
-        f"their number been fixed beforehand, the most allowed cost {bound_text(most_guaranteed(runs))}"
-    )
-
-
-def most_guaranteed(runs: Runs) -> float:
-    """The largest of the sound epsilons that are guaranteed for the recorded runs."""
-    return max(guaranteed(run) for run in runs.recorded)
-
-
 def within(run: PlannedRun, bound: float) -> int | None:
     """The last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
     return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
 
 
-@of_runs
-def accuracy_at_epsilon(claim: Claim, runs: Runs) -> Measured:
-    """Accuracy in percent after the last epoch within the claimed epsilon, mean over the runs."""
-    bound, recorded = bound_of(claim), runs.recorded
-    reached = recorded.at(lambda run: within(run, bound))
-    if not reached:
-        return Measured()
-    if all(screened(run) for run in recorded):
-        text, sound = tries_text(recorded), most_guaranteed(recorded)
-        tries = reached.largest("epsilon_sound")
-    else:
-        text = f"after epoch {max(last for _, last in reached) + 1}, the last within {bound:g}"
-        sound, tries = reached.largest("epsilon_sound"), None
-    best = fmean(reached.best_until("test_accuracy"))
-    found = of_sample("mean", reached.sample(), best=best, explanation=text)
-    return replace(
-        found.charged(reached, sound),
-        n=len(reached),
-        delta=recorded.delta,
-        epsilon_tries=tries,
-        chosen_on_test=any(run.field("screening.images") == "test" for run in recorded),
-    )
-
-
-@Measure
+@Formula
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """The first epoch's epsilon, as the paper counts, at which the accuracy named by the quantity is reached.
+    """The first epoch's epsilon, as the paper counts, at which the accuracy named in brackets is reached.
 
     Mean over the runs. A run that ends at the paper's limit of 6 without getting there counts as infinite, as in the
     paper; of one that ends before, no more is known than that it needs more than it has spent: so the mean is a bound.
@@ -110,8 +71,9 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
         if screened(recorded[0]):
             text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
-        found = of_sample("mean", reached.sample("epsilon"), explanation=text).charged(reached, sound)
-        found = replace(found, epsilon_tries=made if screened(recorded[0]) else None)
+        found = of_sample("mean", reached.sample("epsilon"), explanation=text)
+        tries = made if screened(recorded[0]) else None
+        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries)
     return replace(counted(planned, found), chosen_on_test=True)
 
 
@@ -137,8 +99,8 @@ def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
 
 
 def accuracy_of(claim: Claim) -> float:
-    """The accuracy in percent that a claim's quantity names."""
-    return float(claim.quantity.rpartition("_")[2])
+    """The accuracy in percent that a claim names."""
+    return float(claim.reader[1])
 
 
 def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> Runs:
@@ -200,28 +162,28 @@ def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
     return fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
 
 
-def lead_in(column: str, *, larger: bool) -> Measure:
-    """A measure: the share of the second experiment's epochs, up to the claim's epsilon, at which the first leads.
+@Formula
+def lead(claim: Claim, evidence: Evidence) -> Measured:
+    """The share of the second experiment's epochs, up to the claim's epsilon, at which the first leads all others.
 
-    In the mean of a column, at equal epsilon as the paper counts (see `mean_at`); a tie is no lead. Its interval is
-    that of shares of curves whose runs are drawn again from those there are, each experiment's apart (the percentile
-    bootstrap), where there are three runs of each.
+    In the mean of the column named in brackets, the larger the better but for a loss, at equal epsilon as the paper
+    counts (see `mean_at`); a tie is no lead. Its interval is that of shares of curves whose runs are drawn again from
+    those there are, each experiment's apart (the percentile bootstrap), where there are three runs of each.
     """
-
-    @against_others
-    def share(claim: Claim, own: Runs, *others: Runs) -> Measured:
-        grid = [epsilon for epsilon in others[0][0].history("epsilon") if epsilon <= bound_of(claim)]
-        curves = [_curves(runs, column, grid) * (1 if larger else -1) for runs in (own, *others)]
-        value = _share([of.mean(0) for of in curves])
-        if math.isnan(value):
-            return Measured()
-        names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
-        last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
-        text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
-        found = Measured(value, interval=_redrawn(curves), explanation=text)
-        return replace(found.charged(own, most_guaranteed(own)), epsilon_tries=own.largest("epsilon_sound"))
-
-    return share
+    column = claim.reader[1]
+    planned = [evidence.planned(claim.sweep, name) for name in claim.experiments]
+    recorded = [runs.recorded for runs in planned]
+    if not all(recorded):
+        return counted(planned[0], Measured())
+    grid = [epsilon for epsilon in recorded[1][0].history("epsilon") if epsilon <= claim.bound]
+    curves = [_curves(runs, column, grid) * (-1 if column.endswith("loss") else 1) for runs in recorded]
+    value = _share([of.mean(0) for of in curves])
+    if math.isnan(value):
+        return counted(planned[0], Measured())
+    names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
+    last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
+    text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
+    return counted(planned[0], Measured(value, interval=_redrawn(curves), explanation=text))
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
@@ -251,70 +213,3 @@ def _redrawn(curves: Sequence[Array]) -> Interval | None:
         random_state=np.random.default_rng(0),
     ).confidence_interval
     return Interval(float(found.low), float(found.high))
-
-
-lead = lead_in("test_accuracy", larger=True)
-lead_in_loss = lead_in("test_loss", larger=False)
-
-
-def over_field(
-    field: str,
-    explanation: str,
-    found: Callable[[dict[float, Sample]], Measured | None],
-    among: Callable[[float], bool] = lambda _: True,
-) -> Measure:
-    """A measure of accuracy (percent, last epoch) by a swept field: what is `found` in the accuracies of each value
-    `among` those that the claim is about. Charged is the largest cost of their runs.
-    """
-
-    @of_runs
-    def measure(_: Claim, runs: Runs) -> Measured:
-        samples = {value: of.sample() for value, of in runs.recorded.by_value(field).items()}
-        measured = found({value: sample for value, sample in samples.items() if among(value)})
-        if measured is None:
-            return Measured()
-        text = ", ".join(f"{value:g}: {fmean(sample.values):.2f}" for value, sample in samples.items())
-        own = Runs(run for run in runs if among(float(run.field(field))))
-        found_there = replace(measured, values=(), explanation=f"{explanation}: {text}")
-        return made_of(found_there, own).charged(own, most_guaranteed(own))
-
-    return measure
-
-
-def mean_at_value(field: str, value: float, explanation: str) -> Measure:
-    """A measure: the mean accuracy of the seeds at one value of a swept field."""
-    return over_field(
-        field, explanation, lambda s: of_sample("mean", s[value]) if s else None, lambda swept: swept == value
-    )
-
-
-def spread_from(field: str, least: float, explanation: str) -> Measure:
-    """A measure: how far the mean accuracies lie apart, over the values of a swept field that are `least` or more."""
-
-    def spread(samples: dict[float, Sample]) -> Measured | None:
-        means = [fmean(sample.values) for sample in samples.values()]
-        return Measured(max(means) - min(means)) if len(means) > 1 else None
-
-    return over_field(field, explanation, spread, lambda value: value >= least)
-
-
-def _lowest(samples: dict[float, Sample]) -> Measured | None:
-    """The lowest mean, once both ends of the range that the claim is about have run."""
-    if not {0.1, 2.0} <= set(samples):
-        return None
-    return of_sample("mean", min(samples.values(), key=lambda sample: fmean(sample.values)))
-
-
-def _highest(samples: dict[float, Sample]) -> Measured | None:
-    """The value with the highest mean."""
-    if len(samples) < 2:
-        return None
-    return Measured(max(samples, key=lambda value: fmean(samples[value].values)))
-
-
-lowest_by_rate = over_field("optimizer.lr", "by learning rate", _lowest)
-at_rate_1_5 = mean_at_value("optimizer.lr", 1.5, "by learning rate")
-best_rate = over_field("optimizer.lr", "by learning rate", _highest)
-best_batch = over_field("batch_size", "by batch size", _highest)
-spread_by_temperature = spread_from("screening.initial_temperature", 1.001, "by Q0")
-spread_by_threshold = spread_from("screening.rejection_threshold", 5, "by mu0")

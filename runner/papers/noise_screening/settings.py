@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.report.charges import prepared
+from runner.claims.charges import prepared
 from runner.training.prepare import Run
 from runner.training.updates.screened import Annealing
 

@@ -6,21 +6,21 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from runner.claims.costs import most_guaranteed
+from runner.claims.evidence import Evidence
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
+from runner.claims.statistics import difference
 from runner.papers.noise_screening.measures import (
     accuracy_of,
     carried_on,
-    most_guaranteed,
     reaches,
     screened,
     until,
     within,
 )
 from runner.papers.noise_screening.settings import DATASETS, SWEEP, claimed_at, delta, screened_run, screening
-from runner.report.evidence import Evidence
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
-from runner.report.runs import Runs
-from runner.report.statistics import difference
-from runner.report.verdicts import Judged, explanation
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
 METHODS = {  # experiment, with {} for the data set: what table 1 calls it
@@ -37,9 +37,9 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
 }
 
 
-def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row a data set and method: accuracy at epsilon 3 as the paper counts, and what it cost."""
-    claimed = {j.claim.experiment: j.claim.claimed_value for j in judged}
+    claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "measured (%)", "on images that did not screen (%)", "n"),
         *(
@@ -67,7 +67,7 @@ def table_1(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
         "The figure beside this table: accuracy at the ε of kept updates (hollow) and at the ε guaranteed (filled); "
         "below, the share of an epoch's tries that is kept, interpolated between epochs.",
-        *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := explanation(j))),
+        *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := j.explanation)),
     ]
     return Table(header, rows, notes)
 
@@ -96,7 +96,7 @@ def _mean_ratio(runs: Runs, one: str, other: str) -> float:
     return statistics.fmean(run.final(one) / run.final(other) for run in runs)
 
 
-def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
+def table_2(_: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """The settings, and the kept updates that they are said to allow."""
     rows = []
     for j in judged:
@@ -110,13 +110,13 @@ def table_2(_: Evidence, judged: Sequence[Judged]) -> Table:
                 "noise multiplier": config.noise_multiplier,
                 "Q0": rule.initial_temperature,
                 "mu0": rule.rejection_threshold,
-                "kept updates": int(j.measured.value or 0),
+                "kept updates": int(j.measured or 0),
             }
         )
     return Table.of(rows, (f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}.",))
 
 
-def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
@@ -125,7 +125,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     rows = []
     further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows
     for j in judged:
-        accuracy, claimed = accuracy_of(j.claim), j.claim.claimed_value.replace(">6", "not within 6")
+        accuracy, claimed = accuracy_of(j.claim), j.claim.claimed.replace(">6", "not within 6")
         recorded = carried_on(j.claim, evidence, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
@@ -136,12 +136,12 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         if reached:
             text = mean_text(reached.values("epsilon"))
             if len(reached) < len(recorded):  # the mean of the others alone is too small
-                text = f"{plus_minus(j.measured.value, None, at_least=j.measured.at_least)} (of those that do: {text})"
+                text = f"{plus_minus(j.measured, None, at_least=j.at_least)} (of those that do: {text})"
             costs = [bound_text(cost) for cost in until(reached)]
-        count = f"{j.measured.n} of {j.measured.planned}"
+        count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         rows.append(
-            [j.claim.dataset, f"{accuracy:g}", j.claim.method, claimed, text, by, count, *costs, j.verdict, j.privacy]
+            [j.claim.dataset, f"{accuracy:g}", j.claim.method, claimed, text, by, count, *costs, j.verdict, j.guarantee]
         )
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
@@ -159,7 +159,7 @@ def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
     return Table(header, rows, notes)
 
 
-def sound(evidence: Evidence, _: Sequence[Judged]) -> Table:
+def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Screened and plain DP-SGD at the same sound epsilon: every try charged, the noise calibrated to all of them."""
     header = (
         *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
 from runner.papers.noise_screening.privacy import OneStep, Screened
 from runner.papers.noise_screening.settings import (
     DATASETS,
@@ -22,15 +28,9 @@ from runner.papers.noise_screening.settings import (
     screened_run,
     screening,
 )
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table, delta_text, number
-from runner.report.measured import Measured
-from runner.report.measures import computed
 from runner.report.plots import MARKERS
 from runner.report.plots import figure as new_figure
-from runner.report.runs import Runs
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,7 +142,7 @@ def accepted_steps(claim: Claim) -> Measured:
     )
 
 
-def table(_: Evidence, __: Sequence[Judged]) -> Table:
+def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """One step, then the composition at the paper's parameters and the sound cost by acceptance rate."""
     header = (
         *("case", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),

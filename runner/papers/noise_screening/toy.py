@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import screening
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measured import Measured
-from runner.report.measures import computed
 from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:

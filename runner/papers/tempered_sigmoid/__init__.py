@@ -2,9 +2,9 @@
 and Erlingsson, AAAI 2021): its items, the headline first.
 """
 
+from runner.claims.verdicts import ORDER_HOLDS
 from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
 from runner.report.items import Finding, Item, Paper
-from runner.report.verdicts import ORDER_HOLDS
 
 _EACH_AT_ITS_BEST = "tanh above ReLU, each at its best"
 

@@ -9,12 +9,12 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from runner.claims.evidence import Evidence
+from runner.claims.reading import claims_of
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
-from runner.report.evidence import Evidence
 from runner.report.files import Table
-from runner.report.measures import claims_of
 from runner.report.networks import network_table
 from runner.report.plots import figure, spaced
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from runner.claims.diagnostics import (
+    first_activation_norms,
+    level,
+    mean_gradient_norms,
+    triangular_average,
+)
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.readers import class_accuracy_std
+from runner.claims.reading import claims_of
+from runner.claims.runs import PlannedRun, Runs
 from runner.papers.tempered_sigmoid import measures
-from runner.report.evidence import PAPER_SCALE, Evidence
-from runner.report.measures import claims_of
 from runner.report.plots import (
     COLOURS,
     DATASETS,
@@ -25,13 +33,13 @@ from runner.report.plots import (
     runs_text,
     spaced,
 )
-from runner.report.runs import PlannedRun, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PAPER = "tempered_sigmoid"
+NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
 FIG_2, FIG_3, FIG_4 = (f"{PAPER}/fig_{number}" for number in (2, 3, 4))
 TRIPLE = {  # what figure 2 varies: its name, and the quantity that is claimed of it
     "activation.scale": ("scale s", "mean_s"),
@@ -43,7 +51,7 @@ _DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 def figure_3(evidence: Evidence) -> Figure | None:
     """Accuracy against epsilon, ReLU and tanh, a column a data set."""
-    claims = {claim.experiment: claim for claim in claims_of(PAPER, item="fig-3")}
+    claims = {claim.alone: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
     for dataset, title in DATASETS.items():
         names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
@@ -72,7 +80,7 @@ def figure_2(evidence: Evidence) -> Figure:
 
 
 def _claimed_mean(experiment: str, field: str) -> float | None:
-    matching = claims_of(PAPER, item="fig-2", experiment=experiment, quantity=TRIPLE[field][1])
+    matching = claims_of(PAPER, item="fig-2", alone=experiment, quantity=TRIPLE[field][1])
     return matching[0].aim if matching else None
 
 
@@ -116,14 +124,14 @@ def figure_4(evidence: Evidence) -> Figure:
     """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
 
     def smooth(run: PlannedRun) -> tuple[list[int], list[float]]:
-        steps, norms = measures.gradient_norms(run)
-        return steps, measures.triangular_average(norms)
+        steps, norms = mean_gradient_norms(run)
+        return steps, triangular_average(norms)
 
     drawn = _by_step(evidence, _SCENARIOS, smooth)
     (axes,) = drawn.axes
     if evidence.scale == PAPER_SCALE:
         for run in _of_scenario(evidence, "SGD ReLU").recorded:
-            five = 5 * measures.level(*measures.gradient_norms(run))
+            five = 5 * level(*mean_gradient_norms(run))
             axes.axhline(five, label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above", **_DASHED)
     for run in _of_scenario(evidence, "ReLU").recorded:
         clip = float(run.job.config.clipping.norm)
@@ -135,14 +143,14 @@ def figure_4(evidence: Evidence) -> Figure:
 
 def figure_5(evidence: Evidence) -> Figure:
     """Mean norm of an example's first activations by step, the three scenarios of the paper."""
-    drawn = _by_step(evidence, ("SGD ReLU", "ReLU", "tanh"), measures.first_activation_norms)
+    drawn = _by_step(evidence, ("SGD ReLU", "ReLU", "tanh"), first_activation_norms)
     drawn.axes[0].set_ylim(bottom=0)
     drawn.axes[0].set_ylabel("norm of the first convolution's activations")
     drawn.legend(loc="outside lower center", ncols=3)
     return drawn
 
 
-def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: measures.NormsByStep) -> Figure:
+def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
     drawn = figure(7, 4)
     axes = drawn.subplots()
     for place, scenario in enumerate(scenarios):
@@ -183,6 +191,6 @@ def _by_class(axes: Axes, planned: Runs, label: str, shift: float, marker: str) 
     by_class = list(zip(*by_run, strict=True))
     at = [c + shift for c in range(len(by_class))]
     axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
-    std = statistics.fmean(measures.class_std(run) for run in runs)
+    std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
     text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
     axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.report.evidence import Evidence
+from runner.claims.evidence import Evidence
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs, last_accuracy
 from runner.report.files import Table, bound_text, number
-from runner.report.markdown import claim_cells, measured_text
-from runner.report.runs import Runs, last_accuracy
-from runner.report.verdicts import Judged, explanation
+from runner.report.markdown import cells_of, claim_cells
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
@@ -16,15 +16,15 @@ _TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # th
 _TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's own rates
 
 
-def table_3(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """Dataset and technique, accuracy and epsilon; below it, what the learning-rate search found."""
     accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
-    computed = [explanation(j) + "." for j in judged if j.claim.quantity == "epsilon"]
+    computed = [j.explanation + "." for j in judged if j.claim.quantity == "epsilon"]
     header, rows = claim_cells(accuracies)
     return Table(header, rows, (*computed, *search_notes(evidence, TABLE_3_SEARCH, _TABLE_3)))
 
 
-def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
+def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row an optimizer: learning rate and accuracy without and with differential privacy; below it, what the search
     here found, and the accuracies at what it chose.
     """
@@ -41,19 +41,20 @@ def table_4(evidence: Evidence, judged: Sequence[Judged]) -> Table:
         for method in kinds:
             j = by_method[f"{optimizer} {method}"]
             in_table.append(j)
-            row += [_learning_rate(evidence, j), j.claim.claimed_value, *measured_text(j)]
-        row += [j.claim.privacy_epsilon, number(j.measured.epsilon), bound_text(j.measured.epsilon_sound), j.privacy]
+            cells = cells_of(j)
+            row += [_learning_rate(evidence, j), cells.claimed, cells.measured, cells.spread, cells.runs, cells.best]
+        row += [j.claim.at_epsilon, number(j.epsilon), bound_text(j.epsilon_sound), j.guarantee]
         rows.append(row)
     chosen = [
-        f"{j.claim.method}: {value} for {j.claim.claimed_value} (n = {n}), {explanation(j)}."
+        f"{j.claim.method}: {cells.measured} for {cells.claimed} (n = {cells.runs}), {j.explanation}."
         for j in judged
         if j.claim.quantity == "test_accuracy" and j not in in_table
-        for value, _, n, _ in [measured_text(j)]
+        for cells in [cells_of(j)]
     ]
     return Table(header, rows, (*search_notes(evidence, TABLE_4_SEARCH, _TABLE_4), *chosen))
 
 
-def _learning_rate(evidence: Evidence, judged: Judged) -> str:
+def _learning_rate(evidence: Evidence, judged: ClaimRow) -> str:
     planned = evidence.planned(judged.claim.sweep, judged.claim.experiment)
     return f"{planned[0].job.config.optimizer.lr:g}" if planned else "–"
 

@@ -30,14 +30,14 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from runner.report.claims import Claim
-from runner.report.evidence import Evidence
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
+from runner.claims.rows import ClaimRow
 from runner.report.files import Table
-from runner.report.measured import Measured
-from runner.report.measures import computed
 from runner.report.plots import MARKERS
 from runner.report.plots import figure as new_figure
-from runner.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -187,7 +187,7 @@ def theorem_1(_: Claim) -> Measured:
     )
 
 
-def table(_: Evidence, __: Sequence[Judged]) -> Table:
+def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Excess risk and bound over the grid."""
     header = ("data", "T", "C", "excess risk", "bound 2 max(T - C, 0) diam", "last step of the solver")
     rows = [

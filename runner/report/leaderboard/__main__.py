@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.claims.evidence import PAPER_SCALE, folder_of
 from runner.config import ConfigError
 from runner.report import plots
-from runner.report.evidence import PAPER_SCALE, folder_of
 from runner.report.files import write_csv, write_text
 from runner.report.leaderboard.entries import DELTA, Entry, entries, planned_runs
 from runner.report.leaderboard.figure import draw

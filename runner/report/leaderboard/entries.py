@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from runner.claims.evidence import collect
+from runner.claims.guarantee import guaranteed, makes_all_tries
+from runner.claims.runs import PlannedRun
+from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
-from runner.report.evidence import collect
-from runner.report.guarantee import guaranteed, makes_all_tries
-from runner.report.runs import PlannedRun
-from runner.report.statistics import Interval, mean_of
 from runner.runs.estimate import without_calibration
 from runner.runs.identity import hashed_config, trained
 from runner.runs.jobs import Job

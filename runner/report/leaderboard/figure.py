@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.statistics import Interval
 from runner.report import plots
 from runner.report.leaderboard.entries import Entry
 from runner.report.leaderboard.tables import marked
-from runner.report.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from runner.claims.summary import summarise
 from runner.report.files import Table, bound_text, markdown, number
 from runner.report.leaderboard.entries import ADDED, Entry
-from runner.report.summary import summarise
 
 COLUMNS = (
     "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",

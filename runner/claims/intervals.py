@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runner.report import statistics
-from runner.report.claims import ORDERS, THRESHOLDS, Claim
-from runner.report.measured import Measured
-from runner.report.statistics import LEVEL, Interval
+from runner.claims import statistics
+from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.measured import Measured
+from runner.claims.statistics import LEVEL, Interval
 
 _ENOUGH = 5  # runs that agree before a spread of zero is taken for one
 

@@ -1,22 +1,19 @@
-"""What the figures and measurements of this paper read from a run's diagnostics (see runner.training.diagnostics)."""
+"""Read a run's recorded diagnostics (see `runner.training.diagnostics`)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.report.runs import PlannedRun
+from runner.claims.runs import PlannedRun
 
 WEIGHTS, PRE_ACTIVATIONS = "weights", "pre_activations"
-BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
 
-CLASSES = {  # in the order of the labels
-    "mnist": list("0123456789"),
-    "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
-    "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
-}
-
-Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
 
 
 def norm_epochs(run: PlannedRun) -> list[int]:
@@ -85,3 +82,37 @@ def class_accuracies(run: PlannedRun, epoch: int) -> list[float]:
     matrix = confusion(run, epoch)
     assert matrix is not None
     return [float(percent) for percent in np.diag(matrix)]
+
+
+def geometric_mean(values: Array) -> float:
+    """The geometric mean of positive numbers."""
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def mean_gradient_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
+    """Steps and mean L2 norm of the batch's per-example gradients before clipping: [measurements] each."""
+    columns = run.diagnostic("gradient_norms")
+    return list(columns["step"]), [float(v) for v in columns["mean"]]
+
+
+def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
+    """Steps and mean L2 norm of an example's output of the first hidden activation: [measurements] each."""
+    columns = run.diagnostic("activation_norms")
+    first = next(name for name in columns if name != "step")
+    return list(columns["step"]), [float(v) for v in columns[first]]
+
+
+def triangular_average(values: Sequence[float]) -> list[float]:
+    """Moving average with the weights 1, 2, 1 (window 3); at either end over the two values there are."""
+    padded: list[float | None] = [None, *values, None]
+    smooth = []
+    for i in range(1, len(padded) - 1):
+        pairs = [(w, v) for w, v in zip((1, 2, 1), padded[i - 1 : i + 2], strict=True) if v is not None]
+        smooth.append(sum(w * v for w, v in pairs) / sum(w for w, _ in pairs))
+    return smooth
+
+
+def level(steps: Sequence[int], values: Sequence[float]) -> float:
+    """The level a norm ends at: mean of its triangular moving average over the last quarter of the steps."""
+    smooth = triangular_average(values)
+    return fmean(v for step, v in zip(steps, smooth, strict=True) if step >= 0.75 * steps[-1])

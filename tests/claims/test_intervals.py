@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.report.statistics import (
+from runner.claims.statistics import (
     Interval,
     best,
     best_less_claim,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from scipy.stats import fisher_exact
 
-from runner.report.claims import CLAIM_COLUMNS, ORDERS, THRESHOLDS, Claim
-from runner.report.evidence import PAPER_SCALE
-from runner.report.intervals import interval_of, more_runs_for
-from runner.report.measured import Measured
-from runner.report.statistics import LEVEL, Interval
-from runner.report.summary import Summary, summarise
+from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.evidence import PAPER_SCALE
+from runner.claims.intervals import interval_of, more_runs_for
+from runner.claims.measured import Measured
+from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
+from runner.claims.rows import ClaimRow
+from runner.claims.statistics import LEVEL, Interval
+from runner.claims.summary import summarise
 
 REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
 UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "undecided", "order holds", "order fails", "not judged"
 VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
-GUARANTEED, NOT_GUARANTEED, REFUTED = "guaranteed", "not guaranteed", "refuted"
+GUARANTEED, REFUTED = "guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED = "not private", "none claimed"
 
 _FAIL = (NOT_REPRODUCED, ORDER_FAILS)
@@ -43,41 +44,53 @@ class Verdict:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim, what was measured for it, and what follows.
-
-    `difference` is measured minus claimed; where an order is claimed, the claim's setting minus the other.
-    """
-
-    claim: Claim
-    measured: Measured
-    difference: float | None
-    decided: Verdict
-    privacy: str
-
-    @property
-    def verdict(self) -> str:
-        return self.decided.word
-
-    @property
-    def summary(self) -> Summary:
-        return summarise(self.measured.values)
-
-
-def judge(claim: Claim, measured: Measured, scale: str) -> Judged:
+def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
     """Compare a claim with what was measured for it.
 
     At any scale but the paper's, runs say nothing about a claim: only what is computed is judged there.
     """
     if measured.value is None:
-        return Judged(claim, measured, None, Verdict(NOT_RUN), NOT_RUN)
+        return _row(claim, measured, scale, None, Verdict(NOT_RUN), NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
-        return Judged(claim, measured, None, Verdict(NOT_JUDGED), NOT_JUDGED)
-    difference = None if claim.target else _difference(claim, measured.value)
+        interval = measured.interval if claim.direction == "none" else None
+        return _row(claim, measured, scale, None, Verdict(NOT_JUDGED, interval), NOT_JUDGED)
+    difference = None if claim.level is not None else _difference(claim, measured.value)
     if claim.direction in ORDERS and measured.reference is not None:
         difference = measured.value - measured.reference
-    return Judged(claim, measured, difference, _verdict(claim, measured), privacy(claim, measured))
+    return _row(claim, measured, scale, difference, _verdict(claim, measured), privacy(claim, measured))
+
+
+def _row(
+    claim: Claim, measured: Measured, scale: str, difference: float | None, decided: Verdict, guarantee: str
+) -> ClaimRow:
+    summary = {name: value for name, value in asdict(summarise(measured.values)).items() if name != "n"}
+    interval = decided.interval
+    return ClaimRow(
+        claim,
+        scale,
+        decided.word,
+        guarantee,
+        measured.value,
+        **summary,
+        n=measured.n,
+        n_each=measured.sizes,
+        n_planned=measured.planned,
+        n_diverged=measured.diverged,
+        computed=measured.computed,
+        best_epoch_mean=measured.best,
+        at_least=measured.at_least,
+        difference=difference,
+        interval_low=interval.low if interval else None,
+        interval_high=interval.high if interval else None,
+        more_runs=decided.more_runs,
+        epsilon=measured.epsilon,
+        epsilon_tries=measured.epsilon_tries,
+        epsilon_sound=measured.epsilon_sound,
+        epsilon_least=measured.epsilon_least,
+        delta=measured.delta,
+        reason=decided.reason,
+        how=measured.explanation,
+    )
 
 
 def _difference(claim: Claim, value: float) -> float | None:
@@ -188,7 +201,7 @@ def _of_interval(claim: Claim, interval: Interval) -> str:
     if claim.direction in THRESHOLDS:
         holds, fails = (low > 0, high <= 0) if claim.direction == "above" else (high < 0, low >= 0)
         return REPRODUCED if holds else NOT_REPRODUCED if fails else UNDECIDED
-    tolerance = float(claim.tolerance)
+    tolerance = _margin(claim)
     if interval.within(tolerance):
         return REPRODUCED
     above, below = low > tolerance, high < -tolerance
@@ -225,10 +238,15 @@ def _of_point(claim: Claim, measured: Measured) -> str:
         return NOT_REPRODUCED
     if claim.direction in THRESHOLDS:
         return REPRODUCED if (difference > 0) == (claim.direction == "above") and difference != 0 else NOT_REPRODUCED
-    if abs(difference) <= float(claim.tolerance):
+    if abs(difference) <= _margin(claim):
         return REPRODUCED
     better = {"higher": difference > 0, "lower": difference < 0, "match": False}[claim.direction]
     return BETTER if better else NOT_REPRODUCED
+
+
+def _margin(claim: Claim) -> float:
+    assert claim.margin is not None
+    return claim.margin
 
 
 def privacy(claim: Claim, measured: Measured) -> str:
@@ -254,81 +272,3 @@ def privacy(claim: Claim, measured: Measured) -> str:
 def delta_exceeded(claim: Claim, measured: Measured) -> bool:
     """Whether what was run is at another, larger delta than the claim's, or at none that is known."""
     return claim.delta is not None and (measured.delta is None or measured.delta > claim.delta)
-
-
-JUDGED_COLUMNS = (
-    *CLAIM_COLUMNS,
-    *(
-        "measured",
-        "mean",
-        "std",
-        "min",
-        "median",
-        "max",
-        "n",
-        "n_each",
-        "n_planned",
-        "n_diverged",
-        "computed",
-        "best_epoch_mean",
-    ),
-    *(
-        "at_least",
-        "difference",
-        "interval_low",
-        "interval_high",
-        "verdict",
-        "more_runs",
-        "epsilon",
-        "epsilon_tries",
-        "epsilon_sound",
-        "epsilon_least",
-        "delta",
-        "claimed_epsilon",
-        "explanation",
-        "scale",
-    ),
-)
-
-
-def judged_row(judged: Judged, scale: str) -> dict[str, Any]:
-    """One row of an item's claims.csv (JUDGED_COLUMNS). `claimed_epsilon` says whether that epsilon is guaranteed."""
-    measured, summary, interval = judged.measured, judged.summary, judged.decided.interval
-    return {
-        **{name: getattr(judged.claim, name) for name in CLAIM_COLUMNS},
-        "measured": measured.value,
-        **{name: getattr(summary, name) for name in ("mean", "std", "min", "median", "max")},
-        "n": measured.n,
-        "n_each": measured.sizes,
-        "n_planned": measured.planned,
-        "n_diverged": measured.diverged,
-        "computed": "yes" if measured.computed else "no",
-        "best_epoch_mean": measured.best,
-        "at_least": "yes" if measured.at_least else "no",
-        "difference": judged.difference,
-        "interval_low": interval.low if interval else None,
-        "interval_high": interval.high if interval else None,
-        "verdict": judged.verdict,
-        "more_runs": judged.decided.more_runs,
-        **{name: getattr(measured, name) for name in ("epsilon", "epsilon_tries", "epsilon_sound", "epsilon_least")},
-        "delta": measured.delta,
-        "claimed_epsilon": judged.privacy,
-        "explanation": explanation(judged),
-        "scale": scale,
-    }
-
-
-def explanation(judged: Judged) -> str:
-    """For the reader: why it is undecided, what of the setting is ours, incomplete or diverged runs, a delta above the
-    claimed one, then how it was measured, then the claim's own note.
-    """
-    claim, measured = judged.claim, judged.measured
-    parts = [judged.decided.reason, f"ours: {claim.ours}" if claim.ours else ""]
-    if 0 < measured.n < measured.planned:
-        parts.append(f"partial: {measured.n} of {measured.planned} runs")
-    if measured.diverged:
-        parts.append(f"{measured.diverged} diverged, counted as they ended")
-    if judged.privacy == NOT_GUARANTEED and delta_exceeded(claim, measured):
-        run = "unknown" if measured.delta is None else f"{measured.delta:g}"
-        parts.append(f"the δ of the runs, {run}, is above the claimed δ, {claim.delta:g}")
-    return "; ".join(part for part in (*parts, measured.explanation, claim.note) if part)

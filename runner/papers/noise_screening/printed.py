@@ -1,35 +1,18 @@
-"""Measures of screening's gain, and of the value that the paper's equations have as they are printed."""
+"""The value that the paper's equations have as they are printed."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from runner.papers.noise_screening.measures import most_guaranteed, screened, within
+from runner.claims.claim import Claim
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import kept_steps, screened_run
-from runner.report.claims import Claim
-from runner.report.measured import Measured, of_two
-from runner.report.measures import bound_of, computed, of_experiments
-from runner.report.runs import Runs
 
 _ORDERS = range(2, 65)  # those of the paper's accountant
-
-
-@of_experiments
-def gain_at_epsilon(claim: Claim, one: Runs, other: Runs) -> Measured:
-    """Accuracy of the first experiment less that of the second, in points, after the last epoch within the claimed
-    epsilon as the paper counts; of the means of the seeds.
-    """
-    at = [runs.recorded.at(lambda run: within(run, bound_of(claim))) for runs in (one, other)]
-    if not all(at):
-        return Measured()
-    text = f"n = {len(at[0])} and {len(at[1])}"
-    found = of_two("difference", "mean", at[0].sample(), at[1].sample(), text)
-    sound = most_guaranteed(at[0].runs) if screened(at[0][0][0]) else at[0].largest("epsilon_sound")
-    return replace(found.charged(at[0], sound), n=len(at[0]) + len(at[1]))
 
 
 @computed

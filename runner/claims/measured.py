@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
-from runner.report.runs import Runs, RunsAt, Sample
-from runner.report.statistics import Interval
-from runner.report.summary import summarise
+from runner.claims.runs import Sample
+from runner.claims.statistics import Interval
+from runner.claims.summary import summarise
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Comparison: TypeAlias = Literal["difference", "ratio", "order"]
@@ -71,11 +71,6 @@ class Measured:
     def sizes(self) -> str:
         """How many runs each of two samples is of, "5 + 5", or each of several; empty where there is but one."""
         return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else self.each
-
-    def charged(self, runs: Runs | RunsAt, sound: float | None = None) -> Measured:
-        """This, with what runs cost in all or up to an epoch each; `sound`: their sound epsilon, if it is another."""
-        most = runs.largest("epsilon_sound") if sound is None else sound
-        return replace(self, epsilon=runs.largest("epsilon"), epsilon_sound=most, delta=runs.delta)
 
 
 def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:

@@ -102,6 +102,11 @@ class Runs(tuple[PlannedRun, ...]):
         """The largest delta that the runs' epsilons are at."""
         return max(run.delta for run in self.recorded)
 
+    @property
+    def last(self) -> RunsAt:
+        """The recorded runs, each at its last epoch."""
+        return self.at(lambda run: len(run.history("epoch")) - 1)
+
     def where(self, field: str, value: object) -> Runs:
         """The runs whose config has this value in a field."""
         return Runs(run for run in self if run.field(field) == value)

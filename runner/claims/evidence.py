@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from runner.claims.runs import PlannedRun, Runs
 from runner.config import PAPER, REPOSITORY, scales
-from runner.report.runs import PlannedRun, Runs
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import read_record, record_path, results_folder
 from runner.runs.search import Space, Trial, trials_of

@@ -6,10 +6,10 @@ import copy
 from functools import lru_cache
 
 from runner.accounting import Releases
-from runner.report.claims import Claim
-from runner.report.evidence import PAPER_SCALE
-from runner.report.measured import Measured
-from runner.report.measures import computed
+from runner.claims.claim import Claim
+from runner.claims.evidence import PAPER_SCALE
+from runner.claims.measure import computed
+from runner.claims.measured import Measured
 from runner.runs.jobs import sweep_jobs
 from runner.runs.records import upper_bound
 from runner.training.prepare import Run, prepare

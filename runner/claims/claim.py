@@ -1,0 +1,172 @@
+"""A claim of a paper, and how it is checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runner.config import REPOSITORY
+
+THRESHOLDS = ("above", "below")  # directions of claims that a level is passed, by whatever number of runs
+ORDERS = ("above_other", "below_other")  # and that one setting is above another
+DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
+STATISTICS = ("mean", "best", "geometric", "largest")  # of one number a run
+OVER_VALUES = ("best_value", "lowest", "spread", "correlation")  # of mean accuracies by the values of a field
+COMPARISONS = ("value", "difference", "ratio", "order")
+_RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
+_CALL = re.compile(r"(\w+)(?:\(([^()]*)\))?")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claimed number.
+
+    place: its file and line.
+
+    What the paper says:
+
+    claimed: the number as printed: "98.1", ">5", "~1"; empty where a quality is claimed.
+    of: the statistic: "mean of 10", "max of 5", "single", "computed", "copied". "(not said)" after it: the paper does
+        not say so, and the usual one is assumed.
+    source: where in the paper.
+    at_epsilon, at_delta: the privacy that it is claimed at, "2.93", "<3" or "inf"; empty where none is named.
+    accounting: whether the paper's accounting is valid for what it describes: "yes", "no" or "unclear".
+
+    How it is checked:
+
+    sweeps, pairs: whose records count. A pair is an experiment, or two that are compared. All pairs have to hold. The
+        runs of an experiment are those of the first sweep that has it.
+    number: a reader of one run (`runner.claims.readers`), or a function of the paper, with an argument in brackets.
+    at: the epoch of each run (`runner.claims.epochs`).
+    where: which of the planned runs: "field = number", "target_epsilon = claimed" or "search_choice".
+    by, among: the swept field by whose values accuracies are compared, and the least value to take.
+    statistic: of the numbers of a setting's runs.
+    compare: the number itself with the claim, or the two settings of a pair with each other.
+    level: what to compare with where `claimed` is not a number.
+    margin: the largest difference that still counts as reproduced.
+    direction: higher or lower is better; match, neither is; above or below the level; above_other or below_other, the
+        second setting of a pair; none, shown and not judged.
+    open: what the paper leaves open and this project chose.
+    because: the reason for the margin, the direction or the runs.
+    """
+
+    place: str
+    paper: str
+    item: str
+    dataset: str
+    method: str
+    quantity: str = "test_accuracy"
+    claimed: str = ""
+    unit: str = ""
+    of: str = ""
+    source: str = ""
+    network: str = ""
+    accounting: str = ""
+    note: str = ""
+    at_epsilon: str = ""
+    at_delta: str = ""
+    sweeps: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, ...], ...] = ()
+    number: str = "test_accuracy"
+    at: str = "last"
+    where: str = ""
+    by: str = ""
+    among: float | None = None
+    statistic: str = "mean"
+    compare: str = "value"
+    level: float | None = None
+    margin: float | None = None
+    direction: str = "higher"
+    open: str = ""
+    because: str = ""
+
+    @property
+    def sweep(self) -> str:
+        """The claim's own sweep: the first."""
+        return self.sweeps[0] if self.sweeps else ""
+
+    @property
+    def experiments(self) -> list[str]:
+        """The experiments of all pairs, each once."""
+        return list(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+    @property
+    def experiment(self) -> str:
+        """The claim's own experiment: the first."""
+        return self.pairs[0][0] if self.pairs else ""
+
+    @property
+    def alone(self) -> str:
+        """The claim's experiment, if it has no other; else nothing."""
+        return self.experiment if len(self.experiments) == 1 else ""
+
+    @property
+    def searches(self) -> list[str]:
+        """The sweeps that search for the settings of this one's: those named like it with `_search`.
+
+        The runs at what a search chose may be a sweep of their own: `table_4_chosen` has the searches of `table_4`.
+        """
+        paper, _, name = self.sweep.removesuffix("_chosen").partition("/")
+        found = (REPOSITORY / "sweeps" / paper).glob(f"{name}_search*.yaml") if name else ()
+        return sorted(f"{paper}/{path.stem}" for path in found)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs that the claimed number is the mean or the best of: 1 where the paper names none."""
+        found = _RUNS.fullmatch(self.of)
+        return int(found[1]) if found else 1
+
+    @property
+    def copied(self) -> bool:
+        """Whether the paper only repeats another paper's number."""
+        return self.of == "copied"
+
+    @property
+    def aim(self) -> float | None:
+        """The number to compare with; None where the claim has none."""
+        if self.level is not None:
+            return self.level
+        text = self.claimed.lstrip("<>~")
+        return float(text) if text else None
+
+    @property
+    def epsilon(self) -> tuple[float, bool] | None:
+        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed.
+
+        A quantity `epsilon` or `epsilon_...` is one itself, unless more is claimed to be needed (">6").
+        """
+        text = self.claimed if self.quantity.startswith("epsilon") else self.at_epsilon
+        return (float(text.lstrip("<")), text.startswith("<")) if text and not text.startswith(">") else None
+
+    @property
+    def bound(self) -> float:
+        """The epsilon that the claim names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        if self.epsilon is None:
+            raise ValueError(f"{self.paper}, {self.item}, {self.method}: the claim names no epsilon.")
+        return self.epsilon[0]
+
+    @property
+    def delta(self) -> float | None:
+        """The claimed delta; None where none above 0 is claimed."""
+        return float(self.at_delta or 0) or None
+
+    @property
+    def reader(self) -> tuple[str, str]:
+        """The name of the reader or function that `number` names, and its argument, "" if it has none."""
+        return called(self.number)
+
+
+def called(text: str) -> tuple[str, str]:
+    """Split `config(optimizer.lr)` into a name and an argument, "" if it has none.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    found = _CALL.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is not a name or a name with an argument, as in config(optimizer.lr)")
+    return found[1], found[2] or ""

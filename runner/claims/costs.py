@@ -1,0 +1,49 @@
+"""What the runs behind a number cost in privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+from runner.claims.guarantee import decides, guaranteed
+from runner.claims.measured import Measured
+from runner.claims.runs import Runs, RunsAt
+from runner.terminal import bound_text
+
+
+def charged(found: Measured, at: RunsAt) -> Measured:
+    """A number with the epsilons of the runs that it is made of, each up to its epoch: the largest of each.
+
+    Runs without privacy count only if there are no others. Of a run that decides how much it releases, the sound
+    epsilon is that of the most it could have released, and `epsilon_tries` that of what it did release.
+    """
+    private = [pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])]
+    of = RunsAt(private or at)
+    if not of:
+        return found
+    sound = [guaranteed(run) if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in of]
+    tries = [run.history("epsilon_sound")[epoch] for run, epoch in of if decides(run)]
+    return replace(
+        found,
+        epsilon=of.largest("epsilon"),
+        epsilon_sound=max(sound),
+        epsilon_tries=max(tries, default=None),
+        delta=of.delta,
+    )
+
+
+def most_guaranteed(runs: Runs) -> float:
+    """The largest of the sound epsilons that are guaranteed for the recorded runs."""
+    return max(guaranteed(run) for run in runs.recorded)
+
+
+def tries_text(runs: Runs) -> str:
+    """How many tries the recorded, screened runs took and what they cost, in words."""
+    tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
+    costs = runs.finals("epsilon_sound")
+    return (
+        f"{tries / accepted:.2f} tries a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
+        f"tries made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"their number been fixed beforehand, the most allowed cost {bound_text(most_guaranteed(runs))}"
+    )

@@ -1,0 +1,267 @@
+"""Measure a claim: choose its runs and their epochs, read a number of each, and compare."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import update_wrapper, wraps
+from statistics import fmean, median
+from types import ModuleType
+
+from runner.claims.choice import at_chosen_rate
+from runner.claims.claim import ORDERS, OVER_VALUES, Claim
+from runner.claims.costs import charged, tries_text
+from runner.claims.epochs import FIFTHS, epochs_of, last_with
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import decides
+from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.over_values import field_of, over_values
+from runner.claims.readers import reader_of
+from runner.claims.runs import Runs, RunsAt, Sample
+
+
+class Formula:
+    """A function of a claim and the evidence, found by its name: what no reader and comparison can say."""
+
+    def __init__(self, function: Callable[[Claim, Evidence], Measured]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def __call__(self, claim: Claim, evidence: Evidence) -> Measured:
+        return self.function(claim, evidence)
+
+
+def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
+    """The formulas of a module by their names."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, Formula)}
+
+
+def computed(formula: Callable[[Claim], Measured]) -> Formula:
+    """A formula that needs no run."""
+
+    @wraps(formula)
+    def of_none(claim: Claim, _: Evidence) -> Measured:
+        return replace(formula(claim), computed=True)
+
+    return Formula(of_none)
+
+
+def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
+    """A formula of the planned runs of the claim's experiment, if any of them is recorded."""
+
+    @wraps(formula)
+    def of_one(claim: Claim, evidence: Evidence) -> Measured:
+        planned = planned_for(claim, evidence, claim.experiment)
+        return counted(planned, formula(claim, planned) if planned.recorded else Measured())
+
+    return Formula(of_one)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """An experiment's planned runs that a claim is about, and in words how they were chosen."""
+
+    planned: Runs
+    how: str = ""
+
+
+def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -> Measured:
+    """What was measured for a claim; nothing where its runs are not recorded."""
+    name, _ = claim.reader
+    if name in formulas:
+        return formulas[name](claim, evidence)
+    settings = {name: _setting(claim, evidence, name) for name in claim.experiments}
+    every = Runs(run for setting in settings.values() for run in setting.planned)
+    lacking = tuple(name.rpartition("/")[2] for name, setting in settings.items() if not setting.planned.recorded)
+    if claim.statistic in OVER_VALUES:
+        found = over_values(claim, [setting.planned for setting in settings.values()])
+    elif lacking and claim.where == "search_choice":
+        found = Measured(explanation=_how(settings))
+        every = Runs(run for name in settings for run in planned_for(claim, evidence, name, chosen=False))
+    else:
+        found = _compared(claim, settings)
+    return counted(every, replace(found, lacking=lacking) if found.value is not None else found)
+
+
+def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bool = True) -> Runs:
+    """The planned runs of one of a claim's experiments: of the first of its sweeps that has it.
+
+    Args:
+        chosen: only those that `where` names.
+    """
+    of_sweeps = (evidence.planned(sweep, experiment) for sweep in claim.sweeps)
+    planned = next((runs for runs in of_sweeps if runs), Runs())
+    field, _, text = claim.where.partition(" = ")
+    if not text or not chosen:
+        return planned
+    value = claim.bound if text == "claimed" else float(text)
+    return Runs(run for run in planned if field_of(claim, run, field) in (value, None))  # none: without privacy
+
+
+def _setting(claim: Claim, evidence: Evidence, name: str) -> _Setting:
+    if claim.where == "search_choice":
+        planned, how = at_chosen_rate(claim, evidence, name)
+        return _Setting(planned, how)
+    return _Setting(planned_for(claim, evidence, name))
+
+
+def _how(settings: Mapping[str, _Setting]) -> str:
+    """How the runs were chosen, of each setting."""
+    if len(settings) == 1:
+        return next(iter(settings.values())).how
+    return "; ".join(f"{name.rpartition('/')[2]}: {of.how}" for name, of in settings.items() if of.how)
+
+
+def _compared(claim: Claim, settings: Mapping[str, _Setting]) -> Measured:
+    """The claim's statement about each pair, epoch and number; the value is that of the least favourable."""
+    statements, used, texts = [], RunsAt(), []
+    for pair in _whole(claim, settings):
+        planned = [settings[name].planned for name in pair]
+        of_pair = []
+        for epoch in epochs_of(claim):
+            at = [runs.at(epoch) for runs in planned]
+            if all(at):
+                used = RunsAt((*used, *(pair for runs in at for pair in runs)))
+                of_pair += _statements(claim, planned, at)
+        if of_pair:
+            statements += of_pair
+            texts.append(_text(claim, [runs.at(epochs_of(claim)[-1]) for runs in planned], of_pair))
+    if not statements:
+        above = claim.at in ("below", "within") and any(setting.planned.recorded for setting in settings.values())
+        return Measured(explanation=f"no epoch of these runs stays {claim.at} {claim.bound:g}" if above else "")
+    shown = min(statements, key=lambda found: _in_favour(claim, found))
+    how = "; ".join(filter(None, (_how(settings), *texts)))
+    if len(statements) > 1:
+        how += "; the least favourable counts"
+    return replace(charged(shown, used), every=tuple(statements) if len(statements) > 1 else (), explanation=how)
+
+
+def _in_favour(claim: Claim, found: Measured) -> float:
+    """A number that is the larger the more a statement supports the claim; of an order, of the difference."""
+    value = found.value if found.value is not None else math.nan
+    sign = -1 if claim.direction in ("below", "below_other") else 1
+    return -math.inf if math.isnan(value) else sign * (value - (found.reference or 0.0))
+
+
+def _whole(claim: Claim, settings: Mapping[str, _Setting]) -> list[tuple[str, ...]]:
+    """The pairs that are recorded. A setting that is compared with several has to be recorded with all of them."""
+    recorded = [pair for pair in claim.pairs if all(settings[name].planned.recorded for name in pair)]
+    asked, there = (Counter(pair[0] for pair in of) for of in (claim.pairs, recorded))
+    return [pair for pair in recorded if asked[pair[0]] == there[pair[0]]]
+
+
+def _statements(claim: Claim, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
+    """A statement for each number that the reader gives."""
+    read = reader_of(claim.number)
+    numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
+    found = []
+    for place in range(len(numbers[0][0])):
+        samples = [
+            Sample(tuple(of[place] for of in by_run), tuple(run.seed for run, _ in runs))
+            for by_run, runs in zip(numbers, at, strict=True)
+        ]
+        one = _of_one(claim, samples[0], at[0]) if len(samples) == 1 else _of_two(claim, *samples)
+        found.append(replace(one, n=sum(map(len, at)), planned=sum(map(len, planned))))
+    return found
+
+
+def _numbers(found: float | Sequence[float]) -> Sequence[float]:
+    return [found] if isinstance(found, (int, float)) else found
+
+
+def _of_one(claim: Claim, sample: Sample, at: RunsAt) -> Measured:
+    on_test = any(run.field("screening.images") == "test" for run, _ in at)
+    best = None
+    if claim.reader[0] == "test_accuracy":
+        best_epochs = at.best_until("test_accuracy")
+        best = max(best_epochs) if claim.statistic == "largest" else fmean(best_epochs)
+    if claim.statistic == "largest":  # of a number of runs that the paper does not give: nothing to compare
+        return Measured(max(sample.values), sample.values, best=best, chosen_on_test=True)
+    return replace(of_sample(claim.statistic, sample, best=best), chosen_on_test=on_test)  # type: ignore[arg-type]
+
+
+def _of_two(claim: Claim, one: Sample, other: Sample) -> Measured:
+    found = of_two(claim.compare, claim.statistic, one, other)  # type: ignore[arg-type]
+    in_order = claim.direction in ORDERS and claim.compare == "difference"
+    return replace(found, reference=0.0) if in_order else found
+
+
+_FEW = 6  # runs that are named one by one
+_WORDS = {"difference": "less", "ratio": "over", "order": "beside"}
+
+
+def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
+    """In words what was compared, and after which epoch."""
+    if len(at) == 1:
+        return _text_of_one(claim, at[0])
+    values = [one.value or 0.0 for one in found]
+    if claim.compare == "order":
+        values = [(one.value or 0.0) - (one.reference or 0.0) for one in found]
+    names = f" {_WORDS[claim.compare]} ".join(
+        f"{runs[0][0].name}{_middle_text(claim, found)[place]} (n = {len(runs)})" for place, runs in enumerate(at)
+    )
+    when = f"after epoch {at[0].epochs}: " if claim.at in ("below", "within", "quarter", "epoch") else ""
+    if claim.at == "each_fifth":
+        when = "after each fifth of the epochs: "
+    if len(found) == 1:
+        return f"{when}{names}" + ("" if claim.compare == "order" else f" is {values[0]:.3g}")
+    if len(found) <= FIFTHS:
+        return f"{when}{names}: {', '.join(f'{value:.3g}' for value in values)}"
+    level = claim.aim or 0.0
+    above = f"{sum(value > level for value in values)} of {len(values)} above {level:g}"
+    return f"{when}{names}: {min(values):.3g} to {max(values):.3g}, {above}"
+
+
+def _middle_text(claim: Claim, found: Sequence[Measured]) -> list[str]:
+    """The statistic of each of the two settings, if there is one statement."""
+    (one,) = found[:1]
+    if len(found) > 1 or one.sample is None or one.against is None:
+        return ["", ""]
+    return [f" {of_sample(one.statistic or 'mean', sample).value:.4g}" for sample in (one.sample, one.against)]
+
+
+def _text_of_one(claim: Claim, at: RunsAt) -> str:
+    runs = at.runs
+    if claim.statistic == "best":
+        return _text_of_best(claim, at)
+    if claim.statistic == "largest":
+        return f"the largest of {len(at)} runs" if len(at) > _FEW else _text_of_each(claim, at)
+    if claim.at == "within" and all(decides(run) for run in runs):
+        return tries_text(runs)
+    if claim.at in ("below", "within"):
+        whole = f"; the whole run ends at {runs.largest('epsilon'):.3g}" if claim.at == "below" else ""
+        return f"after epoch {at.epochs}, the last {claim.at} {claim.bound:g}{whole}"
+    return ""
+
+
+def _text_of_each(claim: Claim, at: RunsAt) -> str:
+    read = reader_of(claim.number)
+    return ", ".join(f"{_numbers(read(run, epoch))[0]:.4g} ({run.job.label.partition(' ')[2]})" for run, epoch in at)
+
+
+def _text_of_best(claim: Claim, at: RunsAt) -> str:
+    """The best with the mean and the median, by the sound epsilon and after the last epoch, too."""
+    sound = at.runs.at(lambda run: last_with(run, lambda spent: spent < claim.bound, "epsilon_sound"))
+    parts = [
+        f"the best of the runs after epoch {at.epochs}, the last {claim.at} {claim.bound:g} ({_middle(at.sample())})"
+    ]
+    if sound:
+        parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
+    return "; ".join([*parts, f"after the last epoch: {_spread(at.runs.sample())}"])
+
+
+def _middle(sample: Sample) -> str:
+    return f"mean {fmean(sample.values):.2f}, median {median(sample.values):.2f}"
+
+
+def _spread(sample: Sample) -> str:
+    return f"best {max(sample.values):.2f}, {_middle(sample)}"
+
+
+def counted(planned: Runs, found: Measured) -> Measured:
+    """What was found, with how many runs are planned, recorded and diverged, and their cost if it says none."""
+    n, of = found.n or len(planned.recorded), found.planned or len(planned)
+    counts = replace(found, n=n, planned=of, diverged=planned.diverged)
+    return counts if found.value is None or found.delta is not None else charged(counts, planned.last)

@@ -1,0 +1,86 @@
+"""A judged claim: what was claimed, what was measured, and what follows. Pages and tables are made of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.claims.claim import Claim
+from runner.claims.statistics import Interval
+
+NOT_GUARANTEED = "not guaranteed"
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim with its outcome.
+
+    verdict, reason: the word, and why it is undecided or not judged.
+    guarantee: whether the claimed epsilon holds: guaranteed, not guaranteed, refuted and so on.
+    measured: the number that is compared with the claim; None where there is none. mean to max: of the runs' numbers.
+    n, n_planned, n_diverged: recorded runs, planned ones, and of the recorded ones diverged. n_each: "5 + 5" of two
+        settings, "6 x 5" of several.
+    computed: whether it follows without runs.
+    best_epoch_mean: the best epoch's accuracy, chosen on the evaluation data.
+    at_least: whether no more is known than that the number is at least that.
+    difference: measured less claimed; of an order, the claim's setting less the other.
+    interval_low, interval_high: where that lies, at 95%.
+    more_runs: the number of further seeds that would decide what is undecided.
+    epsilon, epsilon_sound, epsilon_tries, epsilon_least, delta: see `runner.claims.measured.Measured`.
+    how: how it was measured, in words.
+    """
+
+    claim: Claim
+    scale: str
+    verdict: str
+    guarantee: str
+    measured: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    median: float | None = None
+    max: float | None = None
+    n: int = 0
+    n_each: str = ""
+    n_planned: int = 0
+    n_diverged: int = 0
+    computed: bool = False
+    best_epoch_mean: float | None = None
+    at_least: bool = False
+    difference: float | None = None
+    interval_low: float | None = None
+    interval_high: float | None = None
+    more_runs: int | None = None
+    epsilon: float | None = None
+    epsilon_tries: float | None = None
+    epsilon_sound: float | None = None
+    epsilon_least: float | None = None
+    delta: float | None = None
+    reason: str = ""
+    how: str = ""
+
+    @property
+    def interval(self) -> Interval | None:
+        """Where the difference lies; None where there is no interval."""
+        if self.interval_low is None or self.interval_high is None:
+            return None
+        return Interval(self.interval_low, self.interval_high)
+
+    @property
+    def delta_exceeded(self) -> bool:
+        """Whether what was run is at a larger delta than the claim's, or at none that is known."""
+        return self.claim.delta is not None and (self.delta is None or self.delta > self.claim.delta)
+
+    @property
+    def explanation(self) -> str:
+        """For the reader: the reason, what of the setting the paper leaves open, runs that lack or diverged, a delta
+        above the claimed one, how it was measured, and the claim's own note.
+        """
+        parts = [self.reason, f"ours: {self.claim.open}" if self.claim.open else ""]
+        if 0 < self.n < self.n_planned:
+            parts.append(f"partial: {self.n} of {self.n_planned} runs")
+        if self.n_diverged:
+            parts.append(f"{self.n_diverged} diverged, counted as they ended")
+        if self.guarantee == NOT_GUARANTEED and self.delta_exceeded:
+            run = "unknown" if self.delta is None else f"{self.delta:g}"
+            parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
+        return "; ".join(part for part in (*parts, self.how, self.claim.note) if part)

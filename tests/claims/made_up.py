@@ -1,0 +1,50 @@
+"""Made-up records: a run is a history, diagnostics and some fields of a config, and no more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
+from runner.claims.runs import PlannedRun
+
+
+def run(
+    experiment: str = "p/a",
+    seed: int = 0,
+    accuracy: tuple[float, ...] = (90.0, 92.0, 91.0, 95.0),
+    epsilon: tuple[float, ...] = (),
+    sound: tuple[float, ...] = (),
+    diagnostics: dict[str, Any] | None = None,
+    recorded: bool = True,
+    **fields: Any,
+) -> PlannedRun:
+    """A run with these test accuracies by epoch. By default epsilon is the epoch's number, the sound one half of it."""
+    epochs = len(accuracy)
+    history = {
+        "epoch": list(range(1, epochs + 1)),
+        "steps": [10 * epoch for epoch in range(1, epochs + 1)],
+        "test_accuracy": list(accuracy),
+        "epsilon": list(epsilon or range(1, epochs + 1)),
+        "epsilon_sound": list(sound or (epoch / 2 for epoch in epsilon or range(1, epochs + 1))),
+    }
+    final = {name: values[-1] for name, values in history.items()} | {"best_test_accuracy": max(accuracy)}
+    record = {"status": "finished", "history": history, "final": final, "diagnostics": diagnostics or {}}
+    update = {"update": {"_target_": "runner.training.updates.Plain"}}
+    config = OmegaConf.create({"seed": seed, "epochs": epochs, "delta": 1e-5, "screening": None, **update, **fields})
+    job: Any = SimpleNamespace(
+        experiment=experiment, config=config, label=f"{experiment} seed={seed}", setting_id=f"{experiment} {fields}"
+    )
+    return PlannedRun(job, record if recorded else None)
+
+
+def evidence(*runs: PlannedRun) -> Evidence:
+    return Evidence("paper", {"p/s": runs})
+
+
+def claim(*pairs: tuple[str, ...], **fields: Any) -> Claim:
+    of_all: dict[str, Any] = {"place": "claims.yaml, line 1", "paper": "p", "item": "i", "dataset": "d", "method": "m"}
+    return Claim(**{**of_all, "sweeps": ("p/s",), "pairs": pairs or (("p/a",),), "margin": 1.0, **fields})

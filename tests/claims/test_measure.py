@@ -1,0 +1,174 @@
+"""What is made of the numbers of runs: epochs, samples, comparisons, counts and costs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from runner.claims.epochs import check, epochs_of
+from runner.claims.evidence import Evidence
+from runner.claims.measure import measure
+from runner.claims.measured import of_sample, of_two
+from runner.claims.runs import Sample
+from runner.claims.verdicts import judge
+from runner.report.papers import known, load
+from tests.claims.made_up import claim, evidence, run
+
+ONE, OTHER = Sample((98.0, 96.0, 97.5), (0, 1, 2)), Sample((95.0, 97.0), (0, 3))
+INF = (math.inf,) * 4
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value"), [("mean", 291.5 / 3), ("best", 98.0), ("geometric", (98 * 96 * 97.5) ** (1 / 3))]
+)
+def test_a_statistic_of_a_sample_keeps_the_sample(statistic, value):
+    found = of_sample(statistic, ONE)
+    assert found.value == pytest.approx(value, rel=1e-15)
+    assert (found.sample, found.statistic, found.values) == (ONE, statistic, ONE.values)
+    assert (found.against, found.comparison) == (None, None)
+
+
+def test_a_comparison_keeps_both_samples():
+    gain = of_two("difference", "best", ONE, OTHER)
+    assert (gain.value, gain.sample, gain.against) == (1.0, ONE, OTHER)
+    assert not gain.values  # no run has a difference of its own
+    ratio = of_two("ratio", "geometric", Sample((3.0,), (0,)), Sample((1.5,), (0,)))
+    assert (ratio.value, ratio.comparison, ratio.reference) == (pytest.approx(2.0, rel=1e-15), "ratio", None)
+    order = of_two("order", "mean", ONE, OTHER)
+    assert (order.value, order.reference, order.values) == (pytest.approx(291.5 / 3), 96.0, ONE.values)
+
+
+@pytest.mark.parametrize(
+    ("at", "epochs"),
+    [
+        ("last", [7]),
+        ("first", [0]),
+        ("quarter", [1]),
+        ("epoch(3)", [2]),
+        ("epoch(9)", [None]),
+        ("below", [1]),  # epsilon is 1 to 8: the last below 3 is 2
+        ("within", [2]),
+        ("sound_within(3)", [5]),  # the sound one is half of it
+        ("each_fifth", [0, 2, 3, 5, 7]),
+    ],
+)
+def test_the_epoch_of_a_run(at, epochs):
+    of = run(accuracy=tuple(range(90, 98)))
+    assert [epoch(of) for epoch in epochs_of(claim(at=at, at_epsilon="<3"))] == epochs
+    check(at)
+
+
+@pytest.mark.parametrize("at", ["lst", "epoch", "last(3)", "epoch(three)"])
+def test_a_misspelt_epoch_is_refused(at):
+    with pytest.raises(ValueError, match=r"epoch|last|three"):
+        check(at)
+
+
+def test_runs_are_counted_and_charged_up_to_their_epoch():
+    runs = [run(seed=seed, accuracy=(90.0, 92.0 + seed, 91.0)) for seed in range(2)]
+    planned = evidence(*runs, run(seed=2, recorded=False))
+    whole = measure(claim(), planned, {})
+    assert (whole.value, whole.sample, whole.best) == (91.0, Sample((91.0, 91.0), (0, 1)), 92.5)
+    assert (whole.n, whole.planned, whole.epsilon, whole.epsilon_sound, whole.delta) == (2, 3, 3.0, 1.5, 1e-5)
+    below = measure(claim(at="below", at_epsilon="3"), planned, {})
+    assert (below.value, below.n, below.epsilon, below.epsilon_sound) == (92.5, 2, 2.0, 1.0)
+    best = measure(claim(at="within", at_epsilon="2", statistic="best"), planned, {})
+    assert (best.value, best.statistic, best.epsilon) == (93.0, "best", 2.0)
+    none = measure(claim(at="below", at_epsilon="1"), planned, {})
+    assert (none.value, none.n, none.epsilon) == (None, 2, None)
+    assert none.explanation == "no epoch of these runs stays below 1"
+    assert measure(claim(), Evidence("paper", {}), {}).value is None
+
+
+def test_the_largest_of_a_search_has_no_sample_to_compare():
+    found = measure(claim(statistic="largest"), evidence(run(), run(seed=1, accuracy=(97.0, 93.0))), {})
+    assert (found.value, found.values, found.sample, found.chosen_on_test) == (95.0, (95.0, 93.0), None, True)
+
+
+def test_only_what_is_private_is_charged_where_something_is():
+    pair = ("p/a", "p/b")
+    runs = evidence(run("p/a", epsilon=INF), run("p/b", accuracy=(80.0,) * 4))
+    found = measure(claim(pair, compare="difference", at="below", at_epsilon="<3"), runs, {})
+    assert (found.value, found.epsilon, found.epsilon_sound, found.n, found.planned) == (15.0, 2.0, 1.0, 2, 2)
+    free = measure(claim(("p/a",)), runs, {})
+    assert free.epsilon == math.inf
+
+
+def test_runs_made_for_another_epsilon_do_not_count():
+    runs = evidence(
+        run("p/a", target_epsilon=1.0, accuracy=(90.0,)),
+        run("p/a", seed=1, target_epsilon=3.0, accuracy=(99.0,)),
+        run("p/b", target_epsilon=None, accuracy=(95.0,), epsilon=(math.inf,)),
+    )
+    one = claim(("p/b", "p/a"), compare="difference", where="target_epsilon = claimed", at_epsilon="1")
+    found = measure(one, runs, {})
+    assert (found.value, found.n, found.planned) == (5.0, 2, 2)
+    with pytest.raises(ValueError, match=r"claims.yaml, line 1: p/a has no field 'target_epsilom'"):
+        measure(claim(where="target_epsilom = 3"), runs, {})
+
+
+def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
+    at = {"p/a": 90.0, "p/b": 80.0, "p/c": 88.0, "p/d": 60.0}
+    runs = evidence(*(run(name, seed, (value + seed,)) for name, value in at.items() for seed in range(2)))
+    pairs = (("p/a", "p/b"), ("p/a", "p/c"))
+    found = measure(claim(*pairs, compare="difference", direction="above_other"), runs, {})
+    assert (found.value, found.reference, found.n, len(found.every), found.lacking) == (2.0, 0.0, 4, 2, ())
+    below = measure(claim(*pairs, compare="difference", direction="below", level=20.0), runs, {})
+    assert below.value == 10.0, "the larger one, where less is claimed"
+    order = measure(claim(("p/a", "p/c"), ("p/b", "p/d"), compare="order", direction="above_other"), runs, {})
+    assert (order.value, order.reference) == (90.5, 88.5)
+
+
+def test_a_setting_that_is_compared_with_several_counts_once_all_of_them_have_run():
+    runs = evidence(run("p/a"), run("p/b"), run("p/c", recorded=False), run("p/d"), run("p/e"))
+    best = claim(("p/a", "p/b"), ("p/a", "p/c"), compare="difference", direction="above_other")
+    assert measure(best, runs, {}).value is None
+    apart = claim(("p/a", "p/c"), ("p/d", "p/e"), compare="difference", direction="above_other")
+    found = measure(apart, runs, {})
+    assert (found.value, found.lacking) == (0.0, ("c",))
+    assert judge(apart, found, "paper").verdict == "undecided"
+
+
+def test_every_number_of_a_reader_is_a_statement():
+    def norms(weights):
+        return {"layer_norms": {"weights": {str(i): [1.0, w] for i, w in enumerate(weights)}, "pre_activations": {}}}
+
+    runs = evidence(run("p/a", diagnostics=norms((6.0, 2.0))), run("p/b", diagnostics=norms((2.0, 4.0))))
+    one = claim(("p/a", "p/b"), number="weight_norms", compare="ratio", statistic="geometric", direction="above")
+    found = measure(one, runs, {})
+    assert [of.value for of in found.every] == [pytest.approx(3.0), pytest.approx(0.5)]
+    assert found.value == pytest.approx(0.5)
+
+
+def swept(*accuracies: float | None):
+    """A run for each value of the field x, 1, 2, 3, ..., not recorded where there is no accuracy."""
+    cases = [(x, value) for x, value in enumerate(accuracies, 1)]
+    return evidence(*(run(accuracy=(value or 0.0,), recorded=value is not None, x=x) for x, value in cases))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value"), [("best_value", 2.0), ("spread", 4.0), ("lowest", 93.0), ("correlation", -0.6)]
+)
+def test_accuracies_by_the_values_of_a_field(statistic, value):
+    """The accuracies have the ranks 3, 4, 1, 2, each 2 off: 1 - 6 * 16 / (4 * 15) = -0.6."""
+    found = measure(claim(by="x", statistic=statistic), swept(95.0, 97.0, 93.0, 94.0), {})
+    assert found.value == pytest.approx(value)
+    assert (found.n, found.planned) == (4, 4)
+
+
+def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():
+    assert measure(claim(by="x", statistic="spread"), swept(95.0, None, None), {}).value is None
+    assert measure(claim(by="x", statistic="spread"), swept(95.0, 97.0, None, None), {}).value == 2.0
+    found = measure(claim(by="x", statistic="spread", among=2.0), swept(80.0, 97.0, 95.0), {})
+    assert (found.value, found.n, found.planned) == (2.0, 2, 2)
+    with pytest.raises(ValueError, match="has no field 'y'"):
+        measure(claim(by="y", statistic="spread"), swept(95.0, 97.0), {})
+
+
+@pytest.mark.parametrize("name", known())
+def test_a_paper_has_no_formula_that_no_claim_names(name):
+    paper = load(name)
+    named = {claim.reader[0] for claim in paper.claims}
+    own = {formula for formula in paper.formulas if formula != "charged_epsilon"}
+    assert own <= named
