@@ -135,7 +135,7 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
                 if inner == "_target_":
                     found[name] = leaf.rpartition(".")[2]
                 elif not inner.startswith("_") and name != "scale":
-                    found[f"{name}.{inner}"] = leaf
+                    found[f"{name}.{inner}"] = leaf[:8] if name == "sources" else leaf
         elif name != "scale":
             found[name] = value
     return found

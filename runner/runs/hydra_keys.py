@@ -83,7 +83,7 @@ class Judge(ConfigLoaderImpl):
 
 def judge() -> None:
     """Have Hydra load configs by `Judge` from now on, in this process."""
-    of_hydra.ConfigLoaderImpl = Judge  # type: ignore[misc]
+    vars(of_hydra)["ConfigLoaderImpl"] = Judge
 
 
 def _of_hydra(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -110,8 +110,9 @@ def _undue(config: DictConfig, due: Any, overrides: int) -> Iterator[str]:
     yield from _different(OmegaConf.to_container(config.hydra), due)
     if len(config.hydra.overrides.hydra) + len(config.hydra.overrides.task) != overrides:
         yield "overrides"
-    params = OmegaConf.select(config, "hydra.sweeper.params")
-    if params is not None and _holds_mapping(list(OmegaConf.to_container(params, resolve=True).values())):
+    params: Any = OmegaConf.select(config, "hydra.sweeper.params")
+    said: Any = {} if params is None else OmegaConf.to_container(params, resolve=True)
+    if "_target_" in said or any(map(_holds_mapping, said.values())):  # Hydra would build what it names
         yield "sweeper.params"
 
 
@@ -127,5 +128,5 @@ def _different(found: Any, due: Any, place: str = "") -> Iterator[str]:
 
 
 def _holds_mapping(value: Any) -> bool:
-    """Whether a mapping is in a value: Hydra would build what it names."""
+    """Whether a value is a mapping, or a list with one in it."""
     return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))

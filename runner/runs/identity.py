@@ -110,7 +110,7 @@ def _by_bare_names(value: Any) -> Any:
     """A config with classes that may move by their bare names, and without `_partial_`, which changes no run."""
     if isinstance(value, dict):
         kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
-        target = kept.get("_target_")
+        target: Any = kept.get("_target_")
         may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
         return kept | {"_target_": bare_name(target)} if may_move else kept
     return [_by_bare_names(v) for v in value] if isinstance(value, list) else value

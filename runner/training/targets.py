@@ -127,7 +127,8 @@ def _is_a(found: type, kind: Any) -> bool:
     if not getattr(kind, "_is_protocol", False):
         return issubclass(found, kind)
     asked = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
-    return all(hasattr(found, name) and name not in getattr(found, "__dataclass_fields__", ()) for name in asked)
+    fields = getattr(found, "__dataclass_fields__", ())  # values, whatever they are called
+    return all(name not in fields and any(name in vars(each) for each in found.__mro__) for name in asked)
 
 
 def _returns_a_network(function: Any) -> bool:

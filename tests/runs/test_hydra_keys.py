@@ -42,6 +42,9 @@ EVIL = {
     "default into": f"{GLOBAL}defaults: [/activation@hydra.callbacks.evil: tanh]\n",
     "overrides": f"{GLOBAL}hydra: {{{SWEEP}}}}}, overrides: {{hydra: [+hydra.job.env_set.CXX=evil]}}}}\n",
     "a class in params": f"{GLOBAL}hydra: {{{SWEEP}, epochs: {{_target_: torch.load, f: x.pt}}}}}}}}\n",
+    "params that are a class": f"{GLOBAL}hydra: {{mode: MULTIRUN, sweeper: {{params: {{_target_: os.mkdir}}}}}}\n",
+    "params that are another node": f"{GLOBAL}accountant: {{_target_: os.mkdir}}\n"
+    "hydra: {mode: MULTIRUN, sweeper: {params: '${accountant}'}}\n",
     "a class behind params": f"{GLOBAL}hydra: {{{SWEEP}, epochs: '${{accountant}}'}}}}}}\n",
 }
 OF_A_JOB = {  # what Hydra sees once it composes the jobs of the sweep

@@ -142,16 +142,6 @@ def test_two_records_that_would_be_one_are_refused(folder: Path, capsys) -> None
     assert COMMITTED[1].name in said
 
 
-def test_a_class_that_would_be_mistaken_for_another_is_refused(folder: Path, capsys) -> None:
-    path = folder / "runs" / "old0.json"
-    record = json.loads(path.read_text())
-    record["config"]["activation"]["_target_"] = "mine.Tanh"
-    path.write_text(text_of(record))
-    assert "old0.json cannot be migrated: activation._target_=mine.Tanh has the same name as torch.nn.Tanh" in refused(
-        folder, capsys
-    )
-
-
 @pytest.mark.parametrize("damage", ["{", "[]", '{"run_id": "old0"}', "renamed", "history"])
 def test_a_damaged_record_is_named(folder: Path, capsys, damage: str) -> None:
     path = folder / "runs" / "old0.json"

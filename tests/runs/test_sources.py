@@ -12,6 +12,7 @@ import pytest
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY, ConfigError
+from runner.report.own import runs_table
 from runner.runs import models
 from runner.runs.command import overrides_of
 from runner.runs.execute import execute
@@ -176,7 +177,11 @@ def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[st
     edited.write_text("x = 2  # another\n")
     with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
         check_sources(config)
-    assert execute(with_network(target), lambda row, run: None) == "finished"
+    again = with_network(target)
+    assert execute(again, lambda row, run: None) == "finished"
+    table = runs_table([record, read_record(record_path(results_folder(again), identify(again)[0]))])
+    assert table.header[-1] == "sources.own_help", "which tells the two apart"
+    assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
 
 
 def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(
