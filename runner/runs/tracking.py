@@ -48,7 +48,7 @@ def check_login(what: str) -> None:
     if wandb is None:
         raise ConfigError(f"{what} needs the package wandb, which is not installed.")
     try:
-        there = _within(wandb.login, prompt=False)
+        there = within(wandb.login, prompt=False)
     except Exception as error:  # a wrong key, no network: several classes, not all of them W&B's
         _release(wandb)
         raise ConfigError(f"{what}: {' '.join(str(error).split())}") from error
@@ -57,8 +57,11 @@ def check_login(what: str) -> None:
 
 
 def default_entity() -> str:
-    """Whose W&B projects a login is for, unless a command says otherwise."""
-    return str(_within(lambda: _wandb().Api().default_entity))
+    """Whose W&B projects a login is for, unless a command says otherwise; ConfigError where W&B does not say."""
+    try:
+        return str(within(lambda: _wandb().Api().default_entity))
+    except Exception as error:
+        raise ConfigError(_said(error)) from error
 
 
 @contextmanager
@@ -96,7 +99,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     def log(row: dict[str, Any]) -> None:
         if well:
             try:
-                _within(run.log, _spent(row))
+                within(run.log, _spent(row))
             except Exception as error:
                 trouble(error)
 
@@ -128,7 +131,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
 def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
     """A run of W&B's; None where none can be begun, which one line says."""
     try:
-        run = _within(_started, wandb, mode, config, run_id, setting_id)
+        run = within(_started, wandb, mode, config, run_id, setting_id)
     except Exception as error:
         if not _RUNS:
             _release(wandb)
@@ -270,7 +273,8 @@ def _result(future: Future[Any], seconds: float) -> Any:
     return future.result()
 
 
-def _within(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def within(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """What a function returns; TimeoutError where it takes longer than anybody waits for W&B."""
     return _result(_in_a_thread(function, *arguments, **named), _PATIENCE)
 
 

@@ -20,7 +20,7 @@ from runner.report.dashboard.definition import Dashboard, read
 from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
 from runner.report.papers import load, papers_and_studies
-from runner.runs.tracking import check_login, default_entity
+from runner.runs.tracking import check_login, default_entity, within
 from runner.terminal import Line, Parser
 
 PROJECT = "dp-repro-bench"  # as conf/tracking names it
@@ -90,7 +90,7 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
 def _save(made: Any) -> None:
     """ConfigError where W&B does not take it, in the words of whatever it raised."""
     try:
-        made.save_as_new_view()
+        within(made.save_as_new_view)
     except Exception as error:
         raise ConfigError(f"W&B did not take the workspace: {type(error).__name__} {error}") from error
     print(made.url)
