@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +40,7 @@ _BY_TEXT = (
     b"importlib", b"__import__", b"runpy", b"exec", b"resolve_name", b"locate",
     b"_target_", b"get_class", b"get_object",
 )  # fmt: skip
+_MANY = 1000  # what is looked at of a list: one with more holds data
 _NAME = re.compile(r"\.*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -175,23 +177,22 @@ def _kept(module: ModuleType) -> Iterator[str]:
     for value in list(vars(module).values()):
         inner = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else ()
         for each in (value, *inner):
-            some = (
-                each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple, set)) else (each,)
-            )
-            for one in list(some):
+            some = each.values() if isinstance(each, dict) else each
+            for one in islice(some, _MANY) if isinstance(each, (dict, list, tuple, set)) else (each,):
                 yield from _defining(one)
 
 
 def _defining(value: Any) -> Iterator[str]:
     """The module that is a value, or those that define it: a function, a class with its bases, or an object's class."""
+    wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
+    if isinstance(value, (staticmethod, classmethod, partial)):
+        wrapped = value.func if isinstance(value, partial) else value.__func__
+    if wrapped is not None:
+        yield from _defining(wrapped)
     if isinstance(value, ModuleType):
         yield _module_or_file(value.__name__, getattr(value, "__file__", None))
     elif inspect.isfunction(value):
         yield _module_or_file(value.__module__, value.__code__.co_filename)
-        if hasattr(value, "__wrapped__"):
-            yield from _defining(value.__wrapped__)
-    elif isinstance(value, partial):
-        yield from _defining(value.func)
     else:
         of = value if inspect.isclass(value) else type(value)
         for kind in (*of.__mro__, *type(of).__mro__):

@@ -47,6 +47,7 @@ BY_PATH = (
     "help = module_from_spec(spec)\nspec.loader.exec_module(help)"
 )
 RUN = "from pathlib import Path\nexec(Path(__file__).with_name('own_help.py').read_text())"
+IMPORT = "__import__('_'.join(['own', 'help']))"
 MAKER = "def made(x):\n" + "".join(f"    {line}\n" for line in net().splitlines()) + "    return Net\n"
 MADE = "from own_make import made\nNet = made(3)\n"
 # By how a file is imported: the files, of which the last is edited, and the target.
@@ -86,6 +87,14 @@ WAYS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a computed name": (
         {"own.py": net("import importlib\nhelp = [importlib.import_module('own_' + 'help')]"), "own_help.py": X},
+        "own.Net",
+    ),
+    "a function of a class by a computed name": (
+        {"own.py": net(f"class Kept:\n    f = staticmethod({IMPORT}.f)"), "own_help.py": "def f(): pass\n"},
+        "own.Net",
+    ),
+    "a cached function by a computed name": (
+        {"own.py": net(f"f = {IMPORT}.f"), "own_help.py": "import functools\n@functools.cache\ndef f(): pass\n"},
         "own.Net",
     ),
     "a base by a computed name": (
