@@ -226,20 +226,18 @@ def _carry_out(
             trained = train(
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
             )
-            recorded_here: list[Callable[[], None]] = []
+            written: list[tuple[tracking.End, dict[str, Any], Path]] = []
             elsewhere: list[OSError] = []
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
                 worked = time.process_time() - working
                 try:
-                    record, path = each.record(one, seconds(), worked, checkpoint.resumed_after)
+                    written.append((end, *each.record(one, seconds(), worked, checkpoint.resumed_after)))
                 except OSError as error:
                     elsewhere.append(error)
-                    continue
-                recorded_here.append(partial(end, record, path))
-                if each.outcome != "skipped":
-                    on_record(path)
-            for sent in recorded_here:  # not before all of them are recorded
-                sent()
+            for _, _, path in written:  # not before all of them are
+                on_record(path)
+            for end, record, path in written:
+                end(record, path)
             if elsewhere:
                 raise elsewhere[0]
     except KeyboardInterrupt as stopped:

@@ -370,7 +370,7 @@ def test_runs_that_end_together_are_waited_for_together(composed, silent) -> Non
     began: list[float] = []
     assert execute_together(configs, lambda row, run: None, on_record=on_record) == ["finished"] * 2
     assert time.monotonic() - began[0] < 2 * 0.3 + 0.2
-    assert recorded_by_then == [1, 2]
+    assert recorded_by_then == [2, 2]
 
 
 def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, silent, monkeypatch) -> None:
