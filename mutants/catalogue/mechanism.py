@@ -82,9 +82,9 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "            clipping = mechanism.applied(run.clipping, len(targets))",
+        "            computed = _sum(run, gradient_engine, inputs, targets)",
         "            if len(targets) == 0:\n                continue\n"
-        "            clipping = mechanism.applied(run.clipping, len(targets))",
+        "            computed = _sum(run, gradient_engine, inputs, targets)",
         "an empty batch is no step",
         LOOP,
     ),
@@ -117,9 +117,9 @@ MUTANTS = (
         CHOICES,
     ),
     Mutant(
-        "mechanism/choices.py",
-        'module.partition(".")[0] == _PACKAGE and found is kind',
-        'module.partition(".")[0] == _PACKAGE',
+        "config/origin.py",
+        "    return found is kind",
+        "    return True",
         "a user's class that says it is of this package is believed",
         CHOICES,
     ),

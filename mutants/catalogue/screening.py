@@ -83,8 +83,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/updates/screened.py",
-        'apart = self.images == "public_split" or run.config.evaluation == EvaluationSplit.holdout',
-        "apart = True",
+        'return self.images == "public_split" or run.config.evaluation == EvaluationSplit.holdout',
+        "return True",
         "an accuracy selected on test images is reported as if it were not",
         _SCREENED,
     ),
