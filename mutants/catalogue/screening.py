@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "training/updates/screened.py",
-        'return self.images == "public_split" or run.config.evaluation == EvaluationSplit.holdout',
+        'return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)',
         "return True",
         "an accuracy selected on test images is reported as if it were not",
         _SCREENED,
