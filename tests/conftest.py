@@ -138,7 +138,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
             "epsilon": spent,
             "epsilon_sound": truly,
             "train_loss": [0.5] * epochs,
-            "test_loss": [math.nan if status == "diverged" else 0.25] * epochs,
+            "test_loss": [0.25] * (epochs - 1) + [math.nan if status == "diverged" else 0.25],
             "test_accuracy": list(accuracy),
         }
         final = {name: values[-1] for name, values in history.items()}
