@@ -14,7 +14,6 @@ The methods are not called on data: `runner.gradients.isolated` records them, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -30,6 +29,7 @@ from runner.gradients.interface import weigh_and_sum
 from runner.speed.slices import examples_with_gradients
 
 METHODS = ("factors", "contribution")
+_LARGEST = 1e12  # squares of much larger numbers leave the range of float32
 _OF_A_BATCH = ("sum_contributions", "sum_with")
 _INSTEAD = (
     "write `factors(norms, numbers)`, of the norms [groups] of one example, or `contribution(gradients)`, of one "
@@ -149,9 +149,12 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
 def _read(group: Any, name: str) -> NoiseGroup:
     """A noise group with plain numbers, whatever object states it."""
     sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
-    if not 0 < sensitivity < math.inf:
-        raise ValueError(f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be > 0 and finite.")
-    return NoiseGroup(tuple(map(str, group.parameters)), sensitivity, share)
+    if not LEAST_NORM <= sensitivity <= _LARGEST:
+        raise ValueError(
+            f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
+            f"{_LARGEST:g}."
+        )
+    return NoiseGroup(tuple(map(str.__str__, group.parameters)), sensitivity, share)
 
 
 def _by_this_package(own: Any, method: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from runner.gradients.interface import Engine, GradientSum
-from runner.gradients.isolated import IsolatedEngine, Mapped, NotMappableError
+from runner.gradients.isolated import IsolatedEngine, Mapped, NotMappableError, private_copy
 from runner.gradients.known import is_known, unknown
 from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective
@@ -26,5 +26,6 @@ __all__ = [
     "Objective",
     "OnePassEngine",
     "is_known",
+    "private_copy",
     "unknown",
 ]

@@ -38,7 +38,7 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 )  # fmt: skip
 _PACKAGES = ("runner.networks", "runner.mechanism")
 _PLAIN = (bool, int, float, str, type(None))
-_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OF_EVERY_MODULE = {name: type(value) for name, value in vars(nn.Module()).items()}
 _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # read by no forward pass
 _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
@@ -66,17 +66,19 @@ def _unknown(module: nn.Module) -> str | None:
     kind = type(module)
     if kind not in KNOWN and not defined_in(kind, *_PACKAGES):
         return f"{kind.__qualname__} is not a module that is known to keep examples apart"
-    if any(getattr(module, name) for name in _HOOKS):
-        return f"a hook is on this {kind.__qualname__}"
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return "this Flatten joins the examples"
     for name, value in vars(module).items():
+        if name in _OF_EVERY_MODULE and type(value) not in (_OF_EVERY_MODULE[name], bool):
+            return f"its {name} is a {type(value).__qualname__}"
         if name in _OF_EVERY_MODULE or (kind is Objective and name in _OF_OBJECTIVES):
             continue
         if callable(getattr(kind, name, None)):
             return f"its own {name!r} hides that of {kind.__qualname__}"
         if not _is_plain(value):
             return f"its attribute {name!r} is a {type(value).__qualname__}"
+    if any(getattr(module, name) for name in _HOOKS):
+        return f"a hook is on this {kind.__qualname__}"
     for name, parameter in module.named_parameters(recurse=False):
         if type(parameter) is not nn.Parameter:
             return f"its {name} is a {type(parameter).__qualname__}"

@@ -88,12 +88,15 @@ def mechanism_for(
     if not inspect.isclass(made):
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {made!r} is none.")
     arguments, seen = (sampling, examples, batch_size), 1.0 if noise_multiplier is None else noise_multiplier
-    groups = tuple(NoiseGroup(tuple(g.parameters), float(g.sensitivity), g.share) for g in noise_groups)
+    groups = tuple(
+        NoiseGroup(tuple(map(str.__str__, g.parameters)), float(g.sensitivity), g.share) for g in noise_groups
+    )
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
     if _of_package(made) and issubclass(made, Mechanism):
+        given = _plain_arguments(kind)
         if made is not Mechanism and any(map(_of_package, made.__subclasses__())):
             raise ValueError(f"{made.__qualname__} is the base of other mechanisms, and none by itself.")
-        return lambda nm: kind(*arguments, nm, noise_groups=groups, before=before)
+        return lambda nm: made(*arguments, nm, noise_groups=groups, before=before, **given)
 
     def built(multiplier: float) -> Any:
         try:
@@ -128,6 +131,22 @@ def mechanism_for(
     if set(factors) <= {1.0}:
         return partial(Mechanism, *arguments, noise_groups=groups, before=before)
     return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
+
+
+def _plain_arguments(kind: Any) -> dict[str, Any]:
+    """The config's own arguments of a class of this package, as plain numbers and texts.
+
+    Raises:
+        ValueError: one is anything else, or is not given by its name.
+    """
+    if not isinstance(kind, partial):
+        return {}
+    if type(kind) is not partial or kind.args:
+        raise ValueError("A mechanism takes the config's arguments by their names.")
+    for name, value in kind.keywords.items():
+        if type(value) not in (bool, int, float, str, type(None)):
+            raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
+    return dict(kind.keywords)
 
 
 def _overridden(kind: type) -> set[str]:

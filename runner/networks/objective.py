@@ -77,6 +77,14 @@ class Objective(nn.Module):
         *hidden, _ = outputs.values()
         return logits, self.loss(logits, targets, hidden)
 
+    @torch.no_grad()
+    def take_values_of(self, other: Objective) -> None:
+        """Copy the weights and the buffers of an objective of the same modules, and nothing else that is on them."""
+        with torch._C.DisableTorchFunctionSubclass():
+            for mine, theirs in ((self.parameters(), other.parameters()), (self.buffers(), other.buffers())):
+                for tensor, source in zip(mine, theirs, strict=True):
+                    tensor.copy_(source)
+
     @property
     def unit(self) -> float | Tensor:
         """What released gradients are to be multiplied by: a public number, which the loss may state as `unit`."""

@@ -56,7 +56,13 @@ def recorded(config: DictConfig) -> bool:
     Raises:
         UnreadableRecordError: its file may be a record, and cannot be read here.
     """
-    return is_recorded(results_folder(config), identify(config)[0])
+    try:
+        read_record(record_path(results_folder(config), identify(config)[0]))
+    except UnreadableRecordError:
+        raise
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:

@@ -129,7 +129,7 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
     try:
         objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
-    except (IndexError, RuntimeError, ValueError, TypeError) as error:
+    except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
         raise ConfigError(

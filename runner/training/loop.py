@@ -19,7 +19,7 @@ from runner.accounting import Ledger
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Engine, GradientSum, Objective
+from runner.gradients import Engine, GradientSum, Objective, private_copy
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
@@ -260,7 +260,9 @@ def _train(
     training, _, *aside = data
     config, mechanism = run.config, run.mechanism
     objective = run.new_objective()
-    gradient_engine = run.engine(objective)
+    # What batches pass through is a copy of its own: an optimizer, say, holds the weights, and could put hooks on them.
+    differentiated = private_copy(objective) if mechanism.private else objective
+    gradient_engine = run.engine(differentiated)
     updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)
@@ -271,12 +273,15 @@ def _train(
     unchecked = True
     for epoch in range(progress.epochs + 1, run.epochs + 1):
         started = time.perf_counter()
-        objective.start_epoch(epoch - 1)
+        for each in {objective, differentiated}:
+            each.start_epoch(epoch - 1)
         updates.start_epoch()
         losses = 0.0
         seen = 0
         for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
             inputs, targets = training.images[indices], training.targets[indices]
+            if differentiated is not objective:
+                differentiated.take_values_of(objective)
             computed = _sum(run, gradient_engine, inputs, targets)
             if unchecked and len(targets) > 1:
                 unchecked = False

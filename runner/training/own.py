@@ -6,6 +6,7 @@ their code can be recorded (`runner.gradients.isolated`). What cannot be enforce
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,19 +39,29 @@ class OwnFeatures:
 
     Attributes:
         own: the user's object.
+        largest_norm: the largest L2 norm that it states of one image's features, if it does; read once.
+
+    Raises:
+        ValueError: the norm is not above 0 and finite.
     """
 
     own: Any
+    largest_norm: float | None = field(init=False)
     _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def largest_norm(self) -> float | None:
-        """The largest L2 norm that the user's object states of one image's features, if it does."""
-        return getattr(self.own, "largest_norm", None)
+    def __post_init__(self) -> None:
+        stated = getattr(self.own, "largest_norm", None)
+        norm = None if stated is None else float(stated)
+        if norm is not None and not 0 < norm < math.inf:
+            raise ValueError(f"Expected a largest_norm > 0 and finite, got {norm}.")
+        object.__setattr__(self, "largest_norm", norm)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one image's features, as the user's object states it."""
-        return [int(size) for size in self.own.shape(list(image_shape))]
+        """Shape of one image's features, as the user's object states it; ValueError for a single number."""
+        shape = [int(size) for size in self.own.shape(list(image_shape))]
+        if not shape:
+            raise ValueError("Expected features of one dimension or more.")
+        return shape
 
     def __call__(self, images: Tensor) -> Tensor:
         """Images [examples, channels, height, width] to features [examples, *shape].

@@ -162,7 +162,10 @@ def prepare(config: DictConfig) -> Run:
             check_arguments(config, name)
     dataset, features = instantiated(config, "dataset"), instantiated(config, "features")
     if is_own(features):
-        features = OwnFeatures(features)
+        try:
+            features = OwnFeatures(features)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"features: {error}") from error
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
     normalization = normalization_of(config)
     rule = update_rule_of(config)

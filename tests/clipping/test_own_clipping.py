@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "lipschitz": (OwnLipschitz, "would see a whole batch"),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
-    "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf"),
+    "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),
 }
 
 

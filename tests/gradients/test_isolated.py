@@ -436,3 +436,22 @@ def test_a_gradient_that_is_not_finite_adds_nothing() -> None:
     found = IsolatedEngine(objective).clipped_sum(inputs, targets, names, lambda norms: clip_factors(norms, 0.1))
     assert all(total.isfinite().all() for total in found.gradients.values())
     assert 0 < (~found.norms.isfinite()).sum() < COUNT
+
+
+class ByData(Network):
+    """Draws as many random numbers as an example's numbers ask for: the next example would see where the stream is."""
+
+    def between(self, h: Tensor) -> Tensor:
+        return h + 0 * torch.poisson(h.detach().abs()) + 0.1 * torch.rand_like(h)
+
+
+def test_the_position_in_the_random_stream_tells_nothing() -> None:
+    engine, (inputs, targets) = IsolatedEngine(made(ByData)), examples()
+    changed = inputs.clone()
+    changed[0] *= 50
+    found = []
+    for each in (inputs, changed):
+        torch.manual_seed(1)
+        found.append(engine.gradients(each, targets)[0])
+    for name, gradients in found[0].items():
+        assert torch.equal(gradients[1:], found[1][name][1:])

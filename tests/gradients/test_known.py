@@ -154,3 +154,20 @@ def test_a_hook_on_all_modules_is_seen() -> None:
     finally:
         handle.remove()
     assert unknown(objective_with(nn.Tanh())) is None
+
+
+class Hiding(dict[str, nn.Module]):
+    """Shows other modules to whoever iterates over it than to whoever calls them."""
+
+
+def test_containers_of_a_module_are_plain() -> None:
+    objective = objective_with(nn.Tanh())
+    objective.network._modules = Hiding(objective.network._modules)
+    assert "_modules is a Hiding" in str(unknown(objective))
+
+
+def test_a_residual_of_another_shape_is_refused() -> None:
+    """[batch, 1, n] + [batch, n] would be [batch, batch, n], in which examples are mixed."""
+    mixing = nn.Sequential(layers.Patches(8), layers.Residual(nn.Flatten()), nn.Flatten(), nn.LazyLinear(3))
+    with pytest.raises(ValueError, match="the shapes have to be the same"):
+        mixing(torch.zeros(2, 1, 8, 8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -281,3 +281,23 @@ class TestFirstBatch:
         monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones_like(norms))
         with pytest.raises(RuntimeError, match="one example of the first batch moves the sum"):
             train(run, data, lambda row: None)
+
+
+class Hooking(torch.optim.SGD):
+    """Puts hooks on the weights that it is given, which multiply whatever gradient passes."""
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.0) -> None:
+        given = list(params)
+        super().__init__(given, lr=lr)
+        for parameter in given:
+            parameter.register_hook(lambda gradient: 1e6 * gradient)
+
+
+@pytest.mark.parametrize("clipping", ["backprop", "flat"])
+def test_an_optimizer_cannot_reach_what_a_batch_passes_through(clipping: str, smoke: Compose) -> None:
+    """With the hooks the first batch would move a sum a million times as far as its bound, and the run would end."""
+    own = {"backprop": "backprop_clipping/mnist_joint", "flat": "tempered_sigmoid/mnist_tanh"}[clipping]
+    hooked = (f"optimizer._target_={HERE}.Hooking", "optimizer.lr=0.01")
+    config = smoke(f"experiment={own}", *hooked, "target_epsilon=null", "noise_multiplier=1", "epochs=1")
+    run = prepare(config)
+    assert train(run, load(run), lambda row: None).history["epoch"] == [1]

@@ -56,7 +56,9 @@ class _Gradient:
             raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
         for leaf in leaves.values():
             leaf.requires_grad_()  # a clipping inside the layers turns it off
-        found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        found: Sequence[Tensor | None] = [None] * len(leaves)
+        if losses.requires_grad:
+            found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         gradients = {
             name: torch.zeros_like(leaf) if gradient is None else gradient
             for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
@@ -77,7 +79,7 @@ class IsolatedEngine(OrdinaryPass):
 
     def __init__(self, objective: Objective) -> None:
         super().__init__(objective)
-        self._built = _copy(objective)
+        self._built = private_copy(objective)
         self._mapped: dict[Any, Mapped] = {}
 
     def clipped_sum(
@@ -116,7 +118,7 @@ class IsolatedEngine(OrdinaryPass):
         key = (inputs.shape[1:], inputs.dtype, inputs.device, epoch, within)
         if key not in self._mapped:
             self._mapped = {other: each for other, each in self._mapped.items() if other[3] == epoch}
-            objective = _copy(self._built)
+            objective = private_copy(self._built)
             if epoch is not None:
                 objective.start_epoch(epoch)
             losses = next(self.objective.parameters()).new_empty((), device="meta")
@@ -134,8 +136,14 @@ class IsolatedEngine(OrdinaryPass):
         return found
 
 
-def _copy(objective: Objective) -> Objective:
-    """A deep copy. Tensors that a pass left behind in attributes are copied without their history."""
+def private_copy(objective: Objective) -> Objective:
+    """Copy an objective, so that nobody who holds a part of it can reach what passes through the copy.
+
+    Tensors that a pass left behind in attributes are copied without their history.
+
+    Raises:
+        NotMappableError: it cannot be copied.
+    """
     attributes = (value for module in objective.modules() for value in vars(module).values())
     left = {
         id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf

@@ -3,7 +3,8 @@
 A server process gets the function once, before there is any data, and never calls it. For each example it forks a
 child, which calls the function on that example alone and returns the numbers. So whatever the function writes to
 attributes, globals or closures is gone before the next example is there. The server reads an example only after the
-result of the one before was taken: no other example is in the child's memory. The child cannot write to files.
+result of the one before was taken, so no other example is in the child's memory. A child could still leave something in
+a file or in another process. `runner.training.own.rests_on` names this.
 
 It costs some milliseconds for each example, and the function runs on the CPU.
 """
@@ -115,15 +116,22 @@ def serve(read: int, write: int) -> None:
         shared = {name: torch.from_numpy(each) for name, each in pickle.loads(content).items()}
         while content := _read(requests)[1]:
             seed, example = pickle.loads(content)
-            _write(answers, *_in_child(lambda: function(shared, *map(_tensor, example)), seed, dtypes))  # noqa: B023
+            child = _in_child(lambda: function(shared, *map(_tensor, example)), seed, dtypes, (read, write))  # noqa: B023
+            _write(answers, *child)
 
 
-def _in_child(call: Callable[[], Any], seed: int, dtypes: list[str]) -> tuple[bool, bytes]:
-    """Call in a forked process. Returns whether it succeeded, and its numbers or what it raised."""
+def _in_child(call: Callable[[], Any], seed: int, dtypes: list[str], closed: Sequence[int]) -> tuple[bool, bytes]:
+    """Call in a forked process. Returns whether it succeeded, and its numbers or what it raised.
+
+    Args:
+        closed: descriptors that the process does not get.
+    """
     from_child, to_parent = os.pipe()
     if (child := os.fork()) == 0:
         status = 1
         try:
+            for descriptor in closed:
+                os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
             torch.manual_seed(seed)
             with os.fdopen(to_parent, "wb") as pipe:

@@ -19,11 +19,19 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-_NAMESPACES = ("aten", "prims", "_operator", "math", "torch")  # of operators, and of arithmetic on numbers
+_OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())  # PyTorch's, before a user's code is imported
+_MODULES = ("_operator", "math", "torch")  # of arithmetic on sizes and numbers
+_DRAWN = frozenset(  # random operators that draw as many numbers whatever their inputs are
+    {
+        "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "normal",
+        "uniform", "native_dropout", "dropout", "feature_dropout", "alpha_dropout", "exponential",
+    }
+)  # fmt: skip
 _VIEW, _RESHAPE = torch.ops.aten.view.default, torch.ops.aten.reshape.default
 
 
@@ -92,9 +100,14 @@ def _check(node: Node, graph: GraphModule) -> None:
     Raises:
         RecordingError: for an operator that was registered from outside, or a constant of a subclass of `Tensor`.
     """
-    if node.op == "call_function":
-        within = getattr(node.target, "namespace", None) or getattr(node.target, "__module__", None)
-        if within not in _NAMESPACES:
+    if isinstance(node.target, OpOverload):
+        if node.target.name() not in _OPERATORS:
+            raise RecordingError(f"it applies {node.target}, which is no operator of PyTorch's own")
+        drawn = torch.Tag.nondeterministic_seeded in node.target.tags
+        if drawn and node.target.overloadpacket.__name__.rstrip("_") not in _DRAWN:
+            raise RecordingError(f"it applies {node.target}, which draws more random numbers for some numbers")
+    elif node.op == "call_function":
+        if getattr(node.target, "__module__", None) not in _MODULES:
             raise RecordingError(f"it applies {node.target}, which is no operator of PyTorch's own")
     elif node.op == "get_attr":
         constant = getattr(graph, str(node.target))

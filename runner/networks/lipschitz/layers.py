@@ -130,14 +130,21 @@ class Transpose(nn.Module):
 
 
 class Residual(nn.Module):
-    """weight * (x + inner(x)). At a weight of 1/2 it is 1-Lipschitz where `inner` is."""
+    """weight * (x + inner(x)). At a weight of 1/2 it is 1-Lipschitz where `inner` is.
+
+    Raises:
+        ValueError: the shapes of x and inner(x) differ, whose sum would mix the examples.
+    """
 
     def __init__(self, inner: nn.Module, weight: float = 0.5) -> None:
         super().__init__()
         self.inner, self.weight = inner, weight
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.weight * (x + self.inner(x))
+        inner = self.inner(x)
+        if inner.shape != x.shape:
+            raise ValueError(f"Residual adds {tuple(inner.shape)} to {tuple(x.shape)}: the shapes have to be the same.")
+        y: Tensor = self.weight * (x + inner)
         return y
 
 
