@@ -13,6 +13,7 @@ import torch
 
 from runner.runs import devices, local
 from runner.runs.devices import Devices, to_share, visible, workers
+from runner.runs.identity import resolved
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import run_jobs
 from runner.terminal import Line
@@ -106,5 +107,6 @@ def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
     (job,) = jobs_on("cpu", tmp_path, 1)
     job.config.loss._target_ = "tests.failing.SaysItsDevice"
+    job = replace(job, config=resolved(job.config))
     tally = run_jobs([job], 1, 1, {}, None, Line(io.StringIO()), devices=["7"])
     assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"

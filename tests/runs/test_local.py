@@ -20,7 +20,7 @@ from runner import reproduce
 from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.reproduce import _check_data, parse_duration
-from runner.runs.identity import identify
+from runner.runs.identity import identify, resolved
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.local import _Clock, run_jobs
 from runner.runs.records import failure_path, read_record, record_path, results_folder
@@ -36,6 +36,7 @@ def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
         config = copy.deepcopy(job.config)
         config.runtime.results_root = str(tmp_path)
         config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
+        config = resolved(config)
         jobs.append(Job(job.sweep, job.overrides, *identify(config), config))
     return jobs
 

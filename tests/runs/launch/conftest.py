@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.runs.identity import resolved
 from runner.runs.jobs import Job, sweep_jobs
 from runner.terminal import Line
 
@@ -27,7 +28,7 @@ def smoke_jobs(tmp_path: Path) -> Jobs:
             config = copy.deepcopy(job.config)
             config.runtime.results_root = str(tmp_path)
             config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
-            made.append(replace(job, config=config))
+            made.append(replace(job, config=resolved(config)))
         return made
 
     return make
