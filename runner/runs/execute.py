@@ -165,8 +165,9 @@ class _Execution:
             write_stopped(path, record)
         else:
             path = record_path(self.folder, self.identity)
-            while not (written := write_record(path, record)) and set_aside(path):
-                """What came to be there meanwhile is no record."""
+            written = write_record(path, record)
+            if not written and set_aside(path):  # what came to be there meanwhile is no record
+                written = write_record(path, record)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
         for done_with in (failure_path(self.folder, self.identity), checkpoint_path(self.config)):

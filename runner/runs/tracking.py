@@ -115,16 +115,14 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         deadline = time.monotonic() + _STOPPED
         raise
     finally:  # not the run's own `with`, which prints a traceback
-        done = False
+        ending = ending or _in_a_thread(run.finish, exit_code=int(failed))
         try:
-            ending = ending or _in_a_thread(run.finish, exit_code=int(failed))
             _result(ending, min(_PATIENCE, deadline - time.monotonic()))
-            done = True
         except Exception as error:
             trouble(error)
         finally:
             _RUNS.remove(run)
-            if not (well and done) and not _RUNS:
+            if not _RUNS and not (well and ending.done()):
                 _release(wandb)
 
 
