@@ -141,12 +141,13 @@ def _plain_arguments(kind: Any) -> dict[str, Any]:
     """
     if not isinstance(kind, partial):
         return {}
-    if type(kind) is not partial or kind.args:
+    if kind.args:
         raise ValueError("A mechanism takes the config's arguments by their names.")
-    for name, value in kind.keywords.items():
+    given = dict(kind.keywords)
+    for name, value in given.items():
         if type(value) not in (bool, int, float, str, type(None)):
             raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
-    return dict(kind.keywords)
+    return given
 
 
 def _overridden(kind: type) -> set[str]:
