@@ -108,3 +108,35 @@ def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
             [sys.executable, "-m", "wandb", "sync", "--dry-run", tmp_path / "wandb"], capture_output=True, text=True
         )
         assert "No runs to sync" in seen.stderr, "nor does W&B's own command send the attempt that failed"
+
+
+@pytest.mark.slow
+def test_a_damaged_file_keeps_back_no_other(tmp_path: Path) -> None:
+    """Neither that of another run, nor an attempt of a run that was done again."""
+    subprocess.run([sys.executable, "-c", WRITER, tmp_path], check=True, capture_output=True)
+    for run_id in ("a", "c"):
+        damaged = attempt(tmp_path / "wandb", "000000", run_id)
+        damaged.file.write_bytes(b"no file of W&B's" * 9)
+        os.utime(damaged.file, (0, 0))
+    with serving() as server:
+        environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
+        command = [sys.executable, "-m", "runner.runs.offline", "--folder", str(tmp_path)]
+        ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout.splitlines()[-1][:18]) == (1, "sent 2 of 3 runs; ")
+        lines = [line.split(":")[0] for line in ran.stderr.splitlines() if not line.startswith("wandb:")]
+        assert lines == ["damaged", "not sent"]
+        assert {name: len(run["history"]) for name, run in server.runs.items()} == {"a": 1, "b": 2}
+
+
+def test_nothing_more_is_sent_where_wandb_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def hangs(command: list[str], timeout: float, **_: object) -> None:
+        calls.append(timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    found = [attempt(tmp_path, "000000", f"{number:02}") for number in range(60)]
+    assert offline.send(found) == dict.fromkeys(found, "W&B does not answer")
+    assert len(calls) == 1
+    assert calls[0] < 600
