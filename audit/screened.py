@@ -29,7 +29,7 @@ from audit.targets import Setting, Target, option, target
 from runner.accounting import Ledger
 from runner.clipping import gradient_sum
 from runner.data.datasets import Split
-from runner.gradients import ENGINES, Objective
+from runner.gradients import Objective, OnePassEngine
 from runner.mechanism.seeds import generator
 from runner.training.updates.plain import PlainUpdates
 from runner.training.updates.screened import Annealing, Screening
@@ -104,7 +104,7 @@ def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> A
     screening = Screening(rule, objective, PlainUpdates(optimizer), image, draws)
     screening.accepted = 1
     screening.start_epoch()
-    engine = ENGINES["one_pass"](objective)
+    engine = OnePassEngine(objective)
     present = 1 if canary else 0
     total = gradient_sum(clipping, engine, torch.ones(present, 1), torch.zeros(present), 1).gradients
     kept = np.empty(count)

@@ -30,7 +30,7 @@ from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, soun
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, gradient_sum
 from runner.config import REPOSITORY, Sampling
-from runner.gradients import ENGINES, Engine, Objective
+from runner.gradients import Engine, Objective, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import OfMeanLoss
 from runner.networks.lipschitz import Spectral
@@ -162,7 +162,7 @@ class Target:
     @cached_property
     def engine(self) -> Engine:
         """The default one."""
-        return ENGINES["one_pass"](self.network.objective)
+        return OnePassEngine(self.network.objective)
 
     @property
     def worlds(self) -> tuple[World, World]:

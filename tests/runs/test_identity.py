@@ -129,7 +129,7 @@ def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
         "batch_size": "optimizer.lr",
         "epochs": "diagnostics_every",
         "seed": "optimizer.momentum",
-        "dataset.test_examples": "runtime.guard_every",
+        "dataset.test_examples": "runtime.physical_batch",
         "max_epsilon": "target_epsilon",
     }
     config = composed(
@@ -143,7 +143,7 @@ def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
 
 
 def test_resolving_again_changes_nothing(composed) -> None:
-    for overrides in (("scale=smoke",), ("clipping._target_=tests.stating.OwnFlat",)):
+    for overrides in (("scale=smoke",), ("clipping._target_=tests.failing.OwnClipping",)):
         config = composed(*overrides)
         assert resolved(config) == config
 

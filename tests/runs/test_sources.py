@@ -250,7 +250,7 @@ def test_built_in_classes_have_no_sources_and_records_say_nothing_of_them(compos
 
 
 def test_classes_of_the_tests_here_count_as_the_users_own(composed: Callable[..., DictConfig]) -> None:
-    assert list(composed("clipping._target_=tests.stating.OwnFlat").sources) == ["tests.stating"]
+    assert list(composed("clipping._target_=tests.failing.OwnClipping").sources) == ["tests.failing"]
 
 
 def test_every_committed_record_has_its_id() -> None:

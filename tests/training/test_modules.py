@@ -86,4 +86,4 @@ def test_libraries_are_installed(name: str) -> None:
     place = place_of(spec)
     assert place is not None
     assert is_installed(place)
-    assert not is_installed(REPOSITORY / "tests" / "stating.py")
+    assert not is_installed(REPOSITORY / "tests" / "failing.py")
