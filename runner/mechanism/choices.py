@@ -145,6 +145,9 @@ def _plain_arguments(kind: Any) -> dict[str, Any]:
         raise ValueError("A mechanism takes the config's arguments by their names.")
     given = dict(kind.keywords)
     for name, value in given.items():
+        if type(value) in (list, tuple) and all(type(number) in (int, float) for number in value):
+            given[name] = tuple(map(float, value))
+            continue
         if type(value) not in (bool, int, float, str, type(None)):
             raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
     return given
