@@ -71,7 +71,8 @@ def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: 
     place.parent.mkdir(parents=True, exist_ok=True)
     place.touch()
     before = sorted(place.parent.iterdir())
-    with pytest.raises(ConfigError, match=r"cannot be written to .*: runtime\.results_root=FOLDER|cannot be read: Not a directory"):
+    said = r"cannot be written to .*: runtime\.results_root=FOLDER|cannot be read: Not a directory"
+    with pytest.raises(ConfigError, match=said):
         execute(config, quietly, on_start=lambda run: pytest.fail("it began"))
     assert sorted(place.parent.iterdir()) == before
 
