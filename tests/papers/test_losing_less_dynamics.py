@@ -52,7 +52,7 @@ def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))
     weights, pre_activations = only_verdict(tmp_path, "fig-11"), only_verdict(tmp_path, "fig-12")
     assert (weights.measured.value, weights.verdict) == (pytest.approx(0.75), "undecided")  # of the last, 6 over 8
-    assert ": 0.75, 1.5, 1.5, 1.5" in weights.measured.explanation
+    assert ": 1.5, 1.5, 1.5, 0.75" in weights.measured.explanation
     assert (weights.measured.n, weights.measured.planned) == (2, 10)
     assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "undecided")
     for draw, ours, ce in ((dynamics.figure_11, 4.0, 6.0), (dynamics.figure_12, 5.0, 10.0)):
