@@ -30,7 +30,7 @@ LISTS = ("sweep", "runs", "against", "every")  # of one text or several
 FIELDS = (
     *("item", "dataset", "method", "quantity", "claimed", "unit", "of", "source", "network", "accounting"),
     *("epsilon", "delta", "number", "at", "where", "by", "among", "statistic", "compare", "level", "margin"),
-    *("direction", "note", "open", "because", *LISTS),
+    *("direction", "note", "open", "because", "reading", *LISTS),
 )
 Entries: TypeAlias = list[tuple[str, int, yaml.nodes.Node]]
 

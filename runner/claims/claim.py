@@ -31,6 +31,8 @@ class Claim:
     source: where in the paper.
     at_epsilon, at_delta: the privacy that it is claimed at, "2.93", "<3" or "inf"; empty where none is named.
     accounting: whether the paper's accounting is valid for what it describes: "yes", "no" or "unclear".
+    reading: where the paper can be read in several ways, the one that is taken here. Claims that differ in nothing else
+        that the paper says are one claim; the first of them in the file leads and is the one that is counted.
 
     How it is checked:
 
@@ -62,6 +64,7 @@ class Claim:
     source: str = ""
     network: str = ""
     accounting: str = ""
+    reading: str = ""
     note: str = ""
     at_epsilon: str = ""
     at_delta: str = ""
@@ -153,6 +156,11 @@ class Claim:
     def delta(self) -> float | None:
         """The claimed delta; None where none above 0 is claimed."""
         return float(self.at_delta or 0) or None
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What all readings of one claim have in common."""
+        return (self.paper, self.item, self.dataset, self.method, self.quantity, self.at_epsilon)
 
     @property
     def reader(self) -> tuple[str, str]:

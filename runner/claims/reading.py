@@ -83,6 +83,7 @@ def _claim(path: Path, paper: str, fields: Fields, line: int) -> Claim:
         source=text("source", text("item").replace("fig-", "figure ").replace("-", " ")),
         network=text("network"),
         accounting=text("accounting"),
+        reading=text("reading"),
         note=text("note"),
         at_epsilon=text("epsilon"),
         at_delta="0" if text("epsilon") == "inf" else text("delta"),
