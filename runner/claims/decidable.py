@@ -1,8 +1,8 @@
 """Can a claim be decided by the runs that are planned for it? By drawing such runs and judging them.
 
-A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF` margins
-on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs spread as
-those measured do, else as the settings of their data set do.
+A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
+margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
+spread as those measured do, else as the settings of their data set do.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from runner.claims.verdicts import (
     TOO_FEW_RUNS,
     WIDEST,
 )
-from runner.report import not_run
+from runner.report import not_run, verdict_figures
 from runner.report.claim_rows import read_rows
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
 from runner.report.markdown import CLAIMED_EPSILON, cells_of
@@ -56,6 +56,11 @@ _BESIDE = {  # what is in a folder of its own, if it is there
     "leaderboard": "[The leaderboard](leaderboard/README.md) compares all methods at the same sound ε.",
     "audit": "[The audit](audit/README.md) attacks what is implemented.",
 }
+_FIGURES = """
+![How many claims have which verdict](verdicts/figure.svg)
+
+![How far each measured number is from its claim](strips/figure.svg)
+"""
 _HEADER = (
     *(
         "item",
@@ -79,14 +84,15 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     by_paper = {paper.name: _rows_of(folder, paper) for paper in papers}
     title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
-    text = title + mark + _words() + "\n## Counts\n\n" + markdown(_totals(papers, by_paper))
+    text = title + mark + _words() + "\n## Counts\n\n" + markdown(_totals(papers, by_paper)) + _FIGURES
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name / "README.md").exists())
     claims_left = {name: sum(row.verdict == NOT_RUN for row in rows) for name, rows in by_paper.items()}
     costs = not_run.costs(folder, papers) if scale == PAPER_SCALE else {}
     if costs:  # runs of another scale cost minutes
         text += "\n## What the claims not run would cost\n\n"
         text += markdown(not_run.costs_table(claims_left, costs))
-    written = []
+    counted = {paper.name.replace("_", " "): counted_once(by_paper[paper.name]) for paper in papers}
+    written = verdict_figures.write_figures(folder, counted, "" if scale == PAPER_SCALE else scale)
     for paper in papers_and_studies():
         items = markdown(_items(folder, paper))
         text += f"\n## {paper.title}\n\n"

@@ -41,6 +41,7 @@ _IN_STRIPS = (REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS, NOT_REPRODUCED, TOO_FEW_
 _MARKERS = {DIFFERS: "s", NOT_REPRODUCED: "D", EXCEEDS: "^"}
 _DARK = (REPRODUCED, EXCEEDS, NOT_REPRODUCED, HOLDS, FAILS)  # colours that white letters stand on
 _FARTHEST = 6  # margins from the claim that a strip shows
+_FEWEST = 3  # claims with a number and a margin, for a panel
 _NARROW = 0.03  # share of a bar, below which its number is set in small type
 
 
@@ -61,9 +62,11 @@ def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], labe
 
 def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     """A bar a paper, in parts of its claims by verdict, and one of all papers."""
+    from matplotlib.patches import Patch
+
     bars = {title: [row for row in rows if row.verdict != NOT_JUDGED] for title, rows in by_paper.items()}
     bars["all papers"] = [row for rows in bars.values() for row in rows]
-    drawn = plots.figure(10, 1.1 + 0.5 * len(bars))
+    drawn = plots.figure(9, 1.2 + 0.42 * len(bars))
     axes = drawn.add_subplot()
     for place, rows in enumerate(bars.values()):
         _bar(axes, -place - (0.4 if place == len(bars) - 1 else 0), rows)
@@ -76,9 +79,9 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     axes.spines[:].set_visible(False)
     shown = [word for word in _IN_BARS if any(row.verdict == word for row in bars["all papers"])]
     handles = [
-        axes.bar(0, 0, color=_COLOURS[word], hatch=_hatch(word), edgecolor="white", label=_name(word)) for word in shown
+        Patch(facecolor=_COLOURS[word], hatch=_hatch(word), edgecolor="white", label=_name(word)) for word in shown
     ]
-    drawn.legend(handles=handles, loc="outside upper center", ncol=5, frameon=False, handlelength=1)
+    drawn.legend(handles=handles, loc="outside lower center", ncol=5, frameon=False, handlelength=1)
     drawn.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
     return drawn
 
@@ -115,17 +118,18 @@ def _name(word: str) -> str:
 def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     """A dot a claim with a number and a margin: how many margins the measured number is better than claimed."""
     panels = {title: [row for row in rows if _has_distance(row)] for title, rows in by_paper.items()}
-    panels = {title: rows for title, rows in panels.items() if rows}
+    panels = {title: rows for title, rows in panels.items() if len(rows) >= _FEWEST}
     if not panels:
         return None
-    down = (len(panels) + 1) // 2
-    drawn = plots.figure(11, 1 + 5 * down)
-    grid = drawn.subplots(down, 2, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
-    for axes, (title, rows) in zip(grid.flat, panels.items(), strict=False):
-        _strips(axes, rows)
-        axes.set_title(f"{title}: {len(rows)} claims", loc="left")
+    drawn = plots.figure(11, 1.2 + 0.11 * sum(map(len, panels.values())))
+    left, right = _halves(panels)
+    columns = drawn.subfigures(1, 2)
+    for column, titles in zip(columns, (left, right), strict=True):
+        heights = [len(panels[title]) + 12 for title in titles]
+        grid = column.subplots(max(len(titles), 1), squeeze=False, height_ratios=heights or None)
+        for axes, title in zip(grid.flat, titles, strict=False):
+            _strips(axes, panels[title])
+            axes.set_title(f"{title}: {len(panels[title])} claims", loc="left")
     handles = [
         grid.flat[0].plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
         for word in _IN_STRIPS
@@ -133,6 +137,14 @@ def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     drawn.legend(handles=handles, loc="outside lower center", ncol=len(handles), frameon=False)
     drawn.suptitle("How far is each measured number from the claim?", fontsize=11)
     return drawn
+
+
+def _halves(panels: Mapping[str, Sequence[ClaimRow]]) -> tuple[list[str], list[str]]:
+    """The titles in two columns with about as many claims in either."""
+    columns: tuple[list[str], list[str]] = ([], [])
+    for title in sorted(panels, key=lambda title: -len(panels[title])):
+        min(columns, key=lambda column: sum(len(panels[one]) + 12 for one in column)).append(title)
+    return columns
 
 
 def _has_distance(row: ClaimRow) -> bool:
