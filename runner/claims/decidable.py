@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
-from runner.claims.statistics import EQUIVALENCE, Mean, Spread, less_claim
 from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_REPRODUCED, verdict_of
 
 OFF = 5  # margins that a false claim is off
@@ -44,6 +43,16 @@ class Planned:
         return self.claim.direction in (*ORDERS, *THRESHOLDS)
 
 
+def planned_of(row: ClaimRow) -> Planned | None:
+    """The planned runs of a claim, and how they spread; None where no spread is known or no margin is stated."""
+    runs, spreads = (
+        [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
+    )
+    if not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
+        return None
+    return Planned(row.claim, tuple(map(int, runs)), tuple(spreads), row.statements)
+
+
 def confirmed(planned: Planned, draws: int = DRAWS) -> float:
     """How often a true claim is consistent or better, from 0 to 1."""
     return _share(planned, OFF if planned.exact else 0, CONFIRMED, draws)
@@ -52,17 +61,6 @@ def confirmed(planned: Planned, draws: int = DRAWS) -> float:
 def contradicted(planned: Planned, draws: int = DRAWS) -> float:
     """How often a claim that is off by `OFF` margins differs or is not reproduced, from 0 to 1."""
     return _share(planned, -OFF, (DIFFERS, NOT_REPRODUCED), draws)
-
-
-def reproducible(planned: Planned) -> bool:
-    """Whether the interval of the expected width lies within the margin, if measured and claimed agree exactly."""
-    if min(planned.runs) < FEWEST_RUNS:
-        return False
-    if planned.exact:
-        return True
-    means = [Mean(0.0, n, Spread(s, n - 1)) for n, s in zip(planned.runs, planned.spreads, strict=True)]
-    half = less_claim(means, 0.0, planned.claim.runs, EQUIVALENCE).half_width
-    return half <= _margin(planned)
 
 
 def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from runner.claims import statistics
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.measured import Measured
-from runner.claims.statistics import LEVEL, Interval, Mean
+from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, Mean
 
 FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
 _AGREEING = 5  # runs that all came out the same before their spread is taken to be zero
@@ -67,6 +67,21 @@ def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bo
     return bool(sizes) and min(sizes) >= least
 
 
+def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
+    """Whether the planned runs could show that claim and measurement are equal within the margin, if they are.
+
+    Returns:
+        None where that is not known, or where the claim is a threshold, an order or not judged.
+    """
+    if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
+        return None
+    runs = min(measured.planned_each)
+    found = interval_of(claim, measured, EQUIVALENCE, max(runs, 2))
+    if found is None or measured.interval_at is not None:
+        return None
+    return enough_runs(claim, measured, runs) and found.half_width <= claim.margin
+
+
 def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Half the 95% interval of the paper's own mean of k runs, if they spread as those measured; None if unknown."""
     means = _means(measured)
@@ -74,6 +89,11 @@ def own_precision(claim: Claim, measured: Measured) -> float | None:
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
     return statistics.less_claim(exact, 0.0, None).half_width
+
+
+def spreads_of(measured: Measured) -> list[float]:
+    """The standard deviation of a run of each setting, of its logarithm for a ratio; none if one has none."""
+    return [mean.spread.std for mean in _means(measured)]
 
 
 def _means(measured: Measured) -> list[Mean]:

@@ -165,7 +165,8 @@ def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: S
             for by_run, runs in zip(numbers, at, strict=True)
         ]
         one = _of_one(claim, samples[0], at[0]) if len(samples) == 1 else _of_two(claim, *samples)
-        found.append(replace(one, n=sum(map(len, at)), planned=sum(map(len, planned)), pooled=pooled))
+        sizes = tuple(map(len, planned))
+        found.append(replace(one, n=sum(map(len, at)), planned=sum(sizes), planned_each=sizes, pooled=pooled))
     return found
 
 

@@ -26,6 +26,7 @@ class Measured:
         value is not made of such numbers.
     against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
     pooled: the spread of the data set's settings, for samples of fewer runs than show one of their own.
+    planned_each: the planned runs of each sample's setting.
     interval_at: where the value lies with a confidence, where the measure has its own way to say so.
     every: what was measured for each of several statements of which the claim says that all hold (a data set each, a
         layer each); the value is then that of the one that supports it least. Empty where there is one.
@@ -50,6 +51,7 @@ class Measured:
     against: Sample | None = None
     comparison: Comparison | None = None
     pooled: Spread | None = None
+    planned_each: tuple[int, ...] = ()
     interval_at: Callable[[float], Interval] | None = None
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()

@@ -26,6 +26,10 @@ class ClaimRow:
     interval_low, interval_high: where that lies, at 95%.
     runs_have, runs_needed: of too few runs, how many of each setting there are, and how many would do.
     own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as those measured.
+    reproducible: whether the planned runs could show equality within the margin; None where that is not known.
+    planned_each, spread_each: of the one or two settings that are compared, the planned runs and the standard deviation
+        of a run (of its logarithm where a ratio is claimed), "5 + 5"; empty where they are not known.
+    statements: how many statements of this kind all have to hold.
     epsilon, epsilon_sound, epsilon_tries, epsilon_least, delta: see `runner.claims.measured.Measured`.
     how: how it was measured, in words.
     """
@@ -53,6 +57,10 @@ class ClaimRow:
     runs_have: int | None = None
     runs_needed: int | None = None
     own_precision: float | None = None
+    reproducible: bool | None = None
+    planned_each: str = ""
+    spread_each: str = ""
+    statements: int = 1
     epsilon: float | None = None
     epsilon_tries: float | None = None
     epsilon_sound: float | None = None

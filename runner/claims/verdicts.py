@@ -25,7 +25,7 @@ from scipy.stats import fisher_exact
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.evidence import PAPER_SCALE
-from runner.claims.intervals import FEWEST_RUNS, enough_runs, interval_of, own_precision
+from runner.claims.intervals import FEWEST_RUNS, can_be_reproduced, enough_runs, interval_of, own_precision, spreads_of
 from runner.claims.measured import Measured
 from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
 from runner.claims.rows import ClaimRow
@@ -100,6 +100,10 @@ def _row(
         interval_high=interval.high if interval else None,
         runs_have=min((len(sample.values) for sample in measured.samples), default=None),
         runs_needed=_runs_needed(claim, measured) if decided.word == TOO_FEW_RUNS else None,
+        planned_each=" + ".join(map(str, measured.planned_each)),
+        spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
+        statements=max(len(measured.every), 1),
+        reproducible=can_be_reproduced(claim, measured),
         own_precision=own_precision(claim, measured) if decided.word != NOT_JUDGED else None,
         epsilon=measured.epsilon,
         epsilon_tries=measured.epsilon_tries,

@@ -104,6 +104,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
         if costs and not paper.study:
             remarks += not_run.sentence(claims_left[paper.name], costs[paper.name]) + "\n\n"
         rows = by_paper.get(paper.name) or _rows_of(folder, paper)
+        remarks += _not_reproducible(rows)
         said, without = (_OF_A_STUDY, _OF_CLAIMS) if paper.study else (_OF_A_PAPER, ())
         claims = f"# {paper.title}\n{mark}\n{said}\n{remarks}{markdown(_claims(rows, without))}"
         written.append(write_text(folder / paper.name / "README.md", claims))
@@ -190,6 +191,15 @@ def _items(folder: Path, paper: Paper) -> Table:
             links.insert(0, f"no figure: {without} of {len(settings)} settings have no run;")
         rows.append([item.title, runs, " ".join(links)])
     return Table(("item", "runs", "files"), rows)
+
+
+def _not_reproducible(rows: Sequence[ClaimRow]) -> str:
+    """Which claims the planned runs can at best find consistent; empty where there are none."""
+    named = [f"{row.claim.item}, {row.claim.dataset}, {row.claim.method}" for row in rows if row.reproducible is False]
+    if not named:
+        return ""
+    listed = "".join(f"\n- {name}" for name in dict.fromkeys(named))
+    return f"Too few runs are planned for these claims to be *reproduced*; they can be *consistent*:\n{listed}\n\n"
 
 
 def _unmeasured(rows: Sequence[ClaimRow]) -> bool:
