@@ -247,9 +247,8 @@ def _text_of_each(claim: Claim, at: RunsAt) -> str:
 def _text_of_best(claim: Claim, at: RunsAt) -> str:
     """The best with the mean and the median, by the sound epsilon and after the last epoch, too."""
     sound = at.runs.at(lambda run: last_with(run, lambda spent: spent < claim.bound, "epsilon_sound"))
-    parts = [
-        f"the best of the runs after epoch {at.epochs}, the last {claim.at} {claim.bound:g} ({_middle(at.sample())})"
-    ]
+    within = f", the last {claim.at} {claim.bound:g}" if claim.at in ("below", "within") else ""
+    parts = [f"the best of the runs after epoch {at.epochs}{within} ({_middle(at.sample())})"]
     if sound:
         parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
     return "; ".join([*parts, f"after the last epoch: {_spread(at.runs.sample())}"])
