@@ -37,8 +37,8 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     least = last_layer_epsilon(run)
     text = (
         f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the sound ε is an upper bound, and from the last "
+        f"layer alone one crafted example an epoch shows at least {math.floor(100 * least) / 100:g}"
     )
-    text += f"layer alone one crafted example a round shows at least {math.floor(100 * least) / 100:g}"
     return replace(found, value=epsilon, epsilon=epsilon, explanation=text)
 
 
@@ -53,7 +53,7 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def last_layer_epsilon(run: Run) -> float:
-    """A lower bound on epsilon with the bug: one example a round whose row of the last layer is sqrt(2) / B.
+    """A lower bound on epsilon with the bug: one crafted example an epoch, whose row of the last layer is sqrt(2) / B.
 
     That is the largest gradient of the mean cross-entropy with respect to an example's logits, so `upstream_bound` does
     not clip it. With an input of norm a it moves the layer's gradient by a sqrt(2) / B, in each of the E epochs.

@@ -66,26 +66,26 @@ PAPER = Paper(
     ITEMS,
     place=3,
     remarks=(
-        "Noise-screening: the paper gives no momentum. Its settings are those of code with momentum 0.9, which leads here; "
-        "the listing has none, and the authors' later code does not restore it on a rejection: both are run, too.",
+        "Noise-screening: the paper gives no momentum. Its settings are those of code with momentum 0.9, which leads "
+        "here. Its listing has none, and the authors' later code does not restore it on a rejection: both are run, too.",
         "Its accuracies, and so those of the same settings here, are on the very test images that chose the updates "
-        "([table 1]({results}noise_screening/table-1/table.md) has others). Its neighbours differ in one entry; every ε "
-        "here is for adding or removing a training image. Sound is the cost of all tries that a run may take.",
+        "([table 1]({results}noise_screening/table-1/table.md) has others). Its neighbours differ in one entry. Every "
+        "ε here is for adding or removing a training image. Sound is the cost of all tries that a run may take.",
         "Does screening help where every try is charged? [Screened and plain DP-SGD at the same sound ε]"
         "({results}noise_screening/sound/table.md), on MNIST; the other data sets have not been compared.",
     ),
     findings=(
         Finding(
             {"item": "theorem-1", "dataset": "MNIST"},
-            {"refuted": "**rejected updates are not free**: at MNIST's settings the ε of {claimed} is at least {measured} "
-             "under a rule that keeps 5.5% of the tries (runs keep far more, and at their share the bound is below the "
-             "claim); {sound} is guaranteed under any rule"},
+            {"refuted": "**rejected updates are not free**: at MNIST's settings the ε of {claimed} is at least "
+             "{measured} under a rule that keeps 5.5% of the tries (runs keep far more, and at their share the bound is "
+             "below the claim); {sound} is guaranteed under any rule"},
         ),
         Finding(
             {"item": "table-1", "dataset": "MNIST", "method": "ours minus DPSGD (AUTO-S)", "reading": "momentum 0.9"},
             {NOT_REPRODUCED: "with momentum the gain claimed on MNIST is not there ({difference} points)",
-             "not guaranteed": "with momentum screening gains {measured} points over AUTO-S (claimed: {claimed}) on the "
-             "very test images that chose its updates, at the *claimed* ε, where the sound one is {sound}"},
+             "not guaranteed": "with momentum screening gains {measured} points over AUTO-S (claimed: {claimed}) on "
+             "the very test images that chose its updates, at the *claimed* ε, where the sound one is {sound}"},
         ),
         Finding(
             {"item": "table-1", "dataset": "FashionMNIST", "method": "ours, same hyper-parameters",

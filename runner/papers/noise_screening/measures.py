@@ -115,16 +115,12 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     start = accuracies.pop(0) if " to " in claim.reader[1] else None
     statements, every = [], Runs()
     for accuracy in accuracies:
-
-        def sample(runs: Runs, accuracy: float = accuracy) -> Sample:
-            return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
-
         own, *others = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
         every = every or Runs(run for runs in (own, *others) for run in runs)
         at_least = any(reaches(accuracy)(run) is None for run in own.recorded)
         for other in others if own.recorded else ():
             if other.recorded:
-                found = of_two("order", "mean", sample(own), sample(other))
+                found = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
                 counts = {"n": len(own.recorded) + len(other.recorded), "planned": len(own) + len(other)}
                 statements.append(replace(found, at_least=at_least, **counts))
     if not statements:
@@ -135,6 +131,11 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
     all_of = tuple(statements) if len(statements) > 1 else ()
     return counted(every, replace(shown, every=all_of, lacking=lacking, explanation=text))
+
+
+def _spent(runs: Runs, accuracy: float, start: float | None) -> Sample:
+    """What each recorded run spends on an accuracy, or from another one to it."""
+    return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
 
 
 @of_runs
@@ -163,8 +164,8 @@ def accuracy_of(claim: Claim) -> float:
 
 
 def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: float) -> Runs:
-    """The planned runs of one of a claim's experiments; in place of one that ends at 3 short of an accuracy (percent), the run of the same
-    seed and settings that goes on to the limit, where that is recorded and begins with the shorter one.
+    """The planned runs of one of a claim's experiments. In place of one that ends at 3 short of an accuracy (percent)
+    comes the run of the same seed and settings that goes on to the limit, where that is recorded and begins with it.
 
     On one device it has the same batches and noise. Where it is another draw (from another device, by other code), it
     would be a second chance for the seeds that failed, and is not taken.
