@@ -80,7 +80,7 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
         "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
         "times as large.",
         "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
-        "its noise is too small by a factor of B where a row comes up to b. The upper bound supposes that in every layer.",
+        "its noise is too small by a factor of B where a row comes up to b. The upper bound is for that, in all layers.",
         "The lower bound is of the last layer alone. One example there has a row of up to √2 / B, which is below b: an "
         "adversary who crafts it anew in each epoch tells the data sets apart by that.",
     )
@@ -213,8 +213,8 @@ def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     notes = (
         "The script counts the four layers of a step as four samples of their own: one release of all of them, "
         "sampled once, is what happens. And it clips rows of the mean over the examples drawn: with one example more "
-        "all others shrink, so that the sensitivity is up to 2 a b in the worst case (derived in `BackpropOfMeanLoss`); "
-        "of rows of the sum it is a b.",
+        "all others shrink, so that the sensitivity is up to 2 a b in the worst case (see `BackpropOfMeanLoss`); of "
+        "rows of the sum it is a b.",
         "Its bisection stops within 0.001 of ε: for 0.2 and 0.1 its noise, 4.824 and 9.063, is above the 4.811 and "
         "9.003 that its formula asks for.",
     )

@@ -67,7 +67,7 @@ PAPER = Paper(
     place=3,
     remarks=(
         "Noise-screening: the paper gives no momentum. Its settings are those of code with momentum 0.9, which leads "
-        "here. Its listing has none, and the authors' later code does not restore it on a rejection: both are run, too.",
+        "here. Its listing has none, and the authors' later code does not restore it on rejection: both are run, too.",
         "Its accuracies, and so those of the same settings here, are on the very test images that chose the updates "
         "([table 1]({results}noise_screening/table-1/table.md) has others). Its neighbours differ in one entry. Every "
         "ε here is for adding or removing a training image. Sound is the cost of all tries that a run may take.",
@@ -78,8 +78,8 @@ PAPER = Paper(
         Finding(
             {"item": "theorem-1", "dataset": "MNIST"},
             {"refuted": "**rejected updates are not free**: at MNIST's settings the ε of {claimed} is at least "
-             "{measured} under a rule that keeps 5.5% of the tries (runs keep far more, and at their share the bound is "
-             "below the claim); {sound} is guaranteed under any rule"},
+             "{measured} under a rule that keeps 5.5% of the tries (runs keep far more, and at their share the bound "
+             "is below the claim); {sound} is guaranteed under any rule"},
         ),
         Finding(
             {"item": "table-1", "dataset": "MNIST", "method": "ours minus DPSGD (AUTO-S)", "reading": "momentum 0.9"},
