@@ -8,7 +8,7 @@ from runner.claims.claim import Claim
 from runner.claims.measure import of_runs
 from runner.claims.measured import Measured
 from runner.claims.runs import Runs
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.statistics import Interval
 
 
 @of_runs
@@ -23,14 +23,19 @@ def share_beyond(runs: Runs) -> Measured:
     With Clopper and Pearson's interval of a share.
     """
     passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
-    share = binomtest(sum(passing), len(passing)).proportion_ci(LEVEL, method="exact")
+    test = binomtest(sum(passing), len(passing))
+
+    def share_at(level: float) -> Interval:
+        share = test.proportion_ci(level, method="exact")
+        return Interval(100 * share.low, 100 * share.high)
+
     above, tried = above_bound(runs.recorded)
     largest = max(largest_ratios(runs.recorded))
     words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
     return Measured(
         100 * sum(passing) / len(passing),
         explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
-        interval=Interval(100 * share.low, 100 * share.high),
+        interval_at=share_at,
     )
 
 

@@ -26,7 +26,7 @@ from runner.claims.measure import Formula, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.over_values import over_values
 from runner.claims.runs import PlannedRun, Runs, RunsAt, Sample
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.statistics import Interval
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
 
@@ -243,7 +243,7 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
     last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
     text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
-    return counted(planned[0], Measured(value, interval=_redrawn(curves), explanation=text))
+    return counted(planned[0], Measured(value, interval_at=_redrawn(curves), explanation=text))
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
@@ -260,7 +260,7 @@ def _share(means: Sequence[Array]) -> float:
     return float(ahead[compared].mean()) if compared.any() else math.nan
 
 
-def _redrawn(curves: Sequence[Array]) -> Interval | None:
+def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
     if min(len(of) for of in curves) < _ENOUGH:
         return None
     found = bootstrap(
@@ -268,8 +268,12 @@ def _redrawn(curves: Sequence[Array]) -> Interval | None:
         lambda *drawn: _share([of[runs].mean(0) for of, runs in zip(curves, drawn, strict=True)]),
         n_resamples=_REDRAWN,
         vectorized=False,
-        confidence_level=LEVEL,
         method="percentile",
         random_state=np.random.default_rng(0),
-    ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    ).bootstrap_distribution
+
+    def share_at(level: float) -> Interval:
+        low, high = np.quantile(found, ((1 - level) / 2, (1 + level) / 2))
+        return Interval(float(low), float(high))
+
+    return share_at
