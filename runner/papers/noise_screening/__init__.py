@@ -47,7 +47,12 @@ ITEMS = (
         fields=_SCREENING,
         draw=figures.figure_3,
     ),
-    Item("fig-4a", "Figure 4a: learning rate, MNIST", sweeps=("noise_screening/fig_4a",), draw=figures.figure_4a),
+    Item(
+        "fig-4a",
+        "Figure 4a: learning rate, MNIST",
+        sweeps=("noise_screening/fig_4a", "noise_screening/fig_4a_best"),
+        draw=figures.figure_4a,
+    ),
     Item(
         "fig-4b",
         "Figure 4b: batch size, MNIST",

@@ -75,7 +75,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
             text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
         found = of_sample("mean", reached.sample("epsilon"), explanation=text)
         tries = made if screened(recorded[0]) else None
-        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries)
+        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries, planned_each=(len(planned),))
     return replace(counted(planned, found), chosen_on_test=True)
 
 
@@ -121,8 +121,7 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
         for other in others if own.recorded else ():
             if other.recorded:
                 found = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
-                counts = {"n": len(own.recorded) + len(other.recorded), "planned": len(own) + len(other)}
-                statements.append(replace(found, at_least=at_least, **counts))
+                statements.append(replace(found, at_least=at_least, planned_each=(len(own), len(other))))
     if not statements:
         return counted(every, Measured())
     gaps = [(found.value or 0.0) - (found.reference or 0.0) for found in statements]
@@ -148,14 +147,16 @@ def tries_by_value(claim: Claim, planned: Runs) -> Measured:
     def tries(run: PlannedRun) -> float:
         return run.final("tries") / run.final("accepted")
 
-    return of_two("order", "mean", one.sample(tries), other.sample(tries))
+    values = planned.by_value(claim.by)
+    sizes = tuple(len(values[float(value)]) for value in claim.reader[1].split())
+    return replace(of_two("order", "mean", one.sample(tries), other.sample(tries)), planned_each=sizes)
 
 
 @Formula
 def pooled(claim: Claim, evidence: Evidence) -> Measured:
     """The claim's statistic over the values of a field, of the runs of all its experiments together."""
     planned = Runs(run for name in claim.experiments for run in planned_for(claim, evidence, name))
-    return counted(planned, over_values(claim, [planned]))
+    return counted(planned, over_values(claim, evidence, [planned]))
 
 
 def accuracy_of(claim: Claim) -> float:
