@@ -1,9 +1,9 @@
 """`python -m benchmarks.clipless`: time of an epoch and peak memory of Lipschitz networks against the batch size.
 
 Figure 4 of the Lipschitz paper: ordinary training, clipless DP-SGD, its projection alone, and DP-SGD with clipping by
-this project's engine and by Opacus, on the same convolutional networks and made-up images of CIFAR-10's shape. On a CPU the process's own
-time is taken, in which what else the machine does hardly shows. It takes an hour or more; `--quick` shows in a minute
-that it works, and writes nothing.
+this project's engine and by Opacus, on the same convolutional networks and made-up images of CIFAR-10's shape. On a CPU
+the process's own time is taken, in which what else the machine does hardly shows. It takes an hour or more; `--quick`
+shows in a minute that it works, and writes nothing.
 """
 
 from __future__ import annotations

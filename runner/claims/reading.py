@@ -97,7 +97,7 @@ def _claim(path: Path, paper: str, fields: Fields, line: int) -> Claim:
         statistic=text("statistic", usual),
         compare=compare,
         level=number("level"),
-        margin=number("margin") if direction in _BY_DIFFERENCE else None,
+        margin=number("margin"),
         direction=direction,
         open=text("open"),
         because=text("because"),
