@@ -18,7 +18,7 @@ Record = Mapping[str, Any]
 STATED = "stated by its class"  # an epsilon beside which there is no sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
-_MOST_VALUES = 6  # further columns
+_MOST_VALUES = 6  # further columns, where fewer groups differ
 
 
 def result_text(record: Record) -> str:
@@ -142,11 +142,13 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names that not all have with one value; where there are too many, those of classes before their arguments'."""
+    """Names that not all have with one value: all groups, and while there are not too many, fields, then arguments."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: {_value(config.get(name)) for config in configs} for name in names}
     differing = [name for name in names if len(values[name]) > 1]
-    chosen = sorted(differing, key=lambda name: "." in name and name != "dataset.name")[:_MOST_VALUES]
+    groups = [name for name in differing if name == "dataset.name" or (name in FIELDS and FIELDS[name].names_class)]
+    others = sorted((name for name in differing if name not in groups), key=lambda name: "." in name)
+    chosen = groups + others[: max(0, _MOST_VALUES - len(groups))]
     return [name for name in differing if name in chosen]
 
 
