@@ -12,9 +12,11 @@ from runner.config.fields import Part
 from runner.report.files import Table, aligned
 from runner.runs.records import read_record
 from runner.terminal import bound_text, number
+from runner.training.targets import targets
 
 Record = Mapping[str, Any]
 
+KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # what any config may name
 STATED = "stated by its class"  # an epsilon beside which there is no sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
@@ -29,10 +31,18 @@ def result_text(record: Record) -> str:
 
 
 def explain_command(path: Path) -> str:
-    """The command that says what the run of a record's file was."""
+    """The command that says what the run of a record's file was, with what it has to trust for that."""
     folder = path.resolve().parent.parent
     elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
-    return f"python -m runner.explain {path.stem}{elsewhere}"
+    own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
+    trusted = dict.fromkeys(target.partition(".")[0] for target in own)
+    trust = f"DP_REPRO_TRUST={','.join(trusted)} " if trusted else ""
+    return f"{trust}python -m runner.explain {path.stem}{elsewhere}"
+
+
+def named_targets(config: Mapping[str, Any]) -> list[str]:
+    """The classes and functions that a recorded config names, each once."""
+    return list(dict.fromkeys(str(target) for _, target in targets(config)))
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:
