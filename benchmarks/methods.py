@@ -33,8 +33,8 @@ from runner.training.stacked import StackedStep, whole
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
 _ROUNDING = 1e-5
-# Width and convolutions a block of Lipschitz VGGs on 3 x 32 x 32: of 130, 510 and 1,350 thousand parameters
-LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG8 large": (64, 2)}
+# Width and convolutions a block of the Lipschitz paper's VGGs: of 130,378, 510,602 and 2,020,618 parameters
+LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG5 huge": (128, 1)}
 
 Step = Callable[[], None]
 
@@ -204,12 +204,23 @@ def jax_vmap(of: Problem) -> Step:
 
 def clipless(of: Problem) -> Step:
     """Clipless DP-SGD: an ordinary pass, in slices, noise by bounds, and the projection after each update."""
+    objective = _constrained(of)
+    pieces = examples_in_cache(of.network, of.inputs.shape[1:])
+    return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
+
+
+def projection(of: Problem) -> Step:
+    """The projection after an update alone."""
+    return _constrained(of).project
+
+
+def _constrained(of: Problem) -> Objective:
+    """The network with bounded images and weights."""
     objective = Objective(
         of.network, SharpCrossEntropy(50.0), InputBound(tuple(of.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
     )
     objective.project()
-    pieces = examples_in_cache(of.network, of.inputs.shape[1:])
-    return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
+    return objective
 
 
 def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
@@ -219,6 +230,7 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
             "non_private": non_private,
             "non_private_faster": non_private_faster,
             "clipless": clipless,
+            "projection": projection,
             "one_pass": one_pass,
             "opacus_hooks": opacus_hooks,
             "isolated": isolated,

@@ -7,6 +7,7 @@ their code can be recorded (`runner.gradients.isolated`). What cannot be enforce
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
+_ASKS = re.compile("DataDependent")  # in the names of PyTorch's errors
+_NO_LOSSES = re.compile(r"one loss per example.*got \(\)")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 
@@ -108,20 +111,24 @@ def rests_on(run: Run) -> list[str]:
     """
     if not run.mechanism.private:
         return []
-    parts = {"dataset": run.dataset, "accountant": run.accountant, "screening": run.rule}
+    dataset = getattr(run.dataset, "own", run.dataset)
+    parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
     found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
     return found + [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
 
 
 def check_own(run: Run) -> None:
-    """Try what is the user's own on made-up examples, and say on stderr what will be slow. No data is read.
+    """Try what is the user's own on made-up examples, and say on stderr how it is applied. No data is read.
 
     Raises:
         ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
     """
     for name, each in run.mapped_parts.items():
-        if each.slow:
-            print(f"{name}: applied to one example after the other ({each.slow}).{_advice(run)}", file=sys.stderr)
+        print(
+            f"{name}: applied to one example at a time, so what it takes over the batch is taken over that one."
+            f"{_pace(each, run)}",
+            file=sys.stderr,
+        )
     objective = run.new_objective().eval()
     if unknown(objective):
         shape = run.features.shape(run.dataset.shape)
@@ -163,7 +170,7 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
             within = run.clipping if isinstance(run.clipping, Backprop) else None
             parts[_names(objective)] = engine.mapped(inputs, targets, within)
     except NotMappableError as error:
-        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
+        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {_said(error)}") from error
     return parts
 
 
@@ -173,7 +180,23 @@ def _names(objective: Objective) -> str:
     return ", ".join(kinds) or type(objective.network).__qualname__
 
 
-def _advice(run: Run) -> str:
-    if any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules()):
-        return " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here."
-    return ""
+def _pace(part: Mapped, run: Run) -> str:
+    """How fast a part is whose examples are not taken together, why that is, and what is faster; nothing for others."""
+    if part.slow is None:
+        return ""
+    why, _, pace = part.slow.rpartition("; ")
+    pace = re.sub(r"[\d.e+-]+", lambda rate: f"{float(rate[0]):g}", pace, count=1)
+    if not part.forked:
+        why = "PyTorch cannot map one of its operators over examples"
+    elif _ASKS.search(why):
+        why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
+    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    return f" They are computed one after another, {pace}: {why}.{faster}"
+
+
+def _said(error: NotMappableError) -> str:
+    """What a user can do about an error; where that is not known, what was raised."""
+    if _NO_LOSSES.search(str(error)):
+        return "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
+    return str(error)

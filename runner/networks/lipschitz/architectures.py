@@ -115,28 +115,28 @@ def lipschitz_mixer(
     channels: int,
     blocks: int,
     skip: bool,
+    centered: bool = True,
 ) -> nn.Sequential:
     """An MLP-mixer (Tolstikhin et al., 2021) of linear layers alone, without biases.
 
     Patches become tokens of `hidden` numbers; each block mixes the tokens (to `tokens` and back), then the numbers of
-    each token (to `channels` and back), activated and centred in between; with `skip`, each half is added to its input
-    with a weight of 1/2. The paper's notebook: patch 4, hidden 64, tokens 64, channels 128, 2 blocks, no skip; its
-    experiments: one block, all of them 64 times a width of 1 or 2.
+    each token (to `channels` and back), activated and perhaps `centered` in between; with `skip`, each half is added to
+    its input with a weight of 1/2. The paper's notebook: patch 4, hidden 64, tokens 64, channels 128, 2 blocks, no
+    skip, not centred; its experiments: one block, centred, all of them 64 times a width of 1 or 2.
     """
     depth, height, width = input_shape
     if height % patch or width % patch:
         raise ValueError(f"architecture.patch={patch} does not cover an image of {height} x {width}.")
     count = (height // patch) * (width // patch)
     layers: list[nn.Module] = [Patches(patch), linear(depth * patch**2, hidden, False)]
+
+    def mix(inputs: int, inner: int) -> list[nn.Module]:
+        center = [Center()] if centered else []
+        return [linear(inputs, inner, False), activation(), *center, linear(inner, inputs, False)]
+
     for _ in range(blocks):
-        token_mixing = nn.Sequential(
-            Transpose(),
-            linear(count, tokens, False), activation(), Center(), linear(tokens, count, False),
-            Transpose(),
-        )  # fmt: skip
-        channel_mixing = nn.Sequential(
-            linear(hidden, channels, False), activation(), Center(), linear(channels, hidden, False)
-        )
+        token_mixing = nn.Sequential(Transpose(), *mix(count, tokens), Transpose())
+        channel_mixing = nn.Sequential(*mix(hidden, channels))
         for mixing in (token_mixing, channel_mixing):
             layers.append(Residual(mixing) if skip else mixing)
     return nn.Sequential(*layers, nn.Flatten(), linear(count * hidden, classes, False))

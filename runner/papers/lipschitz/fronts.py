@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.claims.evidence import Evidence
@@ -49,7 +50,7 @@ def front(dataset: str, number: str, chosen: str) -> Draw:
             *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, "C5"),
             *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
         ]
-        _finish(axes, levels, dataset, "accuracy (%)")
+        _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
         return drawn
 
     return draw
@@ -81,6 +82,16 @@ def by_architecture(evidence: Evidence) -> Figure | None:
         for sweep, name, label, colour in lines
     ]
     return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
+
+
+def easier(evidence: Evidence, number: str, dataset: str) -> str:
+    """By how much the same draws score more on held-out images than on test images, in words; empty without any."""
+    held_out, on_test = (
+        {run.field("draw"): run.final("test_accuracy") for run in evidence.recorded(sweep, f"{PAPER}/{dataset}_drawn")}
+        for sweep in (f"{PAPER}/fig_{number}_search", f"{PAPER}/fig_{number}_as_paper")
+    )
+    gains = [held_out[draw] - accuracy for draw, accuracy in on_test.items() if draw in held_out]
+    return f"the same {len(gains)} draws: {fmean(gains):+.2f} points on held-out images" if gains else ""
 
 
 def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
@@ -128,11 +139,13 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     return found.high
 
 
-def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str) -> None:
+def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
     """Axes, title and legend of a panel in which these accuracies are drawn."""
     if levels:
         axes.set_ylim(max(levels) - 25, max(levels) + 1)
     else:
         mark_not_run(axes)
     axes.legend(loc="lower right")
-    axes.set(title=DATASETS[dataset], xlabel="sound ε", ylabel=quantity, xlim=(0, None))
+    axes.set(
+        title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel="sound ε", ylabel=quantity, xlim=(0, None)
+    )

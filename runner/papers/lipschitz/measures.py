@@ -1,20 +1,35 @@
-"""Measurements of this paper's own claims (see runner.report.measures for the shared ones)."""
+"""Measurements of this paper's own claims: norms of gradients over their bounds, spreads of norms, charges."""
 
 from __future__ import annotations
 
+import copy
+import math
+from typing import Any
+
+import numpy as np
 from scipy.stats import binomtest
 
+from runner.claims.charges import prepared
 from runner.claims.claim import Claim
-from runner.claims.measure import of_runs
-from runner.claims.measured import Measured
-from runner.claims.runs import Runs
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.evidence import Evidence
+from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
+from runner.claims.measured import Measured, of_sample
+from runner.claims.runs import PlannedRun, Runs
+from runner.claims.statistics import Interval
+from runner.networks.lipschitz import gradient_bounds
+from runner.training.prepare import Run, prepare
+
+_RESAMPLED = 2000  # times
+_POSITIONS = 14**2  # of the map behind the second convolution of the authors' MNIST ConvNet
+_BIAS = "network.5.bias"  # of that convolution
+_PLAIN = "RGB"  # images as they are
 
 
-@of_runs
-def violations(_: Claim, runs: Runs) -> Measured:
-    """See `share_beyond`."""
-    return share_beyond(runs)
+@Formula
+def violations(claim: Claim, evidence: Evidence) -> Measured:
+    """See `share_beyond`: of the runs of all experiments of the claim."""
+    planned = Runs(run for name in claim.experiments for run in planned_for(claim, evidence, name))
+    return counted(planned, share_beyond(planned) if planned.recorded else Measured())
 
 
 def share_beyond(runs: Runs) -> Measured:
@@ -23,14 +38,19 @@ def share_beyond(runs: Runs) -> Measured:
     With Clopper and Pearson's interval of a share.
     """
     passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
-    share = binomtest(sum(passing), len(passing)).proportion_ci(LEVEL, method="exact")
+    test = binomtest(sum(passing), len(passing))
+
+    def share_at(level: float) -> Interval:
+        share = test.proportion_ci(level, method="exact")
+        return Interval(100 * share.low, 100 * share.high)
+
     above, tried = above_bound(runs.recorded)
     largest = max(largest_ratios(runs.recorded))
     words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
     return Measured(
         100 * sum(passing) / len(passing),
         explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
-        interval=Interval(100 * share.low, 100 * share.high),
+        interval_at=share_at,
     )
 
 
@@ -44,3 +64,127 @@ def largest_ratios(runs: Runs) -> list[float]:
     """Of every run, tensor and epoch: the largest norm of an example's gradient over its bound."""
     recorded = (run.diagnostic("bound_ratios")["largest"] for run in runs)
     return [float(ratio) for by_tensor in recorded for by_epoch in by_tensor.values() for ratio in by_epoch]
+
+
+@of_runs
+def over_library_bound(_: Claim, runs: Runs) -> Measured:
+    """The largest gradient of a bias on a map over the bound of the authors' library, before training.
+
+    That bound is G; here it is sqrt(positions) G.
+    """
+
+    def ratio(run: PlannedRun) -> float:
+        return math.sqrt(_POSITIONS) * float(run.diagnostic("bound_ratios")["largest"][_BIAS][0])
+
+    return of_sample("mean", runs.sample(ratio), explanation="of 2,048 images, by the first weights of each run")
+
+
+@of_runs
+def narrowest(claim: Claim, runs: Runs) -> Measured:
+    """See `least_spread`."""
+    return least_spread(claim, runs)
+
+
+def least_spread(claim: Claim, runs: Runs) -> Measured:
+    """The least coefficient of variation of norms over that of RGB images that are not clipped.
+
+    Of the images ("inputs") or the last gradients ("gradients"). The interval is that of a bootstrap over the images.
+    """
+    kind = claim.reader[1]
+    plain = [run for run in runs.recorded if _name(run) == _PLAIN]
+    others = [run for run in runs.recorded if _name(run) != _PLAIN]
+    if not plain or not others:
+        return Measured()
+    spread = {_name(run): variation(_histogram(run, kind)) for run in others}
+    of_plain = variation(_histogram(plain[0], kind))
+    least = min(spread, key=lambda name: spread[name][0])
+    ratios = spread[least] / of_plain
+    words = ", ".join(f"{name} {values[0]:.3f}" for name, values in spread.items())
+
+    def between(level: float) -> Interval:
+        low, high = np.quantile(ratios[1:], [(1 - level) / 2, (1 + level) / 2])
+        return Interval(float(low), float(high))
+
+    return Measured(float(ratios[0]), interval_at=between, explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}")
+
+
+def _name(run: PlannedRun) -> str:
+    norm = float(run.field("features.largest_norm"))
+    return str(run.field("features.space")).upper() + ("" if norm == 56 else f" clipped to {norm:g}")
+
+
+def _histogram(run: PlannedRun, kind: str) -> dict[str, Any]:
+    found = run.diagnostic("norm_histograms")[kind]
+    of_epoch: dict[str, Any] = found[-1] if kind == "gradients" else found
+    return of_epoch
+
+
+def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Standard deviation over mean of what a histogram counts, then the same of samples drawn from it: [1 + 2000]."""
+    counts = np.array(histogram["counts"], dtype=np.float64)
+    total = int(counts.sum())
+    drawn = np.random.default_rng(0).multinomial(total, counts / total, _RESAMPLED)
+    shares = np.concatenate([counts[None], drawn]) / total
+    centres = (np.arange(len(counts)) + 0.5) / len(counts)  # in units of the largest
+    means = shares @ centres
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = np.sqrt(shares @ centres**2 - means**2) / means
+    return found
+
+
+def _changed(claim: Claim, **fields: object) -> Run:
+    """The claim's experiment at a noise multiplier of 2, some of its fields changed ("batch_size", "loss__alpha")."""
+    config = copy.deepcopy(prepared(claim.sweep, claim.experiment).config)
+    for name, value in {"target_epsilon": None, "noise_multiplier": 2.0, **fields}.items():
+        _set(config, name.split("__"), value)
+    return prepare(config)
+
+
+def _set(config: Any, path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        config = config[part]
+    config[path[-1]] = value
+
+
+def _epsilon(run: Run) -> float:
+    epsilon = run.sound_epsilon(run.mechanism.charges_of_epochs(run.epochs))
+    assert epsilon is not None
+    return epsilon
+
+
+def _sensitivity(run: Run) -> float:
+    """Of the mean gradient, all tensors together."""
+    return math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
+
+
+_OF = {"epsilon": _epsilon, "sensitivity": _sensitivity}
+
+
+@computed
+def doubled(claim: Claim) -> Measured:
+    """What twice the value of a field makes of the sound epsilon or the sensitivity: `doubled(epsilon of batch_size)`."""
+    what, _, field = claim.reader[1].partition(" of ")
+    once = _changed(claim)
+    value = once.config
+    for part in field.split("."):
+        value = value[part]
+    twice = _changed(claim, **{field.replace(".", "__"): 2 * value})
+    before, after = (_OF[what](run) for run in (once, twice))
+    return Measured(after / before, explanation=f"{field} of {value:g} and {2 * value:g}: {before:.4g} and {after:.4g}")
+
+
+@computed
+def local_over_global(claim: Claim) -> Measured:
+    """Of noise in proportion to each tensor's bound over that for all tensors: the epsilon, or the largest deviation.
+
+    At the paper's noise multiplier, the deviation of a tensor's noise over its bound. D tensors are then one query of
+    D times the squared sensitivity, and cost what a multiplier of nm / sqrt(D) does.
+    """
+    run = _changed(claim)
+    bounds = gradient_bounds(run.new_objective()).gradients.values()
+    if claim.reader[1] == "noise":
+        return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
+    local = _changed(claim, noise_multiplier=2.0 / math.sqrt(len(bounds)))
+    before, after = _epsilon(run), _epsilon(local)
+    return Measured(
+        after / before, explanation=f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
+    )

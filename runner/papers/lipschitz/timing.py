@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula
-from runner.claims.measured import Measured
+from runner.claims.measured import Measured, of_sample
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import Sample
 from runner.config import REPOSITORY
 from runner.report.files import Table, read_csv
 from runner.report.plots import figure as empty_figure
@@ -26,8 +27,11 @@ METHODS = {
     "clipless": "clipless DP-SGD",
     "one_pass": "DP-SGD, this project's engine",
     "opacus_hooks": "DP-SGD, Opacus",
+    "projection": "the projection alone",
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
+_LARGE = 512  # the least batch size that is called large
+EXAMPLES = 50_000  # of an epoch
 _COMMAND = "`python -m benchmarks.clipless` measures it."
 _HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is as many as make 50,000 examples."
 
@@ -76,46 +80,59 @@ def figure(_: Evidence) -> Figure | None:
     return drawn
 
 
-def _timed(ratio: Callable[[Claim], Measured]) -> Formula:
-    """A measure of the one table of times: of one machine, so that it has no interval and decides nothing."""
+def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
+    """A measure of the one table of times: a ratio of each network and batch size, which are taken as a sample."""
 
-    @wraps(ratio)
-    def of_table(claim: Claim, _: Evidence) -> Measured:
-        return replace(ratio(claim), n=int(bool(measured())), planned=1)
+    @wraps(ratios)
+    def measured_ratios(_: Claim, __: Evidence) -> Measured:
+        found = ratios()
+        if not found:
+            return Measured(explanation="not measured yet", planned=1)
+        sample = Sample(tuple(found.values()), tuple(range(len(found))))
+        words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
+        return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
 
-    return Formula(of_table)
-
-
-@_timed
-def faster_than_clipping(_: Claim) -> Measured:
-    """Seconds of a clipless epoch over those of the faster way to clip, at the largest batch: the largest ratio of all
-    networks."""
-    found = ratios(measured(), _CLIPPED)
-    if not found:
-        return Measured(explanation="not measured yet")
-    batch, ratio = max(found.items(), key=lambda pair: pair[0])
-    return Measured(ratio, explanation=f"at a batch size of {batch}, the worst network")
+    return Formula(measured_ratios)
 
 
-@_timed
-def overhead_spread(_: Claim) -> Measured:
-    """Clipless seconds over ordinary ones: the largest over the smallest among batch sizes, of the worst network."""
-    rows = measured()
-    if not rows:
-        return Measured(explanation="not measured yet")
-    spreads = []
-    for network in {row["network"] for row in rows}:
-        found = ratios([row for row in rows if row["network"] == network], ("non_private_faster",))
-        spreads.append(max(found.values()) / min(found.values()))
-    return Measured(max(spreads), explanation=f"batch sizes of {min(found)} to {max(found)}, the worst network")
+@_of_table
+def faster_than_clipping() -> Mapping[str, float]:
+    """Seconds of a clipless epoch over those of the faster way to clip, at each batch size of 512 or more."""
+    return _over("clipless", _CLIPPED, "s_per_epoch")
 
 
-def ratios(rows: Sequence[dict[str, str]], others: Sequence[str]) -> dict[int, float]:
-    """By batch size, the largest over networks of clipless seconds over those of the fastest of other methods."""
-    times = {(row["network"], int(row["batch"]), row["method"]): float(row["s_per_epoch"]) for row in rows}
-    found: dict[int, float] = {}
-    for (network, batch, method), seconds in times.items():
-        if method == "clipless":
-            ratio = seconds / min(times[network, batch, other] for other in others)
-            found[batch] = max(found.get(batch, 0.0), ratio)
+@_of_table
+def memory_below_clipping() -> Mapping[str, float]:
+    """Peak memory of a clipless step over that of the way to clip with less, at each batch size of 512 or more."""
+    return _over("clipless", _CLIPPED, "peak_mib")
+
+
+@_of_table
+def projection_cost() -> Mapping[str, float]:
+    """Seconds of one projection at each batch size over those at the smallest, of each network."""
+    return {
+        f"{network}, {batch}": seconds / by_batch[min(by_batch)]
+        for network, by_batch in _by_batch("projection").items()
+        for batch, seconds in by_batch.items()
+        if batch > min(by_batch)
+    }
+
+
+def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
+    """A method's column over the least of others', by network and batch size."""
+    values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
+    return {
+        f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in others)
+        for (network, batch, of), value in values.items()
+        if of == method and batch >= _LARGE and value
+    }
+
+
+def _by_batch(method: str) -> dict[str, dict[int, float]]:
+    """Seconds of a step by network and batch size."""
+    found: dict[str, dict[int, float]] = {}
+    for row in measured():
+        if row["method"] == method:
+            batch = int(row["batch"])
+            found.setdefault(row["network"], {})[batch] = float(row["s_per_epoch"]) / (EXAMPLES // batch)
     return found
