@@ -146,4 +146,6 @@ def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, re
     else:
         mark_not_run(axes)
     axes.legend(loc="lower right")
-    axes.set(title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel="sound ε", ylabel=quantity, xlim=(0, None))
+    axes.set(
+        title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel="sound ε", ylabel=quantity, xlim=(0, None)
+    )
