@@ -90,14 +90,14 @@ ITEMS = (
 PAPER = Paper(
     "lipschitz", "DP-SGD Without Clipping: The Lipschitz Neural Network Way", ITEMS, place=5,
     remarks=(
-        "Lipschitz: the paper's text gives no accuracy. Bounds of its library's convolutions and biases can be exceeded "
-        "([table 2]({results}lipschitz/table-2/table.md)). Its notebook's accuracy is compared with that of the same "
-        "setting under bounds that hold.",
-        "The paper's definition 1 replaces one example, which moves a sum by up to 2K. Its library and the runs here add "
-        "or remove one, which moves it by up to K.",
+        "Lipschitz: the paper's text gives no accuracy. Bounds of its library's convolutions and biases can be "
+        "exceeded ([table 2]({results}lipschitz/table-2/table.md)). Its notebook's accuracy is compared with that of "
+        "the same setting under bounds that hold.",
+        "The paper's definition 1 replaces one example, which moves a sum by up to 2K. Its library and the runs here "
+        "add or remove one, which moves it by up to K.",
         "The authors' repository has CIFAR-10 accuracies, about 39% without clipping at ε = 3. The rows of item repo "
-        "compare them with what is reached here. This is not like for like: theirs is the best of a sweep on test images, "
-        "with shuffled batches.",
+        "compare them with what is reached here. This is not like for like: theirs is the best of a sweep on test "
+        "images, with shuffled batches.",
         "Searches are judged on held-out training images, which can be easier than test images: figures 5a and 5b say "
         "by how much the same draws differ.",
     ),

@@ -170,7 +170,7 @@ def _norm(jacobian: Tensor, columns: int) -> float:
 
 
 def centered_by_library(x: Tensor) -> Tensor:
-    """The layer centring of the authors' library, [batch, ..., channels]: over all axes but the last unless x is 4-D."""
+    """Center [batch, ..., channels] as the authors' library does: over all axes but the last unless x is 4-D."""
     return x - x.mean(-1 if x.dim() == 4 else tuple(range(x.dim() - 1)), keepdim=True)
 
 
@@ -253,9 +253,10 @@ def theorem_1(claim: Claim) -> Measured:
 
 @computed
 def concentration(_: Claim) -> Measured:
-    """The probability that a batch's mean is further than t from its expectation, over corollary 2's bound: the largest.
+    """The probability that a batch's mean is further than t from its expectation, over corollary 2's bound.
 
-    Of gradients K and -K with equal probability, t >= 2 K / sqrt(b): exp(-(sqrt(b) t / (2 K) - 1)^2 / 2).
+    That is exp(-(sqrt(b) t / (2 K) - 1)^2 / 2) for t >= 2 K / sqrt(b). The largest ratio, of gradients K and -K with
+    equal probability.
     """
     ratios = [
         2 * float(binom.sf(heads - 1, batch, 0.5)) / math.exp(-((gap / (2 * math.sqrt(batch)) - 1) ** 2) / 2)

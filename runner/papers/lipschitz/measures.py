@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
 from runner.claims.charges import prepared
@@ -131,18 +133,12 @@ def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.f
     return found
 
 
-def _changed(claim: Claim, **fields: object) -> Run:
-    """The claim's experiment at a noise multiplier of 2, some of its fields changed ("batch_size", "loss__alpha")."""
+def _changed(claim: Claim, fields: Mapping[str, object] | None = None) -> Run:
+    """The claim's experiment at a noise multiplier of 2, some of its fields ("optimizer.lr") changed."""
     config = copy.deepcopy(prepared(claim.sweep, claim.experiment).config)
-    for name, value in {"target_epsilon": None, "noise_multiplier": 2.0, **fields}.items():
-        _set(config, name.split("__"), value)
+    for name, value in {"target_epsilon": None, "noise_multiplier": 2.0, **(fields or {})}.items():
+        OmegaConf.update(config, name, value)
     return prepare(config)
-
-
-def _set(config: Any, path: list[str], value: object) -> None:
-    for part in path[:-1]:
-        config = config[part]
-    config[path[-1]] = value
 
 
 def _epsilon(run: Run) -> float:
@@ -161,13 +157,11 @@ _OF = {"epsilon": _epsilon, "sensitivity": _sensitivity}
 
 @computed
 def doubled(claim: Claim) -> Measured:
-    """What twice the value of a field makes of the sound epsilon or the sensitivity: `doubled(epsilon of batch_size)`."""
+    """What twice a field's value makes of the sound epsilon or the sensitivity: `doubled(epsilon of batch_size)`."""
     what, _, field = claim.reader[1].partition(" of ")
     once = _changed(claim)
-    value = once.config
-    for part in field.split("."):
-        value = value[part]
-    twice = _changed(claim, **{field.replace(".", "__"): 2 * value})
+    value = float(OmegaConf.select(once.config, field))
+    twice = _changed(claim, {field: int(2 * value) if field == "batch_size" else 2 * value})
     before, after = (_OF[what](run) for run in (once, twice))
     return Measured(after / before, explanation=f"{field} of {value:g} and {2 * value:g}: {before:.4g} and {after:.4g}")
 
@@ -183,7 +177,7 @@ def local_over_global(claim: Claim) -> Measured:
     bounds = gradient_bounds(run.new_objective()).gradients.values()
     if claim.reader[1] == "noise":
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
-    local = _changed(claim, noise_multiplier=2.0 / math.sqrt(len(bounds)))
+    local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})
     before, after = _epsilon(run), _epsilon(local)
     return Measured(
         after / before, explanation=f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
