@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 import time
@@ -213,7 +212,7 @@ class Progress:
 
     def part_from_others(self) -> None:
         """Keep the weights as they are: the step goes on changing the objective, whose place in it stays."""
-        self.trained.objective = copy.deepcopy(self._objective)
+        self.trained.objective = private_copy(self._objective)
 
     def state_dict(self) -> State:
         """What was measured until the end of an epoch, and which steps were kept: all that the ledger follows from."""
