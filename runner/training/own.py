@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from runner.clipping import Backprop, NoClipping, OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
-from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known, unknown
+from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known
 
 if TYPE_CHECKING:
     from runner.training.prepare import Run
@@ -48,6 +48,7 @@ class OwnFeatures:
     own: Any
     largest_norm: float | None = field(init=False)
     _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
+    _shapes: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         stated = getattr(self.own, "largest_norm", None)
@@ -57,11 +58,12 @@ class OwnFeatures:
         object.__setattr__(self, "largest_norm", norm)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one image's features, as the user's object states it; ValueError for a single number."""
-        shape = [int(size) for size in self.own.shape(list(image_shape))]
-        if not shape:
+        """Shape of one image's features, as the user's object first states it; ValueError for a single number."""
+        if (key := tuple(image_shape)) not in self._shapes:
+            self._shapes[key] = [int(size) for size in self.own.shape(list(image_shape))]
+        if not self._shapes[key]:
             raise ValueError("Expected features of one dimension or more.")
-        return shape
+        return list(self._shapes[key])
 
     def __call__(self, images: Tensor) -> Tensor:
         """Images [examples, channels, height, width] to features [examples, *shape].
@@ -123,7 +125,7 @@ def check_own(run: Run) -> None:
         if each.slow:
             print(f"{name}: applied to one example after the other ({each.slow}).{_advice(run)}", file=sys.stderr)
     objective = run.new_objective().eval()
-    if unknown(objective):
+    if run.apart:
         shape = run.features.shape(run.dataset.shape)
         images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
         try:
@@ -159,7 +161,7 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
             parts[type(run.clipping.own).__qualname__] = run.clipping.mapped(objective)
         where = "architecture or loss"
         engine = run.engine(objective)
-        if unknown(objective) and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
+        if run.apart and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
             within = run.clipping if isinstance(run.clipping, Backprop) else None
             parts[_names(objective)] = engine.mapped(inputs, targets, within)
     except NotMappableError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -16,6 +17,9 @@ from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
 from runner.gradients import IsolatedEngine, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.lipschitz import gradient_bounds
+from runner.networks.lipschitz.architectures import lipschitz_mlp
+from runner.networks.lipschitz.layers import Scale
 from runner.runs.execute import execute
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
@@ -120,6 +124,100 @@ def test_a_recurrent_layer_is_slow_and_another_is_named(with_part: Make, capsys:
     check_own(run)
     assert "opacus.layers (DPLSTM, DPGRU, DPRNN)" in capsys.readouterr().err
     assert rests_on(run) == []
+
+
+CALLS: list[torch.device] = []
+
+
+def bounded_by_layers(smoke: Compose, network: str) -> DictConfig:
+    config = smoke("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0", "epochs=1")
+    with open_dict(config):
+        config.architecture = OmegaConf.create({"_target_": f"{HERE}.{network}"})
+    return config
+
+
+def two_faced(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """Other networks for other calls and devices: of known modules, but of other bounds."""
+    CALLS.append(torch.empty(0).device)
+    checked = CALLS[-1].type == "meta" or len(CALLS) == 1
+    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Scale(0.01 if checked else 1.0))
+
+
+def test_what_is_trained_is_what_was_bounded(smoke: Compose) -> None:
+    CALLS.clear()
+    run = prepare(bounded_by_layers(smoke, "two_faced"))
+    trained = gradient_bounds(run.new_objective()).gradients
+    assert [group.sensitivity for group in run.mechanism.noise_groups] == pytest.approx(list(trained.values()))
+    assert len(CALLS) == 1
+
+
+class Growing(nn.Module):
+    """States a small constant at first, and a large one later."""
+
+    reads = 0
+
+    @property
+    def lipschitz(self) -> float:
+        Growing.reads += 1
+        return 0.001 if Growing.reads < 10 else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone()
+
+
+def growing(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Growing())
+
+
+def test_contributions_are_cut_to_the_bounds_that_the_noise_is_for(smoke: Compose) -> None:
+    Growing.reads = 0
+    run = prepare(bounded_by_layers(smoke, "growing"))
+    engine = run.engine(run.new_objective())
+    Growing.reads = 99
+    inputs, groups = torch.rand(1, 1, 28, 28).renorm(2, 0, 1.0), run.mechanism.noise_groups
+    found = gradient_sum(run.clipping, engine, inputs, torch.zeros(1).long(), 1, groups).gradients
+    for group in groups:
+        assert all(found[name].norm() <= group.sensitivity * (1 + 1e-4) for name in group.parameters)
+
+
+class Grabbing:
+    """A constraint that keeps what it is copied with."""
+
+    grabbed: ClassVar[list[object]] = []
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Grabbing:
+        Grabbing.grabbed.extend(each for each in memo.values() if isinstance(each, nn.Module))
+        return self
+
+    def project(self, parameters: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_a_constraint_gets_no_copy_of_the_network(with_part: Make, step: str) -> None:
+    Grabbing.grabbed.clear()
+    run = prepare(with_part("constraint", f"{HERE}.Grabbing", f"runtime.step={step}"))
+    train(run, load(run), lambda row: None)
+    assert not Grabbing.grabbed
+
+
+class Shapeless:
+    """Features whose shape is another one each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        self.asked += 1
+        return [self.asked, 28, 28]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images
+
+
+def test_the_shape_of_features_is_read_once(with_part: Make) -> None:
+    run = prepare(with_part("features", f"{HERE}.Shapeless"))
+    assert run.features.shape(run.dataset.shape) == [1, 28, 28]
 
 
 class Cast(coupling.Plain):
