@@ -8,7 +8,7 @@ A module is known if all of this holds:
 
 - its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`
   (a subclass may compute anything, and so may a class that PyTorch makes of a parametrised one);
-- no hook is on it, on one of its parameters or on all modules at once;
+- no hook is on it or on one of its parameters;
 - no attribute of the instance hides a method of its class, and names and attributes are plain values only;
 - its parameters and buffers are plain tensors without attributes: a subclass of `Tensor` sees every operation.
 
@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from runner.config.origin import defined_in
-from runner.gradients.undisturbed import hook_on_all_modules
 from runner.networks.objective import Objective
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
@@ -49,8 +48,6 @@ _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # read by no forw
 
 def unknown(objective: Objective) -> str | None:
     """Say why an objective is not built of known modules only, or return None if it is."""
-    if hook_on_all_modules():
-        return "a hook is on all modules"
     for name, module in objective.named_modules():
         reason = _unknown(module)
         if reason:

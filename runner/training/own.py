@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from runner.clipping import Backprop, NoClipping, OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
 from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known
+from runner.training.targets import bare_name, targets
 
 if TYPE_CHECKING:
     from runner.training.prepare import Run
@@ -30,6 +32,8 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
+_OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
+_LIBRARIES = ("runner", "torch", "opacus")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 
@@ -110,9 +114,12 @@ def rests_on(run: Run) -> list[str]:
     """
     if not run.mechanism.private:
         return []
+    named = [target for _, target in targets(OmegaConf.to_container(run.config, resolve=True))]
+    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in _LIBRARIES)
     parts = {"dataset": run.dataset, "accountant": run.accountant, "screening": run.rule}
     found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
-    return found + [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+    found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+    return found + ([_OF_ALL.format(", ".join(own))] if own else [])
 
 
 def check_own(run: Run) -> None:

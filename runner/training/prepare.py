@@ -32,6 +32,7 @@ from runner.gradients import (
     unknown,
 )
 from runner.gradients.interface import OrdinaryPass
+from runner.gradients.undisturbed import hook_on_all_modules
 from runner.mechanism.choices import mechanism_for, own_noise, own_releases
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
@@ -191,6 +192,10 @@ def prepare(config: DictConfig) -> Run:
             raise ConfigError(f"{group}: {config[group]._target_} has no {missing[0]}.")
 
     built = _built(config, dataset, features)
+    if hook_on_all_modules():
+        raise ConfigError(
+            "architecture: a hook is on all modules, and no sum calls it: put it on those of the network."
+        )
     check_weights(built)
     apart = unknown(built)
     objective = private_copy(built)

@@ -117,7 +117,7 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     """Without the cut one example would move a sum by twice and by fourteen times as much as is stated."""
     extra = ["~loss.inverse_temperature", "~loss.gradient_bound"] if "loss" in override else []
     run = prepare(smoke(*LIPSCHITZ, override, *extra))
-    assert rests_on(run) == []
+    assert len(rests_on(run)) == 1  # that the part reads no data by itself
     objective = run.new_objective()
     engine = run.engine(objective)
     torch.manual_seed(0)

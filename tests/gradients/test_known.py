@@ -160,15 +160,6 @@ def test_what_is_not_exactly_known_goes_to_the_isolated_engine(case: str) -> Non
     assert isinstance(engine, IsolatedEngine)
 
 
-def test_a_hook_on_all_modules_is_seen() -> None:
-    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
-    try:
-        assert unknown(objective_with(nn.Tanh())) == "a hook is on all modules"
-    finally:
-        handle.remove()
-    assert unknown(objective_with(nn.Tanh())) is None
-
-
 class Hiding(dict[str, nn.Module]):
     """Shows other modules to whoever iterates over it than to whoever calls them."""
 

@@ -46,7 +46,7 @@ def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
 
 
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
-    """Diagnostics measure what they would, and no hook on the weights or the layers of the trained network is called."""
+    """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
     asked = ",".join(sorted(OF_TRAINING_IMAGES - {"bound_ratios"}))
     run = prepare(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     data, objective, seen = load(run), run.new_objective(), []

@@ -30,6 +30,7 @@ from tests import coupling
 Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own"
 Make = Callable[..., DictConfig]
+OF_ALL = ": believed to hold or read no training example by itself, and not to draw the noise again from the seed"
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> 
         return
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
-    assert rests_on(run) == []
+    assert rests_on(run) == [f"{name}{OF_ALL}"]
 
 
 def test_a_loss_that_mixes_examples_is_isolated(with_part: Make) -> None:
@@ -106,7 +107,8 @@ def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.Captur
     run = prepare(with_part("architecture", f"{HERE}.Branches"))
     check_own(run)
     assert "one example after the other" in capsys.readouterr().err
-    (text,) = rests_on(run)
+    text, of_all = rests_on(run)
+    assert of_all == f"Branches{OF_ALL}"
     assert text.startswith("Branches: its Python code runs in a process for each example")
 
 
@@ -123,7 +125,7 @@ def test_a_recurrent_layer_is_slow_and_another_is_named(with_part: Make, capsys:
     run = prepare(with_part("architecture", f"{HERE}.Recurrent"))
     check_own(run)
     assert "opacus.layers (DPLSTM, DPGRU, DPRNN)" in capsys.readouterr().err
-    assert rests_on(run) == []
+    assert rests_on(run) == [f"Recurrent{OF_ALL}"]
 
 
 CALLS: list[torch.device] = []
@@ -199,6 +201,17 @@ def test_a_constraint_gets_no_copy_of_the_network(with_part: Make, step: str) ->
     run = prepare(with_part("constraint", f"{HERE}.Grabbing", f"runtime.step={step}"))
     train(run, load(run), lambda row: None)
     assert not Grabbing.grabbed
+
+
+def test_a_hook_on_all_modules_is_refused(with_part: Make) -> None:
+    config = with_part("architecture", "tests.coupling.Plain")
+    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
+    try:
+        with pytest.raises(ConfigError, match="a hook is on all modules"):
+            prepare(config)
+    finally:
+        handle.remove()
+    prepare(config)
 
 
 class Shapeless:
@@ -328,6 +341,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
     assert rests_on(prepare(config)) == [
         "the data set Own: its test images are believed to be no training images",
         "the accountant OwnAccountant: its ε is believed",
+        f"Own, OwnAccountant{OF_ALL}",
     ]
 
 
@@ -339,7 +353,7 @@ def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_p
     (path,) = tmp_path.rglob("runs/*.json")
     record = json.loads(path.read_text())
     assert record["provenance"]["engine"] == "one_pass"
-    assert "epsilon_rests_on" not in record["provenance"]
+    assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Psac{OF_ALL}"]
     assert record["final"]["epsilon_sound"] > 0
 
 

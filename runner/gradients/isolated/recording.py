@@ -28,6 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
+from runner.gradients.undisturbed import undisturbed
+
 _OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())  # PyTorch's, before a user's code is imported
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _DRAWN = frozenset(  # random operators that draw as many numbers whatever their inputs are
@@ -74,14 +76,17 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
     try:
         function = copy.deepcopy(function)
         with _plain_operators():
-            graph = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves)
+            graph = _rebuilt(make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves))
+    except RecordingError:
+        raise
     except Exception as error:  # whatever a user's code raises
         raise RecordingError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
     if before != _state_of_generators():
         raise RecordingError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
-    return _rebuilt(graph)
+    return graph
 
 
+@undisturbed()
 def _rebuilt(found: GraphModule) -> GraphModule:
     """A graph of the same operators on the same constants.
 
@@ -104,8 +109,9 @@ def _rebuilt(found: GraphModule) -> GraphModule:
             new[node] = graph.call_function(_CLONE, (graph.get_attr(name),))
         elif node.op == "call_function":
             arguments, named = _plain(node.args, new), _plain(node.kwargs, new)
-            new[node] = graph.call_function(_operator(node.target), arguments, named)
-            if str(node.target).removeprefix("aten.").startswith(_UNFILLED):
+            called = _operator(node.target)
+            new[node] = graph.call_function(called, arguments, named)
+            if isinstance(called, OpOverload) and called.overloadpacket.__name__.startswith(_UNFILLED):
                 new[node] = graph.call_function(_FILL, (new[node], 0))
         elif node.op == "output":
             graph.output(_plain(node.args[0], new))
@@ -122,7 +128,7 @@ def _operator(target: Any) -> Callable[..., Any]:
     """
     if target is operator.getitem:
         return operator.getitem
-    if type(target) is not OpOverload or target.name() not in _OPERATORS:
+    if type(target) is not OpOverload or target.name() not in _OPERATORS or not _is_there(target):
         raise RecordingError(f"it applies {target}, which is no operator of PyTorch's own")
     name = target.overloadpacket.__name__.rstrip("_")
     if torch.Tag.nondeterministic_seeded in target.tags and name not in _DRAWN:
@@ -132,6 +138,13 @@ def _operator(target: Any) -> Callable[..., Any]:
     if target is torch.ops.aten.view.default:  # whose strides are those of one example alone, not of one in a batch
         return torch.ops.aten.reshape.default  # type: ignore[no-any-return]
     return target
+
+
+def _is_there(target: OpOverload) -> bool:
+    """Whether an operator is the one that PyTorch has by its name, and not an object of its class that says so."""
+    namespace, _, name = target.name().partition("::")
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default") is target
 
 
 def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
@@ -147,7 +160,7 @@ def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
         return {_plain(key, new): _plain(each, new) for key, each in value.items()}
     if kind is slice:
         return slice(*(_plain(each, new) for each in (value.start, value.stop, value.step)))
-    if kind is Node:
+    if kind is Node and value in new:
         return new[value]
     if kind not in _PLAIN:
         raise RecordingError(f"it hands a {kind.__qualname__} to an operator")
@@ -169,4 +182,3 @@ def _plain_operators() -> Iterator[None]:
         torch.backends.cudnn.flags(enabled=False),
     ):
         yield
-
