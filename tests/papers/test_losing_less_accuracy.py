@@ -22,10 +22,10 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     assert (measured.value, list(measured.values), measured.n, measured.planned) == (61.0, [61.0, 60.0, 59.2], 3, 5)
     assert (measured.epsilon, measured.epsilon_sound) == (3.005, 2.365)
     assert measured.best == pytest.approx((70.0 + 71.0 + 72.0) / 3)
-    assert (three.verdict, three.row.difference, three.row.guarantee) == ("undecided", -2.2, "guaranteed")
+    assert (three.verdict, three.row.difference, three.row.guarantee) == ("too few runs", -2.2, "guaranteed")
     assert "after epoch 3 (mean 60.07, median 60.00)" in measured.explanation
     half = only_verdict(tmp_path, "fig-3", at_epsilon="<1.5", claimed="55.4")
-    assert (half.measured.value, half.measured.epsilon, half.verdict) == (55.0, 1.4, "undecided")
+    assert (half.measured.value, half.measured.epsilon, half.verdict) == (55.0, 1.4, "too few runs")
     assert "after epoch 1, the last below 1.5 (mean 54.00, median 54.00)" in half.measured.explanation
     rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
     row = next(r for r in rows if r[:3] == ["CIFAR-10", "ours", "2"])
@@ -37,7 +37,7 @@ def test_the_gain_is_ours_less_cross_entropy(tmp_path, record):
         record("fig_3", "cifar10_ours", (99.0, ours), seed, epsilon=[2.9, 3.005])
         record("fig_3", "cifar10_ce", (1.0, ce), seed, epsilon=[2.9, 3.005])
     gain = only_verdict(tmp_path, "fig-3", quantity="accuracy_gain")
-    assert (gain.measured.value, gain.row.difference, gain.verdict) == (3.5, -0.5, "undecided")
+    assert (gain.measured.value, gain.row.difference, gain.verdict) == (3.5, -0.5, "too few runs")
 
 
 def test_figure_3_has_the_middle_and_the_edges_of_the_right_runs(tmp_path, record):
@@ -80,7 +80,7 @@ def test_the_ablation(tmp_path, record):
         "SSE+Focal less SSE": 1.0,
         "full loss less SSE+Focal": 1.0,
     }
-    assert {j.verdict for j in leads.values()} == {"undecided"}
+    assert {j.verdict for j in leads.values()} == {"too few runs"}
     spent = {method: j.measured.epsilon for method, j in leads.items()}
     assert spent == {**dict.fromkeys(values, 40), "SSE less CE": 10}
     full = leads["full loss less the best other"].measured
@@ -91,7 +91,7 @@ def test_the_ablation(tmp_path, record):
     assert only_verdict(tmp_path, "fig-9", **of_all).verdict == "not run", "not against all of them"
     record("fig_9", "fashion_mnist_sse_focal", [85.0])
     worse = only_verdict(tmp_path, "fig-9", **of_all)
-    assert (worse.measured.value, worse.verdict) == (-1.5, "undecided")
+    assert (worse.measured.value, worse.verdict) == (-1.5, "too few runs")
     axes = figures.figure_9(evidence_of(tmp_path, "fig-9")).axes[0]
     assert {colour: y[-1] for colour, (_, y) in lines(axes).items()} == {
         to_rgba(figures.LOSSES[loss][1]): late for loss, (_, late) in ends.items()
@@ -107,11 +107,11 @@ def test_squared_error_against_absolute_and_huber(tmp_path, record):
         record("fig_15_huber", "mnist_huber", [96.0 + b - 0.55 * (i == 10)], only=("loss.threshold", str(b)))
     lead = only_verdict(tmp_path, "fig-15", sweep="losing_less/fig_15", dataset="MNIST")
     (rises,) = claims("fig-15", method="Huber", dataset="MNIST")
-    assert (lead.measured.value, lead.verdict) == (1.5, "undecided")
+    assert (lead.measured.value, lead.verdict) == (1.5, "too few runs")
     judged = verdict(rises, tmp_path)
     # The accuracy at 1.0 has rank 5, and those at 0.5 to 0.9 one more than their place.
     assert judged.measured.value == pytest.approx(1 - 6 * (5**2 + 5 * 1**2) / (10 * (10**2 - 1)))
-    assert judged.verdict == "undecided"
+    assert judged.verdict == "too few runs"
     axes = figures.figure_15(evidence_of(tmp_path, "fig-15")).axes[0]
     named = {line.get_label(): list(line.get_ydata()) for line in axes.lines if len(line.get_ydata())}
     assert named["SSE, n = 1 of 5"] == [97.0]
@@ -131,20 +131,20 @@ def test_sensitivity_needs_half_of_the_values(tmp_path, record, jobs):
         assert figures.figure_10(evidence_of(tmp_path, "fig-10")) is None
         record("fig_10_gamma", "mnist_ours", [97.0 + (0.5, 0.0, 1.2, 0.3)[place]], only=only)
     judged = only_verdict(tmp_path, "fig-10", **of_gamma)
-    assert (judged.measured.value, judged.verdict) == (pytest.approx(1.2), "undecided")
+    assert (judged.measured.value, judged.verdict) == (pytest.approx(1.2), "too few runs")
     (axes,) = figures.figure_10(evidence_of(tmp_path, "fig-10")).axes
     assert axes.get_ylabel().startswith("MNIST")
     assert lines(axes)[OURS] == ([0, 1, 2, 3], [97.5, 97.0, 98.2, 97.3])
     (chosen,) = (line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
     assert chosen == 5.0  # table 6
     record("fig_10_gamma", "mnist_ours", [95.0], only=("loss.gamma", "10"))
-    assert only_verdict(tmp_path, "fig-10", **of_gamma).verdict == "undecided"
+    assert only_verdict(tmp_path, "fig-10", **of_gamma).verdict == "too few runs"
 
 
 def test_accuracy_without_privacy_is_the_last_epochs(tmp_path, record):
     record("sgd", "cifar10_sgd", [80.0, 76.0], epsilon=math.inf, sound=math.inf)
     judged = only_verdict(tmp_path, "text", dataset="CIFAR10")
-    assert (judged.measured.value, judged.verdict, judged.row.guarantee) == (76.0, "undecided", "not private")
+    assert (judged.measured.value, judged.verdict, judged.row.guarantee) == (76.0, "too few runs", "not private")
 
 
 def test_the_gain_on_cifar10_is_above_the_others_seed_by_seed(tmp_path, record):

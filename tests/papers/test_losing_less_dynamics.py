@@ -27,8 +27,8 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
     record("fig_1", "cifar10_ours", diagnostics=norms(8, 4.0, 5.0, 2))
     record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
     logits, weights = only_verdict(tmp_path, "fig-1a"), only_verdict(tmp_path, "fig-1b")
-    assert (logits.measured.value, logits.verdict) == (pytest.approx(3.0), "undecided")  # 30 over 10
-    assert (weights.measured.value, weights.verdict) == (pytest.approx(2.25), "undecided")  # 18 over 8
+    assert (logits.measured.value, logits.verdict) == (pytest.approx(3.0), "too few runs")  # 30 over 10
+    assert (weights.measured.value, weights.verdict) == (pytest.approx(2.25), "too few runs")  # 18 over 8
     for draw, kind, ours, ce in (
         (dynamics.figure_1a, "logits", 10.0, 30.0),
         (dynamics.figure_1b, "weights", 8.0, 18.0),
@@ -51,15 +51,15 @@ def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     record("fig_11", "mnist_ours", diagnostics=norms(4, 4.0, 5.0, 2))
     record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))
     last = only_verdict(tmp_path, "fig-11", number="last_weight_norm")
-    assert (last.measured.value, last.verdict) == (pytest.approx(0.75), "undecided")  # 6 over 8
+    assert (last.measured.value, last.verdict) == (pytest.approx(0.75), "too few runs")  # 6 over 8
     hidden, pre_activations = (
         only_verdict(tmp_path, "fig-11", number="hidden_weight_norms"),
         only_verdict(tmp_path, "fig-12"),
     )
-    assert (hidden.measured.value, hidden.verdict) == (pytest.approx(1.5), "undecided")
+    assert (hidden.measured.value, hidden.verdict) == (pytest.approx(1.5), "too few runs")
     assert ": 1.5, 1.5, 1.5" in hidden.measured.explanation
     assert (hidden.measured.n, hidden.measured.planned) == (2, 10)
-    assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "undecided")
+    assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "too few runs")
     for draw, ours, ce in ((dynamics.figure_11, 4.0, 6.0), (dynamics.figure_12, 5.0, 10.0)):
         drawn = draw(evidence_of(tmp_path, "fig-11"))
         (first,) = (axes for axes in drawn.axes if axes.get_ylabel().startswith("MNIST"))
@@ -97,10 +97,10 @@ def test_norms_of_gradients(tmp_path, record):
     record("fig_1", "cifar10_ce", diagnostics=gradients((5.0, 10.0), 4.0, (10, 200)))
     smaller = only_verdict(tmp_path, "fig-1c", number="gradient_norm")
     denser = only_verdict(tmp_path, "fig-1c", number="gradient_norm_spread")
-    assert (smaller.measured.value, smaller.verdict) == (pytest.approx(2.5), "undecided")
-    assert (denser.measured.value, denser.verdict) == (pytest.approx(4.0), "undecided")
+    assert (smaller.measured.value, smaller.verdict) == (pytest.approx(2.5), "too few runs")
+    assert (denser.measured.value, denser.verdict) == (pytest.approx(4.0), "too few runs")
     every = only_verdict(tmp_path, "fig-6")
-    assert (every.measured.value, every.verdict) == (pytest.approx(2.5), "undecided")  # 7.5 over 3
+    assert (every.measured.value, every.verdict) == (pytest.approx(2.5), "too few runs")  # 7.5 over 3
     assert {verdict(c, tmp_path).verdict for c in claims("fig-14")} == {"not run"}  # the other data sets
 
 
@@ -137,7 +137,7 @@ def test_cosines(tmp_path, record):
     assert first.measured.value == pytest.approx(0.8 - 0.55)
     assert every.measured.value == pytest.approx((0.9 + 0.21) / 2 - (0.6 + 0.41) / 2)
     assert first.measured.epsilon_sound < every.measured.epsilon_sound  # after the first epoch, and after the last
-    assert (first.verdict, every.verdict) == ("undecided", "undecided")
+    assert (first.verdict, every.verdict) == ("too few runs", "too few runs")
     (axes,) = dynamics.figure_7(evidence_of(tmp_path, "fig-7")).axes
     assert lines(axes) == {OURS: ([1, 234], [0.9, 0.7]), CE: ([1, 234], [0.6, 0.5])}
     (axes,) = dynamics.figure_1d(evidence_of(tmp_path, "fig-1d")).axes
@@ -163,10 +163,10 @@ def test_the_hessian(tmp_path, record):
         Sample((pytest.approx(own),), (0,)), Sample((pytest.approx(others),), (0,)),
     )  # fmt: skip
     assert (every.measured.statistic, every.measured.comparison) == ("geometric", "ratio")
-    assert every.verdict == "undecided"
+    assert every.verdict == "too few runs"
     assert early.measured.value == pytest.approx((1 / 8) / (4 / 16))
     assert (early.measured.comparison, early.measured.against.values) == ("ratio", (pytest.approx(1 / 4),))
-    assert early.verdict == "undecided"
+    assert early.verdict == "too few runs"
     (axes,) = dynamics.figure_2(evidence_of(tmp_path, "fig-2")).axes
     assert {colour: y for colour, (_, y) in lines(axes).items()} == {
         OURS: [1.0] * 3 + [8.0] * 6,
@@ -184,12 +184,12 @@ def test_training_accuracy_by_class(tmp_path, record):
     by_claim = {(c.quantity, c.alone.rpartition("_")[2]): verdict(c, tmp_path) for c in claims("fig-8")}
     assert by_claim["train_accuracy_class_car_epoch_2", ""].measured.value == 65.0 - 33.0
     car = by_claim["train_accuracy_class_car_epoch_2", "ours"]
-    assert (car.measured.value, car.verdict) == (65.0, "undecided")
+    assert (car.measured.value, car.verdict) == (65.0, "too few runs")
     assert car.measured.epsilon == pytest.approx(0.2)
     truck = by_claim["train_accuracy_class_truck_epoch_2", "ours"]
-    assert (truck.measured.value, truck.verdict) == (52.5, "undecided")
+    assert (truck.measured.value, truck.verdict) == (52.5, "too few runs")
     cat = by_claim["train_accuracy_class_cat_epoch_20", "ours"]
-    assert (cat.measured.value, cat.verdict) == (52.5, "undecided")
+    assert (cat.measured.value, cat.verdict) == (52.5, "too few runs")
     assert cat.measured.epsilon == pytest.approx(2.0)
     assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
@@ -213,7 +213,7 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
     judged = only_verdict(tmp_path, "fig-13", dataset="MNIST")
     assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
     assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
-    assert judged.verdict == "undecided"
+    assert judged.verdict == "too few runs"
     drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
     shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]
     assert shown == [60.0, 65.0, 60.0, 45.0, 50.0, 45.0, 80.0, 85.0, 80.0]

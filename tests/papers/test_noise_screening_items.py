@@ -145,13 +145,13 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     )
     assert never.value == math.inf
     claim = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98")
-    assert judge(claim, never, "paper").verdict == "undecided"  # neither run reaches it, as claimed, but two are few
+    assert judge(claim, never, "paper").verdict == "too few runs"  # neither run reaches it, as claimed, but two are few
     numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_96")
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
-    assert judged.verdict == "undecided"
+    assert judged.verdict == "too few runs"
     row = tables.table_3(runs, [judged]).rows[0]
     assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "–"]
-    assert row[9:] == ["undecided", "undecided"]
+    assert row[9:] == ["too few runs", "too few runs"]
     half = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_98")
     row = tables.table_3(runs, [judge(half, measures.epsilon_at_accuracy(half, runs), "paper")]).rows[0]
     assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", bound_text(guaranteed_for(runs_of(runs)[0], 1000))]
@@ -164,11 +164,11 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
     judged = judge(claim, measured, "paper")
-    assert (judged.verdict, judged.guarantee) == ("undecided", "undecided")
+    assert (judged.verdict, judged.guarantee) == ("too few runs", "not reached")
     assert cells_of(judged).measured == "≥ 3"
     assert plus_minus(2.9998, None, at_least=True) == "≥ 2.999"
     claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
-    assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "undecided"
+    assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "too few runs"
 
 
 def carried_on(seed: int, **more: float) -> PlannedRun:
