@@ -129,8 +129,7 @@ def verdict_of(claim: Claim, measured: Measured, runs: int | None = None) -> Ver
         runs: as if there were so many runs of each setting, of the present mean and spread; None for those there are.
     """
     if claim.direction == "none":
-        reason = "not a claim of the paper" if claim.source else "nobody claims it"  # of a study
-        return Verdict(NOT_JUDGED, _shown_alone(claim, measured), reason=reason)
+        return Verdict(NOT_JUDGED, _shown_alone(claim, measured), claim.because)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
     found = _of_all(claim, measured, runs) if len(measured.every) > 1 else _of_one(claim, measured, runs)

@@ -90,10 +90,9 @@ def _row(of: Cells) -> list[str]:
 
 
 def method_text(claim: Claim) -> str:
-    """The method, and what is claimed of it where that is not its accuracy."""
-    if claim.quantity == "test_accuracy":
-        return claim.method
-    return f"{claim.method}: {claim.quantity.replace('_', ' ')}"
+    """The method, what is claimed of it where that is not its accuracy, and in brackets how the paper is read."""
+    what = "" if claim.quantity == "test_accuracy" else f": {claim.quantity.replace('_', ' ')}"
+    return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
 
 
 def difference_text(difference: float | None, unit: str, interval: Interval | None, level: float | None = None) -> str:

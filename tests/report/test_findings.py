@@ -70,9 +70,11 @@ def test_every_finding_is_of_one_claim():
     for paper in papers_and_studies():
         rows = [row for item in paper.items for row in read_rows(results, paper, item)]
         for finding in paper.findings:
-            matching = [
-                row for row in rows if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
-            ]
+            matching = {
+                row.claim.identity
+                for row in rows
+                if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
+            }
             assert len(matching) == 1, (paper.name, finding.claim)
         assert paper.findings, paper.name
 
