@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -117,7 +117,7 @@ def _parsed(override: str) -> Override:
     return parsed
 
 
-@lru_cache
+@cache
 def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
     register()
     GlobalHydra.instance().clear()

@@ -251,8 +251,8 @@ def test_a_cost_that_some_runs_never_reach(never, verdict):
 
 def test_what_the_paper_does_not_claim_is_not_judged():
     for columns in ({"direction": "none"}, {"of": "copied"}):
-        judged = judge(claim(claimed="98.2", **columns), mean_of(*FIVE), "paper")
-        assert (judged.verdict, bool(judged.reason)) == ("not judged", False)
+        judged = judge(claim(claimed="98.2", because="shown", **columns), mean_of(*FIVE), "paper")
+        assert (judged.verdict, bool(judged.reason)) == ("not judged", True)
 
 
 def test_too_few_runs_say_how_many_would_do():
