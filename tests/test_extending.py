@@ -36,7 +36,7 @@ def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     overrides = [*shlex.split(EXAMPLES[name])[2:], *SMALL, "runtime.results_root=out", "runtime.device=cpu"]
-    if not name.startswith("max_epsilon"):  # the example of an own data set
+    if not name.startswith("max_epsilon"):  # an own data set at the paper's scale
         overrides.append("scale=smoke")
     register()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
@@ -46,4 +46,6 @@ def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     record = json.loads(path.read_text(encoding="utf-8"))
     group = name.partition("=")[0].partition(".")[0]
     assert (record["final"]["epsilon_sound"] is None) == (group in WITHOUT_SOUND)
-    assert ("epsilon_rests_on" in record["provenance"]) == (group in ("max_epsilon", "accountant", "screening"))
+    assert ("epsilon_rests_on" in record["provenance"]) == (
+        group in ("max_epsilon", "dataset", "accountant", "screening")
+    )

@@ -19,7 +19,17 @@ from runner.config import REPOSITORY
 from runner.report.claim_rows import read_rows
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import cells_of
-from runner.report.own import KNOWN, STATED, Record, named_targets, privacy_text, record_files, result_text, runs_text, sound_epsilon_of
+from runner.report.own import (
+    KNOWN,
+    STATED,
+    Record,
+    named_targets,
+    privacy_text,
+    record_files,
+    result_text,
+    runs_text,
+    sound_epsilon_of,
+)
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
 from runner.runs.command import overrides_of
 from runner.runs.records import read_record

@@ -111,7 +111,11 @@ OWN = {  # the option, what is typed, and what then holds
     "plain": ("_target_: mine.Clip\nnorm: 0.1\n", [], {"_target_": "mine.Clip", "norm": 0.1}),
     "typed": ("_target_: mine.Clip\nnorm: 0.1\n", ["clipping.norm=7"], {"_target_": "mine.Clip", "norm": 7}),
     "based": ("defaults: [flat, _self_]\nnorm: 0.1\n", [], {"_target_": "runner.clipping.Flat", "norm": 0.1}),
-    "of the run": (f"{GLOBAL}clipping: {{_target_: mine.Clip, norm: 0.1}}\n", [], {"_target_": "mine.Clip", "norm": 0.1}),
+    "of the run": (
+        f"{GLOBAL}clipping: {{_target_: mine.Clip, norm: 0.1}}\n",
+        [],
+        {"_target_": "mine.Clip", "norm": 0.1},
+    ),
 }
 
 
@@ -131,7 +135,9 @@ def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, 
     assert flat.clipping.norm == 1.0
 
 
-@pytest.mark.parametrize("name", ["loss/focal", "experiment/tempered_sigmoid/mnist_tanh", "sweeps/tempered_sigmoid/fig_3"])
+@pytest.mark.parametrize(
+    "name", ["loss/focal", "experiment/tempered_sigmoid/mnist_tanh", "sweeps/tempered_sigmoid/fig_3"]
+)
 def test_an_option_with_the_name_of_one_here_is_refused(tmp_path: Path, name: str) -> None:
     """Hydra would take the one of this package."""
     file = (tmp_path / name).with_suffix(".yaml")
