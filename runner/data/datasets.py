@@ -55,9 +55,9 @@ class ImageDataset:
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
             raise ValueError(f"Expected dataset.shape = [channels, height, width], got {self.shape}.")
-        for field in ("classes", "train_examples", "test_examples"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"Expected dataset.{field} > 0, got {getattr(self, field)}.")
+        for name in ("classes", "train_examples", "test_examples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected dataset.{name} > 0, got {getattr(self, name)}.")
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """The training and the test split, pixels in [0, 1].
@@ -89,7 +89,7 @@ class OwnDataset:
 
     Attributes:
         own: the user's object: sizes as those of `ImageDataset`, and `load(root)`.
-        small: whether as many images as the bundled data has are enough, evenly spaced ones of each split (smoke scale).
+        small: whether as many images as the bundled data has are taken, evenly spaced ones of each split.
 
     Raises:
         ValueError: a size is missing, or none that a data set can have.
