@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY
 from runner.training.prepare import prepare
+from runner.training.targets import targets
 
 EXPERIMENTS = sorted(
     path.relative_to(REPOSITORY / "conf/experiment").with_suffix("").as_posix()
@@ -47,7 +49,14 @@ def test_every_experiment_can_be_run(composed, experiment: str) -> None:
         if paper == "noise_screening" and experiment.endswith(("_relu", "_to_6")):
             paper = "noise_screening to 6"
         assert cost <= CLAIMED_EPSILON[paper][run_dataset(run)]
-    assert prepare(composed(f"experiment={experiment}", "scale=smoke")).epochs <= 3
+    small = composed(f"experiment={experiment}", "scale=smoke")
+    classes = tuple(target for _, target in targets(OmegaConf.to_container(small, resolve=True)))
+    if classes not in PREPARED:  # once for each set of classes
+        PREPARED.add(classes)
+        assert prepare(small).epochs <= 3
+
+
+PREPARED: set[tuple[str, ...]] = set()
 
 
 def run_dataset(run) -> str:

@@ -36,7 +36,7 @@ def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     overrides = [*shlex.split(EXAMPLES[name])[2:], *SMALL, "runtime.results_root=out", "runtime.device=cpu"]
-    if not name.startswith("max_epsilon"):  # the example of an own data set
+    if not name.startswith("max_epsilon"):  # an own data set at the paper's scale
         overrides.append("scale=smoke")
     register()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):

@@ -89,7 +89,7 @@ class OwnDataset:
 
     Attributes:
         own: the user's object: sizes as those of `ImageDataset`, and `load(root)`.
-        small: whether as many images as the bundled data has are enough (smoke scale), evenly spaced in each split.
+        small: whether as many images as the bundled data has are taken, evenly spaced ones of each split.
 
     Raises:
         ValueError: a size is missing, or none that a data set can have.

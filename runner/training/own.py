@@ -194,7 +194,7 @@ def _pace(part: Mapped, run: Run) -> str:
     if part.slow is None:
         return ""
     why, _, pace = part.slow.rpartition("; ")
-    pace = re.sub(r"[\d.e+-]+", lambda rate: f"{float(rate[0]):g}", pace, count=1)
+    pace = re.sub(r"\d[\d.e+-]*", lambda rate: f"{float(rate[0]):g}", pace, count=1)
     if not part.forked:
         why = "PyTorch cannot map one of its operators over examples"
     elif _ASKS.search(why):

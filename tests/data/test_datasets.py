@@ -1,10 +1,12 @@
 """Data: the bundled digits, the real sets where this machine has them, and what is said where it has not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
-from runner.data.datasets import ImageDataset, Split, hold_out
+from runner.data.datasets import ImageDataset, OwnDataset, Split, hold_out
 
 MNIST = {"name": "MNIST", "shape": [1, 28, 28], "classes": 10, "train_examples": 60_000, "test_examples": 10_000}
 
@@ -91,3 +93,37 @@ def test_hold_out_takes_the_last_twelfth() -> None:
     train, held_out = hold_out(Split(torch.arange(60_000), torch.arange(60_000)))
     assert (len(train), len(held_out)) == (55_000, 5_000)
     assert held_out.targets[0] == 55_000
+
+
+def own(**changes: object) -> SimpleNamespace:
+    """A data set of 6,000 and 600 images sorted by their 10 classes, each filled with its number in the split."""
+    sizes = {"shape": (1, 2, 2), "classes": 10, "train_examples": 6000, "test_examples": 600}
+
+    def split(count: int) -> Split:
+        return Split(torch.arange(float(count)).view(-1, 1, 1, 1).repeat(1, 1, 2, 2), torch.arange(count) * 10 // count)
+
+    return SimpleNamespace(**(sizes | {"load": lambda root: (split(6000), split(600))} | changes))
+
+
+def test_a_data_set_of_ones_own_is_as_large_as_the_bundled_one_at_smoke_scale() -> None:
+    """Of a split that is sorted by classes, every class has its share."""
+    small = OwnDataset(own(), small=True)
+    train, test = small.load("/nowhere")
+    assert (len(train), len(test)) == (small.train_examples, small.test_examples) == (BUNDLED_TRAIN, BUNDLED_TEST)
+    assert torch.bincount(train.targets).min() == BUNDLED_TRAIN // 10
+    assert len(train.images.unique(dim=0)) == BUNDLED_TRAIN
+    whole = OwnDataset(own(), small=False)
+    assert (len(whole.load("/nowhere")[0]), whole.train_examples, whole.test_examples) == (6000, 6000, 600)
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("change", [{"train_examples": 60_000}, {"shape": (3, 2, 2)}, {"classes": 9}])
+def test_a_data_set_of_ones_own_is_held_to_the_sizes_that_it_states(change: dict, small: bool) -> None:
+    """The sampling rate is B / N: a training set of another size would be charged wrongly."""
+    with pytest.raises(DataError, match=r"where it states|not in 0 to 8"):
+        OwnDataset(own(**change), small).load("/nowhere")
+
+
+def test_a_data_set_of_ones_own_without_a_size_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'classes': a data set has `shape`"):
+        OwnDataset(SimpleNamespace(shape=(1, 2, 2)), small=False)

@@ -46,6 +46,12 @@ def test_the_command_is_what_the_run_differs_in_from_the_defaults(composed, over
     assert overrides_of(recorded_config(composed(*overrides))) == expected
 
 
+def test_a_class_in_a_group_that_is_empty_by_default_is_called_as_it_was(composed) -> None:
+    """Whether it is called at once or later is no part of a run's id."""
+    named = ["+mechanism._target_=runner.mechanism.dp_sgd.Mechanism", "+mechanism._partial_=true"]
+    assert overrides_of(recorded_config(composed(*named))) == named
+
+
 @pytest.mark.slow
 def test_an_experiment_says_the_rest(composed) -> None:
     config = recorded_config(composed("experiment=backprop_clipping/mnist_joint", "seed=2"))

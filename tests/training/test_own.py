@@ -107,10 +107,23 @@ class Branches(coupling.Plain):
 def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepare(with_part("architecture", f"{HERE}.Branches"))
     check_own(run)
-    assert "one example after the other" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("Branches: applied to one example at a time")
+    assert "asks for a number of an example" in said
+    assert "DataDependent" not in said
     text, of_all = rests_on(run)
     assert of_all == f"Branches{OF_ALL}"
     assert text.startswith("Branches: its Python code runs in a process for each example")
+
+
+class Mean(nn.Module):
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits, targets)
+
+
+def test_a_loss_of_the_batch_is_refused(with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=r"needs one for each example: drop \.mean\(\) or \.sum\(\)$"):
+        check_own(prepare(with_part("loss", f"{HERE}.Mean")))
 
 
 class Recurrent(nn.Module):
