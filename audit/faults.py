@@ -6,7 +6,7 @@ planted in. The mistake of charging kept updates alone needs no planting: it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -78,8 +78,10 @@ class _Times:
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return self.clipping.noise_groups(model)
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-        found = self.clipping.sum_contributions(engine, inputs, targets)
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        found = self.clipping.sum_contributions(engine, inputs, targets, groups)
         return GradientSum({name: self.factor * g for name, g in found.gradients.items()}, found.losses, found.norms)
 
 

@@ -185,7 +185,8 @@ class Target:
         """The sum of a batch's contributions by parameter, as the training loop computes it."""
         there = [i for i in indices if i not in world.absent]
         clipping = self.mechanism.applied(self.clipping, len(there))
-        return gradient_sum(clipping, self.engine, world.inputs[there], world.rows[there], len(world.rows)).gradients
+        batch, groups = (world.inputs[there], world.rows[there]), self.mechanism.noise_groups
+        return gradient_sum(clipping, self.engine, *batch, len(world.rows), groups).gradients
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import dp_accounting
@@ -61,13 +63,17 @@ class Ledger:
 
     @property
     def actual(self) -> Releases:
-        """What really happened."""
-        return tuple(self._actual.items())
+        """What really happened, as events of the reader's own: what becomes of them changes nothing here."""
+        return _fresh(self._actual)
 
     @property
     def claimed(self) -> Releases:
-        """What the paper's accounting charges."""
-        return tuple(self._claimed.items())
+        """What the paper's accounting charges, as events of the reader's own."""
+        return _fresh(self._claimed)
+
+
+def _fresh(charged: Mapping[dp_accounting.DpEvent, int]) -> Releases:
+    return tuple((copy.deepcopy(event), count) for event, count in charged.items())
 
 
 def _whole(name: str, value: int) -> int:

@@ -45,7 +45,7 @@ class Claim:
     statistic: of the numbers of a setting's runs.
     compare: the number itself with the claim, or the two settings of a pair with each other.
     level: what to compare with where `claimed` is not a number.
-    margin: the largest difference that still counts as reproduced.
+    margin: the largest difference that still counts as reproduced; of a threshold or an order, the least that matters.
     direction: higher or lower is better; match, neither is; above or below the level; above_other or below_other, the
         second setting of a pair; none, shown and not judged.
     open: what the paper leaves open and this project chose.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from runner.claims.runs import PlannedRun, Runs
+from runner.claims.statistics import Spread, pooled
 from runner.config import PAPER, REPOSITORY, scales
 from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.records import read_record, record_path, results_folder
@@ -33,6 +35,22 @@ class Evidence:
     def recorded(self, sweep: str, experiment: str) -> Runs:
         """The runs of one experiment in one sweep that have a record."""
         return self.planned(sweep, experiment).recorded
+
+    def spread(self, dataset: str) -> Spread | None:
+        """The common spread of last accuracies about their settings' means, of all settings of a data set.
+
+        Runs that diverged are left out. None where no setting has two runs.
+        """
+        return self._spreads.get(dataset)
+
+    @cached_property
+    def _spreads(self) -> dict[str, Spread | None]:
+        runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
+        finished = Runs(run for run in runs.values() if not run.diverged)
+        return {
+            str(dataset): pooled(of.sample().values for of in its.by(lambda run: run.job.setting_id).values())
+            for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
+        }
 
     def of(self, jobs: Iterable[Job]) -> Runs:
         """Runs that no sweep plans, with the records there are."""

@@ -2,81 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 
 from runner.claims import statistics
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.measured import Measured
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, Mean
 
-_ENOUGH = 5  # runs that agree before a spread of zero is taken for one
+FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
+_AGREEING = 5  # runs that all came out the same before their spread is taken to be zero
 
 
-def interval_of(claim: Claim, measured: Measured, runs: int | None = None, level: float = LEVEL) -> Interval | None:
-    """Where measured minus claimed lies (of an order: the claim's setting minus the other) with a confidence `level`.
+def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: int | None = None) -> Interval | None:
+    """Where measured minus claimed lies; of an order, where the claim's setting minus the other lies.
 
-    The best of k runs is judged by k runs or more, a mean with a mean. Of a claimed difference of bests, each spreads
-    at most as single runs do, and the interval is that of single runs: too wide rather than too narrow.
+    A best of k is compared with the best of k further runs, a mean of k with a mean of k. Of a claimed difference of
+    bests, the interval is that of single runs, which is too wide rather than too narrow. A setting with fewer than
+    `FEWEST_RUNS` runs is taken to spread as the settings of its data set do, where that is known.
 
     Args:
+        level: the confidence.
         runs: as if so many runs of each setting had the present mean and spread; None for those there are.
-        level: 95% unless told; an interval that a measure has its own way to find is always at that.
 
     Returns:
-        None where there is none: no sample, fewer than two runs, or few that all came out the same; fewer than the
-        claimed best is of; a ratio of numbers that are not all positive.
+        None where there is none: no runs, no spread, or a ratio of numbers that are not all positive.
     """
     if claim.direction not in ORDERS and claim.aim is None:
         return None
-    if measured.interval is not None:
-        return measured.interval.less(_aim(claim))
-    samples = [sample.values for sample in (measured.sample, measured.against) if sample is not None]
-    if not samples or any(_without_spread(sample) for sample in samples):
+    aim = 0.0 if claim.direction in ORDERS else claim.aim or 0.0
+    if measured.interval_at is not None:
+        return measured.interval_at(level).less(aim)
+    means = _means(measured)
+    if not means:
         return None
-    values, *others = [statistics.like(sample, runs) if runs else sample for sample in samples]
-    if not others:
-        found = _of_one(claim, measured, values, level)
-    elif claim.direction in ORDERS:
-        found = statistics.difference(values, others[0], level)
-    elif measured.comparison == "ratio":
-        runs_of_each = None if claim.direction in THRESHOLDS else claim.runs
-        positive = min(*values, *others[0]) > 0
-        found = statistics.ratio(values, others[0], runs_of_each, level).less(_aim(claim)) if positive else None
-    elif claim.direction in THRESHOLDS:
-        found = statistics.difference(values, others[0], level).less(_aim(claim))
-    else:
-        of_each = 1 if measured.statistic == "best" else claim.runs
-        found = statistics.difference_less_claim(values, others[0], _aim(claim), of_each, level)
-    return Interval(found.low, float("inf")) if found and measured.at_least else found
+    if runs is not None:
+        means = [mean.of(runs) for mean in means]
+    found = _interval(claim, measured, means, aim, level)
+    return Interval(found.low, math.inf) if measured.at_least else found
 
 
-def more_runs_for(claim: Claim, measured: Measured, decides: Callable[[Interval], bool]) -> int | None:
-    """How many more runs of each setting would decide, if they came out like those there are (see `statistics`)."""
-    sizes = [len(sample.values) for sample in (measured.sample, measured.against) if sample is not None]
-    if not sizes or min(sizes) < 2 or measured.at_least:
+def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: float, level: float) -> Interval:
+    exact = claim.direction in (*ORDERS, *THRESHOLDS)
+    if measured.comparison == "ratio":
+        found = statistics.less_claim(means, 0.0, None if exact else claim.runs, level)
+        return Interval(math.exp(found.low), math.exp(found.high)).less(aim)
+    if measured.statistic == "best" and not exact:
+        if len(means) == 1:
+            return statistics.best_less_claim(means[0], aim, claim.runs, level)
+        return statistics.less_claim(means, aim, 1, level)
+    return statistics.less_claim(means, aim, None if exact else claim.runs, level)
+
+
+def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bool:
+    """Whether there are runs enough to confirm a claim: three of each setting, and k where a best of k is claimed.
+
+    Args:
+        runs: as if there were so many of each setting; None for those there are.
+    """
+    if measured.interval_at is not None:
+        return True
+    sizes = [runs or len(sample.values) for sample in measured.samples]
+    least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
+    return bool(sizes) and min(sizes) >= least
+
+
+def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
+    """Whether the planned runs could show that claim and measurement are equal within the margin, if they are.
+
+    Returns:
+        None where that is not known, or where the claim is a threshold, an order or not judged.
+    """
+    if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
         return None
-
-    def decided(runs: int) -> bool:
-        found = interval_of(claim, measured, runs)
-        return found is not None and decides(found)
-
-    return statistics.more_runs(decided, min(sizes))
-
-
-def _without_spread(values: Sequence[float]) -> bool:
-    """Two to four runs that came out the same (a share of 0, say) show no spread, rather than that there is none."""
-    return len(values) < 2 or (len(values) < _ENOUGH and len(set(values)) == 1)
+    runs = min(measured.planned_each)
+    found = interval_of(claim, measured, EQUIVALENCE, max(runs, 2))
+    if found is None or measured.interval_at is not None:
+        return None
+    return enough_runs(claim, measured, runs) and found.half_width <= claim.margin
 
 
-def _of_one(claim: Claim, measured: Measured, values: Sequence[float], level: float) -> Interval | None:
-    if claim.direction in THRESHOLDS:
-        return statistics.mean_of(values, level).less(_aim(claim))
-    if measured.statistic == "best":
-        enough = len(values) >= claim.runs
-        return statistics.best_less_claim(values, _aim(claim), claim.runs, level) if enough else None
-    return statistics.mean_less_claim(values, _aim(claim), claim.runs, level)
+def own_precision(claim: Claim, measured: Measured) -> float | None:
+    """Half the 95% interval of the paper's own mean of k runs, if they spread as those measured; None if unknown."""
+    means = _means(measured)
+    if not means or not claim.of.startswith("mean of ") or measured.comparison == "ratio":
+        return None
+    exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
+    return statistics.less_claim(exact, 0.0, None).half_width
 
 
-def _aim(claim: Claim) -> float:
-    assert claim.aim is not None
-    return claim.aim
+def spreads_of(measured: Measured) -> list[float]:
+    """The standard deviation of a run of each setting, of its logarithm for a ratio; none if one has none."""
+    return [mean.spread.std for mean in _means(measured)]
+
+
+def _means(measured: Measured) -> list[Mean]:
+    """The mean of each sample, of its logarithms where a ratio is compared; none where one has no finite spread."""
+    means = []
+    for sample in measured.samples:
+        values: Sequence[float] = sample.values
+        if measured.comparison == "ratio":
+            if min(values) <= 0:
+                return []
+            values = [math.log(value) for value in values]
+        if not all(map(math.isfinite, values)):
+            return []
+        if len(values) < FEWEST_RUNS and measured.pooled is not None:
+            means.append(Mean(sum(values) / len(values), len(values), measured.pooled))
+        elif len(values) < 2 or (len(values) < _AGREEING and len(set(values)) == 1):
+            return []
+        else:
+            means.append(statistics.measured_mean(values))
+    return means

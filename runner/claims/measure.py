@@ -76,12 +76,12 @@ def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -
     every = Runs(run for setting in settings.values() for run in setting.planned)
     lacking = tuple(name.rpartition("/")[2] for name, setting in settings.items() if not setting.planned.recorded)
     if claim.statistic in OVER_VALUES:
-        found = over_values(claim, [setting.planned for setting in settings.values()])
+        found = over_values(claim, evidence, [setting.planned for setting in settings.values()])
     elif lacking and claim.where == "search_choice":
         found = Measured(explanation=_how(settings))
         every = Runs(run for name in settings for run in planned_for(claim, evidence, name, chosen=False))
     else:
-        found = _compared(claim, settings)
+        found = _compared(claim, evidence, settings)
     return counted(every, replace(found, lacking=lacking) if found.value is not None else found)
 
 
@@ -114,7 +114,7 @@ def _how(settings: Mapping[str, _Setting]) -> str:
     return "; ".join(f"{name.rpartition('/')[2]}: {of.how}" for name, of in settings.items() if of.how)
 
 
-def _compared(claim: Claim, settings: Mapping[str, _Setting]) -> Measured:
+def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, _Setting]) -> Measured:
     """The claim's statement about each pair, epoch and number; the value is that of the least favourable."""
     statements, used, texts = [], RunsAt(), []
     for pair in _whole(claim, settings):
@@ -124,7 +124,7 @@ def _compared(claim: Claim, settings: Mapping[str, _Setting]) -> Measured:
             at = [runs.at(epoch) for runs in planned]
             if all(at):
                 used = RunsAt((*used, *(pair for runs in at for pair in runs)))
-                of_pair += _statements(claim, planned, at)
+                of_pair += _statements(claim, evidence, planned, at)
         if of_pair:
             statements += of_pair
             texts.append(_text(claim, [runs.at(epochs_of(claim)[-1]) for runs in planned], of_pair))
@@ -152,10 +152,12 @@ def _whole(claim: Claim, settings: Mapping[str, _Setting]) -> list[tuple[str, ..
     return [pair for pair in recorded if asked[pair[0]] == there[pair[0]]]
 
 
-def _statements(claim: Claim, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
+def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
     """A statement for each number that the reader gives."""
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
+    of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
+    pooled = evidence.spread(at[0][0][0].field("dataset.name")) if of_accuracies else None
     found = []
     for place in range(len(numbers[0][0])):
         samples = [
@@ -163,7 +165,8 @@ def _statements(claim: Claim, planned: Sequence[Runs], at: Sequence[RunsAt]) -> 
             for by_run, runs in zip(numbers, at, strict=True)
         ]
         one = _of_one(claim, samples[0], at[0]) if len(samples) == 1 else _of_two(claim, *samples)
-        found.append(replace(one, n=sum(map(len, at)), planned=sum(map(len, planned))))
+        sizes = tuple(map(len, planned))
+        found.append(replace(one, n=sum(map(len, at)), planned=sum(sizes), planned_each=sizes, pooled=pooled))
     return found
 
 
@@ -244,9 +247,8 @@ def _text_of_each(claim: Claim, at: RunsAt) -> str:
 def _text_of_best(claim: Claim, at: RunsAt) -> str:
     """The best with the mean and the median, by the sound epsilon and after the last epoch, too."""
     sound = at.runs.at(lambda run: last_with(run, lambda spent: spent < claim.bound, "epsilon_sound"))
-    parts = [
-        f"the best of the runs after epoch {at.epochs}, the last {claim.at} {claim.bound:g} ({_middle(at.sample())})"
-    ]
+    within = f", the last {claim.at} {claim.bound:g}" if claim.at in ("below", "within") else ""
+    parts = [f"the best of the runs after epoch {at.epochs}{within} ({_middle(at.sample())})"]
     if sound:
         parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
     return "; ".join([*parts, f"after the last epoch: {_spread(at.runs.sample())}"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
 from runner.claims.runs import Sample
-from runner.claims.statistics import Interval
+from runner.claims.statistics import Interval, Spread
 from runner.claims.summary import summarise
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
@@ -25,7 +25,9 @@ class Measured:
     sample, statistic: the number of each run that the value is made of, and what is taken of them; None where the
         value is not made of such numbers.
     against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
-    interval: where the value lies, with 95% confidence, where the measure has its own way to say so.
+    pooled: the spread of the data set's settings, for samples of fewer runs than show one of their own.
+    planned_each: the planned runs of each sample's setting.
+    interval_at: where the value lies with a confidence, where the measure has its own way to say so.
     every: what was measured for each of several statements of which the claim says that all hold (a data set each, a
         layer each); the value is then that of the one that supports it least. Empty where there is one.
     lacking: experiments of the claim without any run, where the others say something without it.
@@ -48,7 +50,9 @@ class Measured:
     statistic: Statistic | None = None
     against: Sample | None = None
     comparison: Comparison | None = None
-    interval: Interval | None = None
+    pooled: Spread | None = None
+    planned_each: tuple[int, ...] = ()
+    interval_at: Callable[[float], Interval] | None = None
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
@@ -66,6 +70,11 @@ class Measured:
     explanation: str = ""
     at_least: bool = False
     delta: float | None = None
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The one or two samples that are compared."""
+        return [sample for sample in (self.sample, self.against) if sample is not None]
 
     @property
     def sizes(self) -> str:

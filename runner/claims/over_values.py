@@ -1,25 +1,38 @@
-"""Mean accuracies by the values of a swept field: which is best, how far they lie apart, how they rise."""
+"""Mean accuracies by the values of a swept field: which is best, how far they lie apart, how they rise.
+
+A parametric bootstrap tells where such a number lies. Each setting's mean is drawn again with its standard error,
+s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The best value and the
+correlation lie between quantiles of what is drawn. A range of means is larger by chance than that of the true means:
+once in what was measured, and again in what is drawn. So its interval is reflected, from 2 R - q_high to 2 R - q_low
+(the basic bootstrap), and begins at 0 at least.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
+from runner.claims.evidence import Evidence
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
+from runner.claims.statistics import Interval, Spread, redrawn
 
 _MISSING = object()
 Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
 
 
-def over_values(claim: Claim, experiments: Sequence[Runs]) -> Measured:
+def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
     """A number made of the accuracies of all settings of a sweep; of several experiments, the least favourable.
 
     An experiment counts once half of its runs are recorded, of two values or more; for the best value two settings do.
@@ -28,7 +41,9 @@ def over_values(claim: Claim, experiments: Sequence[Runs]) -> Measured:
     found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
     if not found:
         return Measured(explanation="less than half of the values have run")
-    measured = [(_found(claim, runs, samples), runs, samples) for runs, samples in found]
+    measured = [
+        (_found(claim, runs, evidence.spread(runs[0].field("dataset.name"))), runs, samples) for runs, samples in found
+    ]
     falling = claim.direction in ("below", "below_other")
     shown, _, _ = (max if falling else min)(measured, key=lambda one: one[0].value or 0.0)
     text = "; ".join(_text(claim, *one) for one in measured)
@@ -63,10 +78,27 @@ def _samples(claim: Claim, runs: Runs) -> Samples:
     return {value: of.sample() for value, of in runs.recorded.by_value(claim.by).items()}
 
 
-def _found(claim: Claim, runs: Runs, samples: Samples) -> Measured:
-    if claim.statistic == "best_value":
-        return _best(claim, runs)
-    return _FOUND[claim.statistic](samples)
+def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
+    """The number of one experiment, with its interval where a spread is known."""
+    settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
+    means = [fmean(of.sample().values) for of in settings]
+    if claim.statistic == "lowest":
+        return of_sample("mean", settings[means.index(min(means))].sample())
+    number = partial(_NUMBERS[claim.statistic], [float(of[0].field(claim.by)) for of in settings])
+    found = Measured(float(number(np.array(means))))
+    if spread is None:
+        return found
+    draws = redrawn(number, means, [spread.std / math.sqrt(len(of.sample().values)) for of in settings])
+    return replace(found, interval_at=partial(_interval, claim.statistic, found.value, draws))
+
+
+def _interval(statistic: str, value: float, draws: NDArray[np.float64], level: float) -> Interval:
+    low, high = (float(end) for end in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
+    return (
+        Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))
+        if statistic == "spread"
+        else Interval(low, high)
+    )
 
 
 def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:
@@ -78,36 +110,24 @@ def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:
     return f"{runs[0].name}, {found.value:.3g} by {claim.by} ({means})"
 
 
-def _means(samples: Samples) -> dict[float, float]:
-    return {value: fmean(sample.values) for value, sample in samples.items()}
-
-
 def _setting(run: PlannedRun) -> str:
     return str(run.job.setting_id)
 
 
-def _best(claim: Claim, runs: Runs) -> Measured:
-    """The value in the setting with the highest mean accuracy."""
-    best = max(runs.recorded.by(_setting).values(), key=lambda of: fmean(of.sample().values))
-    return Measured(float(best[0].field(claim.by)))
+def _best_value(values: Sequence[float], means: NDArray[np.float64]) -> float:
+    return values[int(np.argmax(means))]
 
 
-def _lowest(samples: Samples) -> Measured:
-    return of_sample("mean", min(samples.values(), key=lambda sample: fmean(sample.values)))
+def _spread(_: Sequence[float], means: NDArray[np.float64]) -> float:
+    return float(np.ptp(means))
 
 
-def _spread(samples: Samples) -> Measured:
-    means = _means(samples).values()
-    return Measured(max(means) - min(means))
+def _correlation(values: Sequence[float], means: NDArray[np.float64]) -> float:
+    return float(spearmanr(values, means).statistic)
 
 
-def _correlation(samples: Samples) -> Measured:
-    means = _means(samples)
-    return Measured(float(spearmanr(list(means), list(means.values())).statistic))
-
-
-_FOUND: dict[str, Callable[[Samples], Measured]] = {
-    "lowest": _lowest,
+_NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
+    "best_value": _best_value,
     "spread": _spread,
     "correlation": _correlation,
 }

@@ -71,10 +71,14 @@ def test_accuracy(run: PlannedRun, epoch: int) -> float:
     return run.history("test_accuracy")[epoch]
 
 
-def quarter_less_end(run: PlannedRun, _: int) -> float:
-    """Accuracy after a quarter of the epochs less that at the end, in points."""
-    accuracies = run.history("test_accuracy")
-    return accuracies[max(1, len(accuracies) // 4) - 1] - accuracies[-1]
+def mean_accuracy(run: PlannedRun, epoch: int) -> float:
+    """Mean of the accuracies after each epoch up to this one, in percent."""
+    return fmean(run.history("test_accuracy")[: epoch + 1])
+
+
+def mean_less_end(run: PlannedRun, epoch: int) -> float:
+    """Mean of the accuracies up to this epoch less the accuracy at the end, in points."""
+    return mean_accuracy(run, epoch) - run.history("test_accuracy")[-1]
 
 
 def config(run: PlannedRun, _: int, field: str) -> float:
@@ -107,14 +111,14 @@ def weight_norms(run: PlannedRun, _: int) -> list[float]:
     return [values[-1] for values in layer_norms(run, WEIGHTS)]
 
 
+def hidden_weight_norms(run: PlannedRun, epoch: int) -> list[float]:
+    """Norm of each layer's weights after the last epoch, without the last layer."""
+    return weight_norms(run, epoch)[:-1]
+
+
 def pre_activation_norms(run: PlannedRun, _: int) -> list[float]:
     """Norm of each layer's pre-activations after the last epoch."""
     return [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)]
-
-
-def all_norms(run: PlannedRun, epoch: int) -> list[float]:
-    """Norms of the weights and the pre-activations of each layer after the last epoch."""
-    return [*weight_norms(run, epoch), *pre_activation_norms(run, epoch)]
 
 
 def gradient_norm(run: PlannedRun, epoch: int) -> float:

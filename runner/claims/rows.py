@@ -14,7 +14,7 @@ NOT_GUARANTEED = "not guaranteed"
 class ClaimRow:
     """A claim with its outcome.
 
-    verdict, reason: the word, and why it is undecided or not judged.
+    verdict, reason: the word, and why there are too few runs or it is not judged.
     guarantee: whether the claimed epsilon holds: guaranteed, not guaranteed, refuted and so on.
     measured: the number that is compared with the claim; None where there is none. mean to max: of the runs' numbers.
     n, n_planned, n_diverged: recorded runs, planned ones, and of the recorded ones diverged. n_each: "5 + 5" of two
@@ -24,7 +24,12 @@ class ClaimRow:
     at_least: whether no more is known than that the number is at least that.
     difference: measured less claimed; of an order, the claim's setting less the other.
     interval_low, interval_high: where that lies, at 95%.
-    more_runs: the number of further seeds that would decide what is undecided.
+    runs_have, runs_needed: of too few runs, how many of each setting there are, and how many would do.
+    own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as those measured.
+    reproducible: whether the planned runs could show equality within the margin; None where that is not known.
+    planned_each, spread_each: of the one or two settings that are compared, the planned runs and the standard deviation
+        of a run (of its logarithm where a ratio is claimed), "5 + 5"; empty where they are not known.
+    statements: how many statements of this kind all have to hold.
     epsilon, epsilon_sound, epsilon_tries, epsilon_least, delta: see `runner.claims.measured.Measured`.
     how: how it was measured, in words.
     """
@@ -49,7 +54,13 @@ class ClaimRow:
     difference: float | None = None
     interval_low: float | None = None
     interval_high: float | None = None
-    more_runs: int | None = None
+    runs_have: int | None = None
+    runs_needed: int | None = None
+    own_precision: float | None = None
+    reproducible: bool | None = None
+    planned_each: str = ""
+    spread_each: str = ""
+    statements: int = 1
     epsilon: float | None = None
     epsilon_tries: float | None = None
     epsilon_sound: float | None = None

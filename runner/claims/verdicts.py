@@ -1,4 +1,19 @@
-"""Does a claim hold? Its number, by an interval, and apart from that its epsilon."""
+"""Does a claim hold? Its number by an interval, and apart from that its epsilon.
+
+The words for a number, with d = measured minus claimed and m the claim's margin:
+
+- *reproduced*: the 90% interval of d lies within m (an equivalence test at 5%); of a threshold or an order, the 95%
+  interval lies on the claimed side.
+- *exceeds*: the 95% interval of d lies beyond m on the good side.
+- *consistent*: 0 lies in the 95% interval of d, which reaches at most `WIDEST` margins to either side.
+- *differs*: 0 lies outside the 95% interval of d, which reaches into the margin.
+- *not reproduced*: the 95% interval of d lies beyond m on the bad side; of a threshold or an order, on the other side.
+- *too few runs*: nothing of these can be said. With fewer than three runs of a setting a claim can be *not reproduced*,
+  by the spread of its data set's settings, and nothing else.
+- *not run*: there is no measurement.
+- *holds*, *fails*: the claim follows from a formula, without runs, or does not.
+- *not judged*: shown for context.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +25,26 @@ from scipy.stats import fisher_exact
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.evidence import PAPER_SCALE
-from runner.claims.intervals import interval_of, more_runs_for
+from runner.claims.intervals import FEWEST_RUNS, can_be_reproduced, enough_runs, interval_of, own_precision, spreads_of
 from runner.claims.measured import Measured
 from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
 from runner.claims.rows import ClaimRow
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs
 from runner.claims.summary import summarise
 
-REPRODUCED, BETTER, NOT_REPRODUCED, NOT_RUN = "reproduced", "better", "not reproduced", "not run"
-UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_JUDGED = "undecided", "order holds", "order fails", "not judged"
-VERDICTS = (REPRODUCED, BETTER, NOT_REPRODUCED, UNDECIDED, ORDER_HOLDS, ORDER_FAILS, NOT_RUN, NOT_JUDGED)
+REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS = "reproduced", "exceeds", "consistent", "differs"
+NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN = "not reproduced", "too few runs", "not run"
+HOLDS, FAILS, NOT_JUDGED = "holds", "fails", "not judged"
+VERDICTS = (
+    *(REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN, HOLDS, FAILS, NOT_JUDGED),
+)
+CONFIRMED = (REPRODUCED, EXCEEDS, CONSISTENT)  # consistent or better
 GUARANTEED, REFUTED = "guaranteed", "refuted"
-NOT_PRIVATE, NONE_CLAIMED = "not private", "none claimed"
+NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
 
-_FAIL = (NOT_REPRODUCED, ORDER_FAILS)
+WIDEST = 2  # margins that an interval may reach to either side and still say consistent
 _NEVER = 5  # runs, none of which reaches a number, before it is taken for one that is never reached
+_WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
 
 
 @dataclass(frozen=True)
@@ -33,14 +53,11 @@ class Verdict:
 
     interval: where measured minus claimed lies, of an order the claim's setting minus the other, at 95%; None where
         there is none.
-    more_runs: how many more seeds would decide what is undecided, if they came out like those there are; None where it
-        is decided, or where no such number is known.
-    reason: why it is undecided or not judged.
+    reason: why there are too few, or why it is not judged.
     """
 
     word: str
     interval: Interval | None = None
-    more_runs: int | None = None
     reason: str = ""
 
 
@@ -52,12 +69,11 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
     if measured.value is None:
         return _row(claim, measured, scale, None, Verdict(NOT_RUN), NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
-        interval = measured.interval if claim.direction == "none" else None
-        return _row(claim, measured, scale, None, Verdict(NOT_JUDGED, interval), NOT_JUDGED)
+        return _row(claim, measured, scale, None, Verdict(NOT_JUDGED, _shown_alone(claim, measured)), NOT_JUDGED)
     difference = None if claim.level is not None else _difference(claim, measured.value)
     if claim.direction in ORDERS and measured.reference is not None:
         difference = measured.value - measured.reference
-    return _row(claim, measured, scale, difference, _verdict(claim, measured), privacy(claim, measured))
+    return _row(claim, measured, scale, difference, verdict_of(claim, measured), privacy(claim, measured))
 
 
 def _row(
@@ -82,7 +98,13 @@ def _row(
         difference=difference,
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
-        more_runs=decided.more_runs,
+        runs_have=min((len(sample.values) for sample in measured.samples), default=None),
+        runs_needed=_runs_needed(claim, measured) if decided.word == TOO_FEW_RUNS else None,
+        planned_each=" + ".join(map(str, measured.planned_each)),
+        spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
+        statements=max(len(measured.every), 1),
+        reproducible=can_be_reproduced(claim, measured),
+        own_precision=own_precision(claim, measured) if decided.word != NOT_JUDGED else None,
         epsilon=measured.epsilon,
         epsilon_tries=measured.epsilon_tries,
         epsilon_sound=measured.epsilon_sound,
@@ -100,38 +122,52 @@ def _difference(claim: Claim, value: float) -> float | None:
     return round(value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
 
 
-def _verdict(claim: Claim, measured: Measured) -> Verdict:
+def verdict_of(claim: Claim, measured: Measured, runs: int | None = None) -> Verdict:
+    """What follows for the number of a claim that has been measured at the paper's scale.
+
+    Args:
+        runs: as if there were so many runs of each setting, of the present mean and spread; None for those there are.
+    """
     if claim.direction == "none":
-        reason = "not a claim of the paper" if claim.source else "nobody claims it"  # of a study
-        return Verdict(NOT_JUDGED, measured.interval, reason=reason)
+        return Verdict(NOT_JUDGED, _shown_alone(claim, measured), claim.because)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
-    found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
-    if measured.lacking and found.word not in (*_FAIL, UNDECIDED):
-        return replace(found, word=UNDECIDED, reason=f"without a run: {', '.join(measured.lacking)}")
+    found = _of_all(claim, measured, runs) if len(measured.every) > 1 else _of_one(claim, measured, runs)
+    if measured.lacking and found.word not in (NOT_REPRODUCED, FAILS):
+        return replace(found, word=TOO_FEW_RUNS, reason=f"without a run: {', '.join(measured.lacking)}")
     return found
 
 
-def _of_all(claim: Claim, measured: Measured) -> Verdict:
-    """All of several statements have to hold: one that fails decides, then one that is undecided.
+def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
+    """The interval of a number that nobody claims, where it has one."""
+    return measured.interval_at(LEVEL) if claim.direction == "none" and measured.interval_at else None
 
-    That all of m hold, each at 95%, is no more likely by chance than one alone. That one of them fails is: for m that
-    are true, at up to m times 5%. So one fails where it does at 1 - 5%/m (Bonferroni), and else is undecided.
+
+def _runs_needed(claim: Claim, measured: Measured) -> int | None:
+    """How many runs of each setting would do if they came out like those there are; None where no number would."""
+    sizes = [len(sample.values) for one in (measured, *measured.every) for sample in one.samples]
+    if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
+        return None
+    return more_runs(lambda runs: verdict_of(claim, measured, runs).word != TOO_FEW_RUNS, min(sizes))
+
+
+def _of_all(claim: Claim, measured: Measured, runs: int | None) -> Verdict:
+    """All of several statements have to hold, so that the worst word decides.
+
+    That all of m hold is no more likely by chance than that one does. That one of m true ones is contradicted at 95%
+    happens at up to m times 5%, so that each is contradicted at 1 - 5%/m only (Bonferroni).
 
     The interval is that of the statement whose value is shown. Where another one decides, its own is in the reason.
     """
-    each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
-    shown = next(v for one, v in each if one is _shown(measured))
-    for words in (_FAIL, (UNDECIDED,)):
-        of_rank = [(one, v) for one, v in each if v.word in words]
-        if of_rank:
-            deciding, verdict = next(((one, v) for one, v in of_rank if v is shown), of_rank[0])
-            count = f"{len(of_rank)} of {len(each)} statements {'fail' if words is _FAIL else 'are undecided'}"
-            more = verdict.more_runs if len(of_rank) == 1 else None
-            if verdict is shown:
-                kept = verdict.reason if more or verdict.more_runs is None else ""  # of others as many may not do
-                return replace(verdict, more_runs=more, reason=_joined(count, kept))
-            return Verdict(verdict.word, shown.interval, more, _joined(count, _elsewhere(claim, deciding, verdict)))
+    each = [(one, _of_one(claim, one, runs, len(measured.every))) for one in measured.every]
+    shown = next(verdict for one, verdict in each if one is _shown(measured))
+    for word in _WORST_FIRST:
+        deciding = [(one, verdict) for one, verdict in each if verdict.word == word]
+        if deciding:
+            one, verdict = next((found for found in deciding if found[1] is shown), deciding[0])
+            count = f"{len(deciding)} of {len(each)} statements: {word}"
+            where = verdict.reason if verdict is shown else _elsewhere(claim, one, verdict)
+            return Verdict(word, shown.interval, _joined(count, where))
     return shown
 
 
@@ -153,61 +189,71 @@ def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
+def _of_one(claim: Claim, measured: Measured, runs: int | None, statements: int = 1) -> Verdict:
     """`statements`: how many of the claim it is one of."""
     assert measured.value is not None
     if measured.computed:
-        return Verdict(_of_point(claim, measured))
+        return Verdict(HOLDS if _holds(claim, measured) else FAILS)
     if measured.sample and any(map(math.isinf, measured.sample.values)):
         return _of_never_reached(claim, measured.sample.values, statements)
-    interval = interval_of(claim, measured)
+    interval = interval_of(claim, measured, runs=runs)
     if interval is None:
-        return Verdict(UNDECIDED, reason=_without_interval(claim, measured))
-    word = _of_interval(claim, interval)
-    if word == BETTER and measured.chosen_on_test:
-        return Verdict(UNDECIDED, interval, reason="better, but at an epoch or setting picked on test data")
-    if word in _FAIL and statements > 1:
-        wider = interval_of(claim, measured, level=1 - (1 - LEVEL) / statements)
-        if wider is None or _of_interval(claim, wider) not in _FAIL:
-            return Verdict(UNDECIDED, interval, reason=f"it alone would fail, but as one of {statements} by chance")
-    if word != UNDECIDED:
+        return Verdict(TOO_FEW_RUNS, reason=_without_interval(measured))
+    word = _word(claim, measured, statements, runs)
+    if word == DIFFERS and measured.chosen_on_test and interval.low * _sign(claim) > 0:
+        return Verdict(word, interval, "better, but at an epoch or setting picked on test data")
+    if word != TOO_FEW_RUNS:
         return Verdict(word, interval)
-    more = more_runs_for(claim, measured, lambda found: _of_interval(claim, found) != UNDECIDED)
     if measured.at_least:
-        return Verdict(word, interval, reason="runs ended before it showed: only a bound is known")
-    if measured.interval is not None:
-        return Verdict(word, interval, reason="how many more seeds would decide is not known")
-    would = f"{more} more {'seed' if more == 1 else 'seeds'}" if more else "no number of seeds"
-    return Verdict(word, interval, more, f"{would} like these would decide")
+        return Verdict(word, interval, "runs ended before it showed: only a bound is known")
+    few = measured.pooled is not None and any(len(sample.values) < FEWEST_RUNS for sample in measured.samples)
+    return Verdict(word, interval, "the spread is that of the data set's settings" if few else "")
 
 
-def _without_interval(claim: Claim, measured: Measured) -> str:
-    sizes = [len(sample.values) for sample in (measured.sample, measured.against) if sample is not None]
+def _without_interval(measured: Measured) -> str:
+    sizes = [len(sample.values) for sample in measured.samples]
     if not sizes:
-        return "no number of each seed, so no interval"
-    if min(sizes) < 2:
-        return "one run has no spread"
-    if measured.statistic == "best":
-        return f"the best of {claim.runs} is judged by {claim.runs} runs"
-    return "too few runs to take their agreement for a spread of zero"
+        return "no number of each run, so no interval"
+    return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"
 
 
-def _of_interval(claim: Claim, interval: Interval) -> str:
-    """The verdict that the whole interval gives; undecided where it gives none."""
-    low, high = interval.low, interval.high
-    if claim.direction in ORDERS:
-        holds, fails = (low > 0, high < 0) if claim.direction == "above_other" else (high < 0, low > 0)
-        return ORDER_HOLDS if holds else ORDER_FAILS if fails else UNDECIDED
-    if claim.direction in THRESHOLDS:
-        holds, fails = (low > 0, high <= 0) if claim.direction == "above" else (high < 0, low >= 0)
-        return REPRODUCED if holds else NOT_REPRODUCED if fails else UNDECIDED
-    tolerance = _margin(claim)
-    if interval.within(tolerance):
+def _word(claim: Claim, measured: Measured, statements: int, runs: int | None) -> str:
+    """The word that the intervals give.
+
+    Args:
+        statements: how many of the claim it is one of.
+        runs: as if there were so many of each setting; None for those there are.
+    """
+
+    def at(level: float) -> Interval:
+        found = interval_of(claim, measured, level, runs)
+        assert found is not None
+        return found
+
+    enough = enough_runs(claim, measured, runs)
+    usual, strict = at(LEVEL), at(1 - (1 - LEVEL) / statements)
+    if claim.direction in (*ORDERS, *THRESHOLDS):
+        sign = 1 if claim.direction.startswith("above") else -1
+        if enough and min(sign * usual.low, sign * usual.high) > 0:
+            return REPRODUCED
+        return NOT_REPRODUCED if max(sign * strict.low, sign * strict.high) < 0 else TOO_FEW_RUNS
+    margin = _margin(claim)
+    if enough and at(EQUIVALENCE).within(margin):
         return REPRODUCED
-    above, below = low > tolerance, high < -tolerance
-    if (above and claim.direction == "higher") or (below and claim.direction == "lower"):
-        return BETTER
-    return NOT_REPRODUCED if above or below else UNDECIDED
+    if strict.low > margin or strict.high < -margin:
+        if strict.low * _sign(claim) <= 0:
+            return NOT_REPRODUCED
+        return TOO_FEW_RUNS if not enough else DIFFERS if measured.chosen_on_test else EXCEEDS
+    if not enough:
+        return TOO_FEW_RUNS
+    if strict.low > 0 or strict.high < 0:
+        return DIFFERS
+    return CONSISTENT if strict.half_width <= WIDEST * margin else TOO_FEW_RUNS
+
+
+def _sign(claim: Claim) -> int:
+    """1 where higher is better, -1 where lower is, 0 where neither is."""
+    return {"higher": 1, "lower": -1}.get(claim.direction, 0)
 
 
 def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
@@ -220,28 +266,25 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
     never = sum(map(math.isinf, values))
     text = f"{never} of {len(values)} runs never reach it"
     if claim.direction == "above":
-        return Verdict(REPRODUCED if never == len(values) >= _NEVER else UNDECIDED, reason=text)
+        return Verdict(REPRODUCED if never == len(values) >= _NEVER else TOO_FEW_RUNS, reason=text)
     table = [[never, len(values) - never], [0, claim.runs]]
     unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
-    return Verdict(NOT_REPRODUCED if unlikely else UNDECIDED, reason=text)
+    return Verdict(NOT_REPRODUCED if unlikely else TOO_FEW_RUNS, reason=text)
 
 
-def _of_point(claim: Claim, measured: Measured) -> str:
-    """What is computed is exact: the number alone decides."""
+def _holds(claim: Claim, measured: Measured) -> bool:
+    """Whether the claim follows from what is computed, which is exact: the number alone decides."""
     assert measured.value is not None
+    above = claim.direction.startswith("above")
     if claim.direction in ORDERS:
         assert measured.reference is not None
-        gap = measured.value - measured.reference
-        return ORDER_HOLDS if (gap > 0 if claim.direction == "above_other" else gap < 0) else ORDER_FAILS
+        return measured.value > measured.reference if above else measured.value < measured.reference
     difference = _difference(claim, measured.value)
     if difference is None or math.isnan(difference):
-        return NOT_REPRODUCED
+        return False
     if claim.direction in THRESHOLDS:
-        return REPRODUCED if (difference > 0) == (claim.direction == "above") and difference != 0 else NOT_REPRODUCED
-    if abs(difference) <= _margin(claim):
-        return REPRODUCED
-    better = {"higher": difference > 0, "lower": difference < 0, "match": False}[claim.direction]
-    return BETTER if better else NOT_REPRODUCED
+        return difference > 0 if above else difference < 0
+    return abs(difference) <= _margin(claim) or difference * _sign(claim) > 0
 
 
 def _margin(claim: Claim) -> float:
@@ -258,7 +301,7 @@ def privacy(claim: Claim, measured: Measured) -> str:
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
-        return NOT_RUN if measured.value is None else UNDECIDED  # what it is claimed for was not reached
+        return NOT_RUN if measured.value is None else NOT_REACHED  # what it is claimed for
     bound, strict = claim.epsilon
     if math.isinf(bound):
         return NOT_PRIVATE

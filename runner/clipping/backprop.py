@@ -33,7 +33,7 @@ network does with a weight outside its layer is not bounded: it is a constant th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,17 +113,18 @@ class Backprop:
             return math.sqrt(math.prod(layer.kernel_size)) * product
         return product if layer.bias is None else math.hypot(self.input_bound, 1) * self.upstream_bound
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
 
-        By the isolated engine every example's contribution is computed by itself, and cut to the sensitivity.
+        By the isolated engine every example's contribution is computed by itself, and cut to that of its group.
 
         Raises:
             ValueError: if a layer is called twice, or with an input that is not [batch, features] or
                 [batch, channels, height, width].
         """
         if isinstance(engine, IsolatedEngine):
-            groups = self.noise_groups(engine.objective)
             per_group = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, per_group, cut_to(groups), within=self), norms=None)
         inputs = channels_last(inputs)  # in which CPUs pool several times faster
@@ -205,11 +206,14 @@ class BackpropOfMeanLoss:
         """The largest norms of one example's contribution; not the sensitivity, which is below twice as much."""
         return self.rows.noise_groups(model)
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         """The part of the mean loss's gradient that one physical batch adds; see `Backprop.sum_contributions`."""
         # Rows u / n clipped to b are rows u clipped to n b, over n: so no overflow of a norm hangs on n.
         of_sum = replace(self.rows, upstream_bound=self.batch * self.rows.upstream_bound)
-        found = of_sum.sum_contributions(engine, inputs, targets)
+        cut = [replace(group, sensitivity=self.batch * group.sensitivity) for group in groups]
+        found = of_sum.sum_contributions(engine, inputs, targets, cut)
         return GradientSum({name: g / self.batch for name, g in found.gradients.items()}, found.losses, None)
 
 

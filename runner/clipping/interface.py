@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, TypeGuard
 
 from torch import Tensor, nn
 
-from runner.gradients import Engine, GradientSum, Objective
+from runner.gradients import Engine, GradientSum, Objective, undisturbed
 
 Numbers: TypeAlias = Mapping[str, float | Tensor]
 
@@ -40,8 +40,13 @@ class Clipping(Protocol):
         """A partition of the trainable parameters of `model`, with the sensitivity of each part."""
         ...
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-        """The sum over one physical batch of at least one example: inputs [batch, ...], targets [batch]."""
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        """The sum over one physical batch of at least one example: inputs [batch, ...], targets [batch].
+
+        `groups` are those that the noise is for. What no module bounds is cut to their sensitivities.
+        """
         ...
 
 
@@ -67,6 +72,7 @@ def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
     return False
 
 
+@undisturbed()
 def gradient_sum(
     clipping: Clipping,
     engine: Engine,
@@ -87,7 +93,7 @@ def gradient_sum(
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
     total: GradientSum | None = None
     for piece_inputs, piece_targets in pieces:
-        piece = clipping.sum_contributions(engine, piece_inputs, piece_targets)
+        piece = clipping.sum_contributions(engine, piece_inputs, piece_targets, groups)
         total = piece if total is None else total + piece
     assert total is not None
     return total

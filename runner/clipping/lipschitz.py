@@ -26,6 +26,7 @@ z_delta^-2 + (2 sigma_b)^-2 = nm^-2.) The next C is a function of C_t and of the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,7 +34,7 @@ from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup, Numbers
 from runner.clipping.per_example import cut_to
-from runner.gradients import Engine, GradientSum, unknown
+from runner.gradients import Engine, GradientSum, IsolatedEngine, unknown
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, COUNT_SENSITIVITY, counting_course
 from runner.networks.objective import Objective
@@ -86,19 +87,20 @@ class Lipschitz:
         shared = [replace(group, share=share) for group in groups]
         return (*shared, NoiseGroup((COUNT,), COUNT_SENSITIVITY, course.budget))
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
 
-        By the isolated engine every example's gradient is computed by itself, and cut to its bound.
+        By the isolated engine every example's gradient is computed by itself, and cut to the bound of its group.
         """
+        if isinstance(engine, IsolatedEngine) and counting_course(engine.objective.loss) is None:
+            names = [group.parameters for group in groups]
+            return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
         return self.sum_with(engine, inputs, targets, {})
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
         course = counting_course(engine.objective.loss)
-        if course is None and engine.isolated:
-            groups = self.noise_groups(engine.objective)
-            names = [group.parameters for group in groups]
-            return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
         if course is None:
             return engine.plain_sum(inputs, targets)
         counter = torch.zeros((), dtype=inputs.dtype, device=inputs.device, requires_grad=True)

@@ -1,6 +1,7 @@
 """No bound at all: ordinary, non-private training."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ class NoClipping:
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return (NoiseGroup(tuple(name for name, _ in model.named_parameters()), math.inf),)
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         return self.sum_with(engine, inputs, targets, {})
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:

@@ -58,7 +58,9 @@ class OwnClipping:
         """The groups that the class states."""
         return self.groups
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         """The sum over one physical batch of every example's contribution, cut to what is stated.
 
         Raises:

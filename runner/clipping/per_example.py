@@ -53,7 +53,9 @@ class _PerExample:
         groups = self._groups(_names(model))
         return tuple(NoiseGroup(group, self.norm / math.sqrt(len(groups))) for group in groups)
 
-    def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
         return self.sum_with(engine, inputs, targets, vars(self))
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:

@@ -120,7 +120,8 @@ class Tracking:
 class Scale:
     """Limits that shrink any experiment; null leaves the experiment's own value.
 
-    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape.
+    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape; of a data set of the
+    user's own, on as many of its images.
     `seeds` folds the seeds of a sweep (seed modulo seeds), `runs_per_sweep` keeps the first runs of one.
     """
 

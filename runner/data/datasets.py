@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from runner.data import DataError
+from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
@@ -54,9 +55,9 @@ class ImageDataset:
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
             raise ValueError(f"Expected dataset.shape = [channels, height, width], got {self.shape}.")
-        for field in ("classes", "train_examples", "test_examples"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"Expected dataset.{field} > 0, got {getattr(self, field)}.")
+        for name in ("classes", "train_examples", "test_examples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected dataset.{name} > 0, got {getattr(self, name)}.")
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """The training and the test split, pixels in [0, 1].
@@ -80,6 +81,71 @@ class ImageDataset:
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
             raise DataError(f"{self.name} has a label beyond the {self.classes} classes that the configuration says.")
         return train, test
+
+
+@dataclass(frozen=True)
+class OwnDataset:
+    """A data set that a user wrote, held to the sizes that it states, which are read once.
+
+    Attributes:
+        own: the user's object: sizes as those of `ImageDataset`, and `load(root)`.
+        small: whether as many images as the bundled data has are enough (smoke scale), evenly spaced in each split.
+
+    Raises:
+        ValueError: a size is missing, or none that a data set can have.
+    """
+
+    own: Any
+    small: bool
+    shape: list[int] = field(init=False)
+    classes: int = field(init=False)
+    train_examples: int = field(init=False)
+    test_examples: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            sizes = [self.own.classes, self.own.train_examples, self.own.test_examples]
+            stated = ImageDataset("", list(self.own.shape), *sizes)
+        except AttributeError as error:
+            raise ValueError(
+                f"{error}: a data set has `shape` = (channels, height, width), `classes`, `train_examples`, "
+                f"`test_examples` and `load(root)`."
+            ) from error
+        most = (BUNDLED_TRAIN, BUNDLED_TEST) if self.small else (stated.train_examples, stated.test_examples)
+        vars(self).update(
+            shape=stated.shape,
+            classes=stated.classes,
+            train_examples=min(most[0], stated.train_examples),
+            test_examples=min(most[1], stated.test_examples),
+        )
+
+    def load(self, root: str | Path) -> tuple[Split, Split]:
+        """The training and the test split.
+
+        Raises:
+            DataError: they are not of the stated sizes, or not float32 images and int64 targets below `classes`.
+        """
+        splits = tuple(self.own.load(Path(root).expanduser()))
+        for split, size in zip(splits, (self.own.train_examples, self.own.test_examples), strict=True):
+            images, targets = split.images, split.targets
+            found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
+            if found != ([size, *self.shape], torch.float32, [size], torch.int64):
+                raise DataError(
+                    f"{type(self.own).__qualname__} loads images {found[0]} of {found[1]} and targets {found[2]} of "
+                    f"{found[3]}, where it states {[size, *self.shape]} of float32 and {[size]} of int64."
+                )
+            if not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
+                raise DataError(f"{type(self.own).__qualname__} has a target that is not in 0 to {self.classes - 1}.")
+        train, test = splits
+        return _evenly(train, self.train_examples), _evenly(test, self.test_examples)
+
+
+def _evenly(split: Split, count: int) -> Split:
+    """So many examples of a split, evenly spaced: it may be sorted by classes."""
+    if count == len(split):
+        return split
+    chosen = torch.arange(count) * len(split) // count
+    return Split(split.images[chosen], split.targets[chosen])
 
 
 def _digest(train: Split, test: Split) -> str:

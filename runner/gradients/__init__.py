@@ -6,6 +6,7 @@ from runner.gradients.interface import Engine, GradientSum
 from runner.gradients.isolated import IsolatedEngine, Mapped, NotMappableError, private_copy
 from runner.gradients.known import is_known, unknown
 from runner.gradients.one_pass import OnePassEngine
+from runner.gradients.undisturbed import undisturbed
 from runner.networks.objective import Objective
 
 
@@ -27,5 +28,6 @@ __all__ = [
     "OnePassEngine",
     "is_known",
     "private_copy",
+    "undisturbed",
     "unknown",
 ]

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runner.gradients.terms import Factors, norms_by_rows, silenced
+from runner.gradients.terms import Factors, as_rows, norms_by_rows, silenced
 from runner.networks.objective import Objective
 
 NO_OTHERS: Mapping[str, Tensor] = {}
@@ -38,14 +38,7 @@ class GradientSum:
 
 
 class Engine(Protocol):
-    """Computes sums of per-example gradients of one objective, rescaled or as they are.
-
-    Attributes:
-        isolated: whether each gradient is computed where no other example is in reach.
-    """
-
-    @property
-    def isolated(self) -> bool: ...
+    """Computes sums of per-example gradients of one objective, rescaled or as they are."""
 
     @property
     def objective(self) -> Objective:
@@ -72,8 +65,6 @@ class Engine(Protocol):
 
 class OrdinaryPass:
     """What all engines of one objective have in common: the plain sum is an ordinary backward pass."""
-
-    isolated = False
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
@@ -105,7 +96,7 @@ def weigh_and_sum(
         per_example = {name: silenced(gradient, broken) for name, gradient in per_example.items()}
     weights = factors(norms.masked_fill(broken[:, None], 0))
     gradients = {
-        name: (weights[:, g] @ per_example[name].flatten(1)).view(per_example[name].shape[1:])
+        name: (weights[:, g] @ as_rows(per_example[name])).view(per_example[name].shape[1:])
         for g, group in enumerate(groups)
         for name in group
     }

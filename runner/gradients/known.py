@@ -8,16 +8,19 @@ A module is known if all of this holds:
 
 - its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`
   (a subclass may compute anything, and so may a class that PyTorch makes of a parametrised one);
-- no hook is on it, on one of its parameters or on all modules at once;
-- no attribute of the instance hides a method of its class, and attributes hold plain values only;
-- its parameters and buffers are plain tensors: a subclass of `Tensor` sees every operation.
+- no hook is on it or on one of its parameters;
+- no attribute of the instance hides a method of its class, and names and attributes are plain values only;
+- its parameters and buffers are plain tensors without attributes: a subclass of `Tensor` sees every operation.
+
+So nothing of a known module is a user's code, and copying one calls none.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 
 from runner.config.origin import defined_in
 from runner.networks.objective import Objective
@@ -38,18 +41,13 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 )  # fmt: skip
 _PACKAGES = ("runner.networks", "runner.mechanism")
 _PLAIN = (bool, int, float, str, type(None))
-_OF_EVERY_MODULE = {name: type(value) for name, value in vars(nn.Module()).items()}
+_OF_EVERY_MODULE = vars(nn.Module())
+_BY_NAME = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # read by no forward pass
-_HOOKS = (
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-)  # fmt: skip
-_GLOBAL_HOOKS = tuple(name for name in vars(torch_module) if name.startswith("_global_") and name.endswith("_hooks"))
 
 
 def unknown(objective: Objective) -> str | None:
     """Say why an objective is not built of known modules only, or return None if it is."""
-    if any(getattr(torch_module, name) for name in _GLOBAL_HOOKS):
-        return "a hook is on all modules"
     for name, module in objective.named_modules():
         reason = _unknown(module)
         if reason:
@@ -69,25 +67,36 @@ def _unknown(module: nn.Module) -> str | None:
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return "this Flatten joins the examples"
     for name, value in vars(module).items():
-        if name in _OF_EVERY_MODULE and type(value) not in (_OF_EVERY_MODULE[name], bool):
-            return f"its {name} is a {type(value).__qualname__}"
-        if name in _OF_EVERY_MODULE or (kind is Objective and name in _OF_OBJECTIVES):
+        if type(name) is not str:
+            return f"the name of an attribute is a {type(name).__qualname__}"
+        if name in _OF_EVERY_MODULE:
+            if reason := _not_plain(name, value):
+                return reason
+            continue
+        if kind is Objective and name in _OF_OBJECTIVES:
             continue
         if callable(getattr(kind, name, None)):
             return f"its own {name!r} hides that of {kind.__qualname__}"
         if not _is_plain(value):
             return f"its attribute {name!r} is a {type(value).__qualname__}"
-    if any(getattr(module, name) for name in _HOOKS):
-        return f"a hook is on this {kind.__qualname__}"
-    for name, parameter in module.named_parameters(recurse=False):
-        if type(parameter) is not nn.Parameter:
-            return f"its {name} is a {type(parameter).__qualname__}"
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            return f"a hook is on its {name}"
-    for name, buffer in module.named_buffers(recurse=False):
-        if type(buffer) is not Tensor:
-            return f"its {name} is a {type(buffer).__qualname__}"
+    for held, plain in ((module._parameters, nn.Parameter), (module._buffers, Tensor)):
+        for name, tensor in held.items():
+            if tensor is None:
+                continue
+            if type(tensor) is not plain:
+                return f"its {name} is a {type(tensor).__qualname__}"
+            if vars(tensor) or tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+                return f"a hook or an attribute is on its {name}"
     return None
+
+
+def _not_plain(name: str, value: Any) -> str | None:
+    """Say what is wrong with one of the attributes that every module has, or return None."""
+    if type(value) not in (type(_OF_EVERY_MODULE[name]), bool):
+        return f"its {name} is a {type(value).__qualname__}"
+    if name in _BY_NAME:
+        return f"a name in its {name} is no plain text" if any(type(key) is not str for key in value) else None
+    return f"its {name} has an entry" if value and type(value) is not bool else None
 
 
 def _is_plain(value: object) -> bool:

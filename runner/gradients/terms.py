@@ -101,9 +101,14 @@ def norms_by_rows(gradient: Tensor) -> Tensor:
     One long float32 sum can lose its small terms (a part in 4,000 of a norm over 300,000 entries); sums of a row each
     keep the relative error below 1e-5.
     """
-    rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else gradient.flatten(1)
+    rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else as_rows(gradient)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return norms
+
+
+def as_rows(gradient: Tensor) -> Tensor:
+    """[batch, *shape] as [batch, numbers], of one number where the shape has no dimensions."""
+    return gradient.flatten(1) if gradient.dim() > 1 else gradient[:, None]
 
 
 def silenced(numbers: Tensor, silent: Tensor) -> Tensor:

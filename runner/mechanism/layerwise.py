@@ -13,16 +13,18 @@ from the noise that is added, for the neighbours that `neighbouring_relation` na
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
-from torch import Tensor
+from torch import Generator, Tensor
 
 from runner.accounting import Ledger
 from runner.clipping import Backprop, Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective, unknown
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.sampling import batches_in_order
 from runner.networks.objective import is_chain
 
 NEIGHBOURS = ("zero_out", "replace_one")
@@ -171,13 +173,18 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
 
     An example's contribution to the mean loss's gradient may have the norm a b, so the true multiplier is B times
     smaller than the charged one: there is next to no privacy, and `epsilon_sound` says how little. (Neighbours zero an
-    example out and the mean is always over B, so no other row moves.)
+    example out and the number that the mean is over is fixed, so no other row moves.)
+
+    `in_order`: whether batches are the code's own: every epoch the same ones, in the order of the file, and the last is
+    of the N mod B examples that are left. The mean is over those in the batch, the noise for a b / B all the same.
+    None: disjoint batches of a random order, all of B examples.
 
     Raises:
         ValueError: unless it is `asked_for` by its name; or if batches are not disjoint.
     """
 
     asked_for: str | None = None
+    in_order: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,12 +195,21 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
             )
         _expect(self.sampling, Sampling.shuffled, "original_bug")
 
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(self.examples / self.batch_size) if self.in_order else super().steps_per_epoch
+
+    def batches(self, generator: Generator) -> Iterator[Tensor]:
+        if self.in_order:
+            return batches_in_order(self.examples, self.batch_size, generator.device)
+        return super().batches(generator)
+
     def most_moved(self, group: NoiseGroup) -> float:
-        """The bound of a row: the mean is over B whatever is drawn, so the other rows stay."""
+        """The bound of a row: what the mean is over is fixed, so the other rows stay."""
         return group.sensitivity
 
     def _rows(self, batch: int) -> int:
-        return self.batch_size
+        return batch if self.in_order and batch == self.examples % self.batch_size else self.batch_size
 
     def noise_std(self, group: NoiseGroup) -> float:
         return super().noise_std(group) / self.batch_size

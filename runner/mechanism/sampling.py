@@ -27,3 +27,8 @@ def shuffled_batches(examples: int, batch_size: int, steps: int, generator: Gene
     order = torch.randperm(examples, device=generator.device, generator=generator)
     for step in range(steps):
         yield order[step * batch_size : (step + 1) * batch_size]
+
+
+def batches_in_order(examples: int, batch_size: int, device: torch.device) -> Iterator[Tensor]:
+    """All examples in the order of their file, in batches of `batch_size`; the last batch has the rest."""
+    yield from torch.arange(examples, device=device).split(batch_size)

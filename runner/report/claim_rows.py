@@ -64,10 +64,10 @@ def _cell(value: object) -> object:
 def _value(name: str, text: str) -> Any:
     """A cell as the type that its field has."""
     kind = _TYPES[name]
-    if kind is bool:
-        return text == "yes"
     if kind is str:
         return text
     if not text:
         return None
+    if kind in (bool, bool | None):
+        return text == "yes"
     return int(text) if kind in (int, int | None) else float(text)

@@ -19,12 +19,23 @@ from runner.config import REPOSITORY
 from runner.report.claim_rows import read_rows
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import cells_of
-from runner.report.own import STATED, Record, privacy_text, record_files, result_text, runs_text, sound_epsilon_of
+from runner.report.own import (
+    KNOWN,
+    STATED,
+    Record,
+    named_targets,
+    privacy_text,
+    record_files,
+    result_text,
+    runs_text,
+    sound_epsilon_of,
+)
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
 from runner.runs.command import overrides_of
 from runner.runs.records import read_record
 from runner.runs.verify import run_of
 from runner.terminal import bound_text, number
+from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
 _NAMED = ("dataset", "features", "normalization", "architecture", "activation", "loss", "optimizer", "schedule")
@@ -277,7 +288,11 @@ def command_text(record: Record, places: Sequence[Place]) -> list[str]:
     except ValueError as error:
         return [str(error)]
     quoted = [f'"{text}"' if set(text) & set(" [](){}*'~") else text for text in overrides]
-    return [" ".join(["python -m runner", *quoted, "runtime.results_root=again"])]
+    config = record["config"]
+    trusted = [each for each in named_targets(config) if not is_beside(each) and not each.startswith(KNOWN)]
+    environment = [f"DP_REPRO_TRUST={','.join(trusted)}"] if trusted else []
+    where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
+    return [" ".join([*environment, "python -m runner", *quoted, "runtime.results_root=again"]), *where]
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import (
-    BETTER,
+    CONFIRMED,
+    DIFFERS,
+    FAILS,
+    HOLDS,
     NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_RUN,
-    ORDER_FAILS,
-    ORDER_HOLDS,
     REPRODUCED,
-    UNDECIDED,
+    TOO_FEW_RUNS,
 )
 from runner.report.claim_rows import read_rows
 from runner.report.files import Table
 from runner.report.items import Finding, Paper
 from runner.report.markdown import cells_of
-from runner.report.pages import each_once
+from runner.report.pages import counted_once
 
 _NONE = "Nothing has been decided yet."
-_WORDS = (  # how verdicts are put together in a sentence
-    ("reproduced", (REPRODUCED, ORDER_HOLDS)),
-    ("better", (BETTER,)),
-    ("not", (NOT_REPRODUCED, ORDER_FAILS)),
-    ("undecided", (UNDECIDED,)),
-    ("not run", (NOT_RUN,)),
-    ("not judged", (NOT_JUDGED,)),
-)
-_SETTINGS_MATTER = ("reproduced", "better", "not")
-_IF_ANY = ("better", "not judged")
 _SHOWN = ("figure.png", "table.md")  # of an item, the first that there is
 
 
@@ -46,7 +38,7 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
             [
                 paper.name.replace("_", "-"),
                 "; ".join(said) + "." if said else _NONE,
-                "nobody claims them" if paper.study else tally(each_once(judged)),
+                "nobody claims them" if paper.study else tally(counted_once(judged)),
                 _links(paper, folder),
             ]
         )
@@ -59,12 +51,12 @@ def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
 
 def _together(judged: Sequence[ClaimRow]) -> list[str]:
     """The row of all papers: how much of what they claim is measured, and where most of the rest is."""
-    numbers = each_once(judged)
+    numbers = [row for row in counted_once(judged) if row.verdict != NOT_JUDGED]
     not_run = [row for row in numbers if row.verdict == NOT_RUN]
     cifar10 = sum(_needs_cifar10(row) for row in not_run)
     those = f"the other {cifar10} all" if cifar10 == len(not_run) else f"{cifar10} of the other {len(not_run)}"
     found = (
-        f"of {len(numbers)} numbers {len(numbers) - len(not_run)} are measured or computed; {those} need CIFAR-10, of "
+        f"of {len(numbers)} claims {len(numbers) - len(not_run)} are measured or computed; {those} need CIFAR-10, of "
         f"which most runs take hours without a GPU."
     )
     return ["**all of them**", found, tally(numbers), "[every item](results/README.md)"]
@@ -85,8 +77,6 @@ def sentence(finding: Finding, judged: Sequence[ClaimRow]) -> str:
         if all(getattr(row.claim, name) == value for name, value in finding.claim.items()):
             for word in (row.verdict, row.guarantee):
                 if word in finding.says:
-                    if word == UNDECIDED and row.interval is None:
-                        return ""  # of too few runs to say anything, not even that nothing is seen
                     cells = cells_of(row)
                     unit = "%" if row.claim.unit == "%" and row.claim.quantity == "test_accuracy" else ""
                     runs = "" if row.computed else f"({cells.runs})"
@@ -103,16 +93,17 @@ def sentence(finding: Finding, judged: Sequence[ClaimRow]) -> str:
 
 
 def tally(numbers: Sequence[ClaimRow]) -> str:
-    """`15 reproduced (1 computed, 14 with settings of ours), 0 not, ...`, of rows that are a number each."""
-    parts = []
-    for words, verdicts in _WORDS:
-        found = [row for row in numbers if row.verdict in verdicts]
-        computed = sum(row.computed for row in found)
-        ours = sum(bool(row.claim.open) for row in found) if words in _SETTINGS_MATTER else 0
-        of_them = [f"{n} {what}" for n, what in ((computed, "computed"), (ours, "with settings of ours")) if n]
-        if found or words not in _IF_ANY:
-            parts.append(f"{len(found)} {words}" + (f" ({', '.join(of_them)})" if of_them else ""))
-    return ", ".join(parts)
+    """`31 consistent or better, 17 of them reproduced; 5 differ, 0 are not reproduced; ...`, of a row a claim each.
+
+    What follows from formulas is counted apart.
+    """
+    of = Counter(row.verdict for row in numbers)
+    parts = [f"{sum(of[word] for word in CONFIRMED)} consistent or better, {of[REPRODUCED]} of them reproduced"]
+    parts += [f"{of[DIFFERS]} {'differs' if of[DIFFERS] == 1 else 'differ'}", f"{of[NOT_REPRODUCED]} not reproduced"]
+    parts += [f"{of[word]} {word}" for word in (TOO_FEW_RUNS, NOT_RUN)]
+    if of[HOLDS] or of[FAILS]:
+        parts.append(f"by formula {of[HOLDS]} hold and {of[FAILS]} fail")
+    return "; ".join(parts)
 
 
 def _links(paper: Paper, folder: Path) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.claims.claim import Claim
+from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
-from runner.claims.verdicts import NOT_JUDGED, NOT_RUN
+from runner.claims.verdicts import FAILS, HOLDS, TOO_FEW_RUNS
 from runner.report.files import Table, bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 
 HEADER = (
-    *("dataset", "method", "claimed", "tolerance", "at ε"),
+    *("dataset", "method", "claimed", "margin", "at ε"),
     *("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict"),
     *("ε of the run", "sound ε of the run", CLAIMED_EPSILON),
 )
@@ -58,7 +58,7 @@ def cells_of(row: ClaimRow) -> Cells:
         dataset=claim.dataset,
         method=method_text(claim),
         claimed=claim.claimed or "qualitative",
-        margin="–" if claim.margin is None else f"{claim.margin:g}",
+        margin=margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
         measured=plus_minus(row.measured, std, unit, at_least=row.at_least),
         spread=" / ".join(spread) or "–",
@@ -90,10 +90,9 @@ def _row(of: Cells) -> list[str]:
 
 
 def method_text(claim: Claim) -> str:
-    """The method, and what is claimed of it where that is not its accuracy."""
-    if claim.quantity == "test_accuracy":
-        return claim.method
-    return f"{claim.method}: {claim.quantity.replace('_', ' ')}"
+    """The method, what is claimed of it where that is not its accuracy, and in brackets how the paper is read."""
+    what = "" if claim.quantity == "test_accuracy" else f": {claim.quantity.replace('_', ' ')}"
+    return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
 
 
 def difference_text(difference: float | None, unit: str, interval: Interval | None, level: float | None = None) -> str:
@@ -114,11 +113,19 @@ def _signed(value: float, unit: str) -> str:
     return ("+" if value >= 0 else "−") + number(abs(value), unit)
 
 
+def margin_text(row: ClaimRow) -> str:
+    """The margin, with the precision of the claimed mean itself where that is coarser; a dash where there is none."""
+    if row.claim.margin is None or row.claim.direction in (*THRESHOLDS, *ORDERS):
+        return "–"
+    margin, own = row.claim.margin, row.own_precision
+    return f"{margin:g}" if own is None else f"{margin:g} (own precision ±{own:.2g})"
+
+
 def verdict_text(row: ClaimRow) -> str:
-    """The verdict, how many more seeds would decide it, and whether settings are this project's."""
-    more = f" ({row.more_runs} more seed{'' if row.more_runs == 1 else 's'})" if row.more_runs else ""
-    ours = row.claim.open and row.verdict not in (NOT_RUN, NOT_JUDGED)
-    return row.verdict + more + (", with settings of ours" if ours else "")
+    """The verdict; of too few runs, how many of a setting there are of those that would do."""
+    if row.verdict == TOO_FEW_RUNS and row.runs_needed:
+        return f"{row.verdict} ({row.runs_have} of {row.runs_needed})"
+    return f"{row.verdict} (by formula)" if row.verdict in (HOLDS, FAILS) else row.verdict
 
 
 def sound_text(sound: float | None, tries: float | None) -> str:

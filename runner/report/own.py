@@ -12,13 +12,15 @@ from runner.config.fields import Part
 from runner.report.files import Table, aligned
 from runner.runs.records import read_record
 from runner.terminal import bound_text, number
+from runner.training.targets import targets
 
 Record = Mapping[str, Any]
 
+KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # what any config may name
 STATED = "stated by its class"  # an epsilon beside which there is no sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
-_MOST_VALUES = 6  # further columns
+_MOST_VALUES = 6  # further columns, where fewer groups differ
 
 
 def result_text(record: Record) -> str:
@@ -29,10 +31,18 @@ def result_text(record: Record) -> str:
 
 
 def explain_command(path: Path) -> str:
-    """The command that says what the run of a record's file was."""
+    """The command that says what the run of a record's file was, with what it has to trust for that."""
     folder = path.resolve().parent.parent
     elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
-    return f"python -m runner.explain {path.stem}{elsewhere}"
+    own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
+    trusted = dict.fromkeys(target.partition(".")[0] for target in own)
+    trust = f"DP_REPRO_TRUST={','.join(trusted)} " if trusted else ""
+    return f"{trust}python -m runner.explain {path.stem}{elsewhere}"
+
+
+def named_targets(config: Mapping[str, Any]) -> list[str]:
+    """The classes and functions that a recorded config names, each once."""
+    return list(dict.fromkeys(str(target) for _, target in targets(config)))
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:
@@ -142,11 +152,13 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names that not all have with one value; where there are too many, those of classes before their arguments'."""
+    """Names that not all have with one value: all groups, and while there are not too many, fields, then arguments."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: {_value(config.get(name)) for config in configs} for name in names}
     differing = [name for name in names if len(values[name]) > 1]
-    chosen = sorted(differing, key=lambda name: "." in name and name != "dataset.name")[:_MOST_VALUES]
+    groups = [name for name in differing if name == "dataset.name" or (name in FIELDS and FIELDS[name].names_class)]
+    others = sorted((name for name in differing if name not in groups), key=lambda name: "." in name)
+    chosen = groups + others[: max(0, _MOST_VALUES - len(groups))]
     return [name for name in differing if name in chosen]
 
 

@@ -37,7 +37,8 @@ def overrides_of(config: Mapping[str, Any], experiment: str = "") -> list[str]:
             fewer = [other for other in found if other != override]
             if _identity(fewer) == wanted:
                 found = fewer
-    return found
+    added = [text[1:].partition("._target_=")[0] for text in found if text.startswith("+") and "._target_=" in text]
+    return found + [f"+{name}._partial_=true" for name in added if (config.get(name) or {}).get("_partial_")]
 
 
 def first_that_gives(config: Mapping[str, Any], candidates: Sequence[Sequence[str]]) -> Sequence[str] | None:
@@ -83,6 +84,8 @@ def _options(config: Mapping[str, Any], composed: Mapping[str, Any]) -> list[str
         now = sum(wanted.get(argument) == value for argument, value in there_is.items())
         if closest and (there_is.get("_target_") != wanted["_target_"] or same[closest] > now):
             found.append(f"{name}={closest}")
+        elif not closest and there_is.get("_target_") != wanted["_target_"]:  # of no file here
+            found.append(f"{'' if there_is else '+'}{name}._target_={wanted['_target_']}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What config files may tell Hydra itself: how a sweep goes, and no more.
+"""What config files may tell Hydra itself, and what an option of a user's own keeps of what an experiment says.
 
 Hydra instantiates callbacks, launchers and sweepers, sets the environment and sets up logging, by what its own node of
 the config says, before a run's `_target_`s are checked (see `runner.training.targets`). A file that somebody gave you
@@ -6,28 +6,36 @@ must not reach that. So every config that Hydra composes for a command, that of 
 it is composed, before Hydra does anything with it. Its hydra node has to be the one that conf/config.yaml gives with
 what was typed on the command line, which is the user's own. Only `hydra.mode` and plain values in
 `hydra.sweeper.params` may differ.
+
+Hydra merges an experiment after the options of groups. So what an experiment says of its own option would replace what
+a user's option says, which the user typed to replace the former. For an option of this package that is how the papers'
+experiments are varied, and it stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hydra._internal import hydra as of_hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from runner.config import REPOSITORY
+from runner.config import FIELDS, REPOSITORY
 
 _CONF, _PRIMARY = str(REPOSITORY / "conf"), "config"
 # Files may set the first two. Hydra sets the next three for each config, and takes the last from no other file.
 _FREE = ("mode", "sweeper.params", "runtime", "overrides", "job.override_dirname", "searchpath")
+_TYPED = "command-line"  # how Hydra says that a folder of options was named there
 _ABSENT = object()
 
 
@@ -43,6 +51,7 @@ class Judge(ConfigLoaderImpl):
             raise ConfigCompositionException("A run starts from conf/config.yaml: name more folders by --config-dir.")
         super().__init__(config_search_path)
         self._typed: tuple[str, ...] | None = None
+        self._chosen: frozenset[str] = frozenset()  # the groups whose options are typed, of what is composed
 
     def load_configuration(
         self,
@@ -59,6 +68,11 @@ class Judge(ConfigLoaderImpl):
         """
         if config_name not in (None, _PRIMARY):  # None: of --hydra-help
             raise ConfigCompositionException("A run starts from conf/config.yaml: --config-name names no other.")
+        parsed, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        for source in repository.get_sources():
+            if source.provider.endswith(_TYPED) and source.scheme() == "file":
+                _check_names(Path(source.path))
+        self._chosen = frozenset(each.key_or_group for each in parsed if isinstance(each.value(), str))
         if self._typed is None:  # the first is of the command line itself, later ones may be of a sweep's jobs
             self._typed = tuple(overrides)
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
@@ -70,6 +84,17 @@ class Judge(ConfigLoaderImpl):
             )
         return config
 
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        """Merge files as Hydra does. Then a typed option of the user's own is all that is said of its group."""
+        config = super()._compose_config_from_defaults_list(defaults, repo)
+        for group in (name for name, field in FIELDS.items() if field.names_class and name in self._chosen):
+            files = [each for each in defaults if (each.config_path or "").rpartition("/")[0] == group]
+            if any(self._load_single_config(each, repo).provider.endswith(_TYPED) for each in files):
+                assert isinstance(repo, CachingConfigRepository)  # what it holds was merged into, and is read anew
+                config[group] = None
+                config.merge_with(super()._compose_config_from_defaults_list(files, repo.delegate))
+        return config
+
     def _where(self, key: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
         """The last file that says something of a key, and a colon; nothing where none does."""
         _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
@@ -79,6 +104,23 @@ class Judge(ConfigLoaderImpl):
             if says and loaded.path.startswith("file://") and not default.primary:
                 return f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml: "
         return ""
+
+
+def _check_names(folder: Path) -> None:
+    """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take.
+
+    Raises:
+        ConfigCompositionException: one has.
+    """
+    conf = Path(_CONF)
+    for known in (*conf.glob("*/**/*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")):
+        name = known.relative_to(conf if known.is_relative_to(conf) else REPOSITORY)
+        path = folder / name
+        if path.exists() and not path.samefile(known):
+            group, _, option = name.with_suffix("").as_posix().partition("/")
+            raise ConfigCompositionException(
+                f"{path} is not used, as {group}={option} is an option of this package: give the file another name."
+            )
 
 
 def judge() -> None:

@@ -31,8 +31,9 @@ def resolved(composed: DictConfig) -> DictConfig:
     check_ranges(config)
     scale = config.scale
     if scale.bundled_data:
-        with open_dict(config.dataset):
-            config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
+        if str(config.dataset.get("_target_")).startswith(_MAY_MOVE):  # one of the user's own is cut where it is built
+            with open_dict(config.dataset):
+                config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
         config.max_epsilon = None  # a budget chosen for a data set forty times as large
     if scale.epochs is not None:
         config.epochs = min(config.epochs, scale.epochs)

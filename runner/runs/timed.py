@@ -140,6 +140,7 @@ def _step(run: Run, objective: Objective, data: Split) -> Callable[[], None]:
     gradient_engine = run.engine(objective)
 
     def eager() -> None:
-        gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch)
+        groups = run.mechanism.noise_groups
+        gradient_sum(run.clipping, gradient_engine, data.images, data.targets, run.physical_batch, groups)
 
     return eager

@@ -24,6 +24,7 @@ from runner.config import ConfigError, TrackingMode
 from runner.runs.identity import recorded_config
 from runner.runs.media import rows_of
 from runner.runs.records import upper_bound
+from runner.training.targets import bare_name
 
 Log = Callable[[dict[str, Any]], None]
 End = Callable[[dict[str, Any], Path], None]  # the record, and its file
@@ -215,7 +216,7 @@ def _send_record(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> No
 
 def _name(config: DictConfig, run_id: str) -> str:
     """For people: `tempered_sigmoid/mnist_tanh seed 3 1a2b3c`, or the data set where no experiment was chosen."""
-    chosen = config.tracking.job_type or config.dataset.name
+    chosen = config.tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
     return f"{chosen} seed {config.seed} {run_id[:6]}"
 
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, Objective, OnePassEngine
+from runner.gradients import Engine, GradientSum, Objective, OnePassEngine, private_copy, undisturbed
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.objective import layer_outputs, layers_with_parameters
@@ -37,6 +37,8 @@ _SLICE = 256
 
 class Diagnostics:
     """Collects the diagnostics that were asked for; with none asked for, every method does nothing.
+
+    Training images pass through a copy of the objective: who holds its weights could put hooks on them.
 
     gradient_norms: L2 norms of per-example gradients before clipping, every `diagnostics_every` steps: mean, median and
         90th percentile over the batch.
@@ -72,23 +74,29 @@ class Diagnostics:
             activation_type,
         )
         self._confusion_epochs = {*config.confusion_epochs, epochs}
-        self._objective, self._training = objective, training
+        self._live, self._training = objective, training
+        self._looks = bool(OF_TRAINING_IMAGES & self._names)
+        self._objective = private_copy(objective) if self._looks else objective
         self._fixed = training.images[:FIXED], training.targets[:FIXED]
         self._norms: list[Tensor] = []
         self.values: dict[str, Any] = {}
         self._top_eigenvalue: TopEigenvalue | None = None
         if "hessian" in self._names:
             stream = generator(config.seed, "hessian", training.images.device)
-            self._top_eigenvalue = TopEigenvalue(objective, *self._fixed, stream)
+            self._top_eigenvalue = TopEigenvalue(self._objective, *self._fixed, stream)
 
+    @undisturbed()
     def start(self) -> None:
         """Measure what is measured before the first step."""
+        self._follow()
         self._measure_weights(0)
 
+    @undisturbed()
     def step(self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> None:
         """Measure on this step's batch, with the weights that its gradient sum was taken at; `epoch` counts from 1."""
         if len(targets) == 0:
             return
+        self._follow()
         due = step % self._every == 0
         if "gradient_histogram" in self._names:
             self._norms.append(_gradient_norms(engine, inputs, targets, of))
@@ -101,8 +109,10 @@ class Diagnostics:
         if "gradient_cosine" in self._names and (due or epoch == 1):
             self._append("gradient_cosine", {"step": step, "cosine": _cosine(engine, inputs, targets, of)})
 
+    @undisturbed()
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Measure after an epoch, counted from 1."""
+        self._follow()
         if "per_class_accuracy" in self._names:
             self.values.setdefault("per_class_accuracy", []).append(evaluation.class_accuracy)
         if "gradient_histogram" in self._names:
@@ -123,6 +133,13 @@ class Diagnostics:
         self.values = state["values"]
         if self._top_eigenvalue is not None:
             self._top_eigenvalue.load_state_dict(state["hessian"])
+
+    def _follow(self) -> None:
+        """Have the copy compute as the objective does now."""
+        if self._looks:
+            if self._live.epoch is not None and self._live.epoch != self._objective.epoch:
+                self._objective.start_epoch(self._live.epoch)
+            self._objective.take_values_of(self._live)
 
     def _append(self, diagnostic: str, measured: dict[str, Any]) -> None:
         columns = self.values.setdefault(diagnostic, {})

@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 from torch import nn
 
 from runner.config import ConfigError
-from runner.data.datasets import ImageDataset
+from runner.config.origin import is_own
+from runner.data.datasets import ImageDataset, OwnDataset
 from runner.data.features import Features
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
@@ -29,6 +30,8 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
     check_targets(config, group)
     try:
         built = instantiate(config[group], **arguments, _convert_="all")
+        if group == "dataset" and is_own(built):
+            return OwnDataset(built, config.scale.bundled_data)
         return built if call_with is None else built(call_with)
     except InstantiationException as error:
         raise ConfigError(f"{group}: {error.__cause__ or error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 import time
@@ -19,7 +18,7 @@ from runner.accounting import Ledger
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Engine, GradientSum, Objective, private_copy
+from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
@@ -213,7 +212,7 @@ class Progress:
 
     def part_from_others(self) -> None:
         """Keep the weights as they are: the step goes on changing the objective, whose place in it stays."""
-        self.trained.objective = copy.deepcopy(self._objective)
+        self.trained.objective = private_copy(self._objective)
 
     def state_dict(self) -> State:
         """What was measured until the end of an epoch, and which steps were kept: all that the ledger follows from."""
@@ -261,8 +260,9 @@ def _train(
     config, mechanism = run.config, run.mechanism
     objective = run.new_objective()
     # What batches pass through is a copy of its own: an optimizer, say, holds the weights, and could put hooks on them.
-    differentiated = private_copy(objective) if mechanism.private else objective
-    gradient_engine = run.engine(differentiated)
+    with undisturbed():
+        differentiated = private_copy(objective) if mechanism.private else objective
+        gradient_engine = run.engine(differentiated)
     updates = run.rule.updates(run, objective, aside)
     sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
     progress = Progress(run, objective, data, on_epoch)

@@ -7,18 +7,21 @@ their code can be recorded (`runner.gradients.isolated`). What cannot be enforce
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from runner.clipping import Backprop, NoClipping, OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
-from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known, unknown
+from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known
+from runner.training.targets import bare_name, targets
 
 if TYPE_CHECKING:
     from runner.training.prepare import Run
@@ -30,6 +33,10 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
+_ASKS = re.compile("DataDependent")  # in the names of PyTorch's errors
+_NO_LOSSES = re.compile(r"one loss per example.*got \(\)")
+_OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
+_LIBRARIES = ("runner", "torch", "opacus")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 
@@ -48,6 +55,7 @@ class OwnFeatures:
     own: Any
     largest_norm: float | None = field(init=False)
     _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
+    _shapes: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         stated = getattr(self.own, "largest_norm", None)
@@ -57,11 +65,12 @@ class OwnFeatures:
         object.__setattr__(self, "largest_norm", norm)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one image's features, as the user's object states it; ValueError for a single number."""
-        shape = [int(size) for size in self.own.shape(list(image_shape))]
-        if not shape:
+        """Shape of one image's features, as the user's object first states it; ValueError for a single number."""
+        if (key := tuple(image_shape)) not in self._shapes:
+            self._shapes[key] = [int(size) for size in self.own.shape(list(image_shape))]
+        if not self._shapes[key]:
             raise ValueError("Expected features of one dimension or more.")
-        return shape
+        return list(self._shapes[key])
 
     def __call__(self, images: Tensor) -> Tensor:
         """Images [examples, channels, height, width] to features [examples, *shape].
@@ -108,22 +117,29 @@ def rests_on(run: Run) -> list[str]:
     """
     if not run.mechanism.private:
         return []
-    parts = {"dataset": run.dataset, "accountant": run.accountant, "screening": run.rule}
+    dataset = getattr(run.dataset, "own", run.dataset)
+    named = [target for _, target in targets(OmegaConf.to_container(run.config, resolve=True))]
+    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in _LIBRARIES)
+    parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
     found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
-    return found + [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+    found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+    return found + ([_OF_ALL.format(", ".join(own))] if own else [])
 
 
 def check_own(run: Run) -> None:
-    """Try what is the user's own on made-up examples, and say on stderr what will be slow. No data is read.
+    """Try what is the user's own on made-up examples, and say on stderr how it is applied. No data is read.
 
     Raises:
         ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
     """
     for name, each in run.mapped_parts.items():
-        if each.slow:
-            print(f"{name}: applied to one example after the other ({each.slow}).{_advice(run)}", file=sys.stderr)
+        print(
+            f"{name}: applied to one example at a time, so what it takes over the batch is taken over that one."
+            f"{_pace(each, run)}",
+            file=sys.stderr,
+        )
     objective = run.new_objective().eval()
-    if unknown(objective):
+    if run.apart:
         shape = run.features.shape(run.dataset.shape)
         images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
         try:
@@ -159,11 +175,11 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
             parts[type(run.clipping.own).__qualname__] = run.clipping.mapped(objective)
         where = "architecture or loss"
         engine = run.engine(objective)
-        if unknown(objective) and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
+        if run.apart and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
             within = run.clipping if isinstance(run.clipping, Backprop) else None
             parts[_names(objective)] = engine.mapped(inputs, targets, within)
     except NotMappableError as error:
-        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
+        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {_said(error)}") from error
     return parts
 
 
@@ -173,7 +189,23 @@ def _names(objective: Objective) -> str:
     return ", ".join(kinds) or type(objective.network).__qualname__
 
 
-def _advice(run: Run) -> str:
-    if any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules()):
-        return " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here."
-    return ""
+def _pace(part: Mapped, run: Run) -> str:
+    """How fast a part is whose examples are not taken together, why that is, and what is faster; nothing for others."""
+    if part.slow is None:
+        return ""
+    why, _, pace = part.slow.rpartition("; ")
+    pace = re.sub(r"[\d.e+-]+", lambda rate: f"{float(rate[0]):g}", pace, count=1)
+    if not part.forked:
+        why = "PyTorch cannot map one of its operators over examples"
+    elif _ASKS.search(why):
+        why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
+    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    return f" They are computed one after another, {pace}: {why}.{faster}"
+
+
+def _said(error: NotMappableError) -> str:
+    """What a user can do about an error; where that is not known, what was raised."""
+    if _NO_LOSSES.search(str(error)):
+        return "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
+    return str(error)

@@ -1,6 +1,6 @@
 """From a composed config to the parts of a run, with every check that needs no data.
 
-`prepare` builds on PyTorch's meta device first: a wrong type, value or combination is found before a byte is read.
+`prepare` builds the network once. What is checked, and what is trained, are copies of it, so that both are the same.
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, Step
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
-from runner.gradients import ENGINES, Engine, IsolatedEngine, Mapped, Objective, unknown
+from runner.gradients import (
+    ENGINES,
+    Engine,
+    IsolatedEngine,
+    Mapped,
+    NotMappableError,
+    Objective,
+    private_copy,
+    unknown,
+)
 from runner.gradients.interface import OrdinaryPass
+from runner.gradients.undisturbed import hook_on_all_modules
 from runner.mechanism.choices import mechanism_for, own_noise, own_releases
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
@@ -55,7 +65,9 @@ from runner.training.updates import Schedule, UpdateRule
 class Run:
     """The parts of one run that need no data.
 
-    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`.
+    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`. `built` is
+    the network with its first weights, and its loss. `apart` says why its examples are taken one by one; None: all of
+    its modules are known.
     """
 
     config: DictConfig
@@ -70,12 +82,12 @@ class Run:
     parameters: int
     rule: UpdateRule
     paid_for: int | None
+    built: Objective
+    apart: str | None
 
     def new_objective(self) -> Objective:
-        """A freshly initialised network, in its constraint, and its loss on the device: a function of the seed only."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed(self.config.seed, "init"))
-            objective = objective_of(self.config, self.dataset, self.features)
+        """A copy of what was built, in its constraint, on the device: its weights are a function of the seed only."""
+        objective = private_copy(self.built)
         objective.project()
         return objective.to(self.device)
 
@@ -94,10 +106,9 @@ class Run:
             return configured
         if self.clipping.needs_engine:
             return self.mechanism.examples
-        objective = self.new_objective()
-        if unknown(objective):
+        if self.apart:
             return self.mechanism.examples
-        return examples_in_cache(objective.network, self.features.shape(self.dataset.shape))
+        return examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
 
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
@@ -106,7 +117,7 @@ class Run:
 
     def engine(self, objective: Objective) -> Engine:
         """What computes the gradients of an objective: the fast engine where all of its modules are known."""
-        if getattr(self.clipping, "needs_gradients", False):
+        if self.apart or getattr(self.clipping, "needs_gradients", False):
             return IsolatedEngine(objective)
         return ENGINES[self.config.runtime.engine.value](objective)
 
@@ -180,16 +191,23 @@ def prepare(config: DictConfig) -> Run:
         if missing:
             raise ConfigError(f"{group}: {config[group]._target_} has no {missing[0]}.")
 
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        objective = objective_of(config, dataset, features)
-        check_weights(objective)
-        if is_own(clipping):
-            try:
-                clipping = own_clipping(clipping, objective)
-            except (AttributeError, TypeError, ValueError) as error:
-                raise ConfigError(f"clipping: {error}") from error
-        not_known = unknown(objective)
-        if not not_known:
+    built = _built(config, dataset, features)
+    if hook_on_all_modules():
+        raise ConfigError(
+            "architecture: a hook is on all modules, and no sum calls it: put it on those of the network."
+        )
+    check_weights(built)
+    apart = unknown(built)
+    objective = private_copy(built)
+    if is_own(clipping):
+        try:
+            clipping = own_clipping(clipping, objective)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"clipping: {error}") from error
+    if not apart:
+        objective = private_copy(built).to("meta")
+    with torch.device("cpu" if apart else "meta"):
+        if not apart:
             check_objective(objective, features.shape(dataset.shape))
         if objective.constraint is not None:
             check_constraint(objective)
@@ -213,7 +231,7 @@ def prepare(config: DictConfig) -> Run:
             epochs=config.epochs,
             noise_multiplier=config.noise_multiplier,
         )
-        if not (clipping.needs_engine or not_known):  # what it bounds may depend on the pass itself
+        if not (clipping.needs_engine or apart):  # what it bounds may depend on the pass itself
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
@@ -227,12 +245,12 @@ def prepare(config: DictConfig) -> Run:
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
-        paid_for,
+        paid_for, built, apart,
     )  # fmt: skip
-    if not_known and chosen.private and (looking := sorted(OF_TRAINING_IMAGES & set(config.diagnostics))):
+    if apart and chosen.private and (looking := sorted(OF_TRAINING_IMAGES & set(config.diagnostics))):
         raise ConfigError(
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
-            f"example, as {not_known}: leave it out."
+            f"example, as {apart}: leave it out."
         )
     if run.unsound:
         try:
@@ -247,6 +265,17 @@ def prepare(config: DictConfig) -> Run:
     if config.runtime.step is StepMode.graph:
         _check_graph(run, objective, Split(*made_up))
     return run
+
+
+def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
+    """The network with its first weights, and its loss: a copy, as whoever made the network may have kept it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(config.seed, "init"))
+        objective = objective_of(config, dataset, features)
+    try:
+        return private_copy(objective)
+    except NotMappableError as error:
+        raise ConfigError(f"architecture or loss: {error}") from error
 
 
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
@@ -316,9 +345,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         for name in run.config.diagnostics:
             if name in OF_STEPS:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
-    for objective in objectives:
-        if reason := unknown(objective):
-            raise NotStackableError(reason)
+        if run.apart:
+            raise NotStackableError(run.apart)
     optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
     return StackedStep(
         objectives,

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from runner.claims.claim import Claim
+from runner.claims.intervals import interval_of
+from runner.claims.measured import of_two
+from runner.claims.runs import Sample
 from runner.claims.statistics import (
     Interval,
+    Mean,
+    Spread,
     best,
     best_less_claim,
     difference,
-    like,
-    mean_less_claim,
+    less_claim,
+    mean_of,
+    measured_mean,
     more_runs,
-    ratio,
+    pooled,
+    redrawn,
 )
 
 FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.025) = 0.158114
 
 
 def test_a_mean_of_five_against_a_mean_of_five() -> None:
-    """t(4) = 2.776445; half: 2.776445 * 0.158114 * sqrt(2/5) = 0.277645."""
-    found = mean_less_claim(FIVE, 98.0, runs=5)
+    """t(4) = 2.776445; half: 2.776445 * 0.158114 * sqrt(2/5) = 0.277645; at 90% 2.131847 for t."""
+    found = less_claim([measured_mean(FIVE)], 98.0, 5)
     assert (found.low, found.high) == pytest.approx((0.2 - 0.277645, 0.2 + 0.277645), abs=1e-5)
+    assert less_claim([measured_mean(FIVE)], 98.0, 5, 0.9).half_width == pytest.approx(0.213185, abs=1e-5)
 
 
 def test_a_single_run_is_a_prediction() -> None:
     """Half: 2.776445 * 0.158114 * sqrt(1 + 1/5) = 0.480895."""
-    found = mean_less_claim(FIVE, 98.0)
+    found = less_claim([measured_mean(FIVE)], 98.0, 1)
     assert (found.low, found.high) == pytest.approx((0.2 - 0.480895, 0.2 + 0.480895), abs=1e-5)
 
 
 def test_a_single_run_within_the_spread_of_ten() -> None:
     """Ten runs of 76.86 +- 3.14 and a claim of 79: t(9) = 2.262157, half 2.262157 * 3.14 * sqrt(1.1) = 7.449871."""
-    ten = like([76.86 - 3.14 / math.sqrt(2), 76.86 + 3.14 / math.sqrt(2)], 10)
-    assert (fmean(ten), stdev(ten)) == pytest.approx((76.86, 3.14))
-    found = mean_less_claim(ten, 79)
+    found = less_claim([Mean(76.86, 10, Spread(3.14, 9))], 79, 1)
     assert (found.low, found.high) == pytest.approx((-2.14 - 7.449871, -2.14 + 7.449871), abs=1e-5)
-    assert not found.within(1)
-    assert found.low < -1 < 1 < found.high
+
+
+def test_the_mean_of_a_setting_is_students() -> None:
+    expected = stats.ttest_1samp(FIVE, 0).confidence_interval()
+    found = mean_of(FIVE)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_pooled_spread_is_by_degrees_of_freedom() -> None:
+    """Variances 0.025 with 4 degrees of freedom and 2 with 1: (4 * 0.025 + 2) / 5 = 0.42; one run adds nothing."""
+    found = pooled([FIVE, [1.0, 3.0], [7.0]])
+    assert found is not None
+    assert (found.std, found.freedom) == (pytest.approx(math.sqrt(0.42)), 5)
+    assert pooled([[7.0]]) is None
 
 
 def test_a_difference_of_two_settings_is_welchs() -> None:
@@ -54,7 +72,12 @@ def test_a_difference_of_two_settings_is_welchs() -> None:
 
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
     """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
-    alone, beside = ratio(FIVE, FIVE), ratio(FIVE, FIVE, runs=1)
+    both = of_two("ratio", "geometric", *(Sample(tuple(FIVE), tuple(range(5))) for _ in range(2)))
+    of = {"place": "", "paper": "", "item": "", "dataset": "", "method": "", "compare": "ratio"}
+    alone = interval_of(Claim(**of, direction="above", level=0.0), both)
+    beside = interval_of(Claim(**of, direction="match", claimed="0", of="single"), both)
+    assert alone is not None
+    assert beside is not None
     assert math.log(beside.high) == pytest.approx(math.sqrt(6) * math.log(alone.high))
     assert alone.low * alone.high == pytest.approx(1)
 
@@ -62,7 +85,7 @@ def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
 def test_the_best_of_one_is_students_t() -> None:
     for n in (2, 5, 10):
         expected = stats.t.ppf(0.975, n - 1) * math.sqrt(1 + 1 / n)
-        assert best(1, n, 0.975) == pytest.approx(expected, rel=2e-2 if n == 2 else 1e-3)
+        assert best(1, n, n - 1, 0.975) == pytest.approx(expected, rel=2e-2 if n == 2 else 1e-3)
 
 
 @pytest.mark.parametrize(("runs", "measured"), [(5, 5), (5, 10), (10, 3)])
@@ -70,12 +93,14 @@ def test_the_best_of_several_covers_as_often_as_it_says(runs: int, measured: int
     draws = np.random.default_rng(0)
     old, new = draws.normal(size=(20_000, measured)), draws.normal(size=(20_000, runs)).max(1)
     scaled = (new - old.mean(1)) / old.std(1, ddof=1)
-    inside = (best(runs, measured, 0.025) <= scaled) & (scaled <= best(runs, measured, 0.975))
+    inside = (best(runs, measured, measured - 1, 0.025) <= scaled) & (
+        scaled <= best(runs, measured, measured - 1, 0.975)
+    )
     assert inside.mean() == pytest.approx(0.95, abs=0.006)
 
 
 def test_the_best_of_five_is_above_their_mean() -> None:
-    of_best, of_mean = best_less_claim(FIVE, 98.0, 5), mean_less_claim(FIVE, 98.0, 5)
+    of_best, of_mean = best_less_claim(measured_mean(FIVE), 98.0, 5), less_claim([measured_mean(FIVE)], 98.0, 1)
     assert of_best.low > of_mean.low
     assert of_best.high > of_mean.high
 
@@ -87,29 +112,22 @@ def test_within() -> None:
     assert Interval(0.2, 0.4).less(0.3) == Interval(pytest.approx(-0.1), pytest.approx(0.1))
 
 
-def test_how_many_more_runs_would_decide() -> None:
+def test_how_many_runs_would_decide() -> None:
     """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14:
     2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101568, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097473.
     """
-    found = more_runs(lambda n: mean_less_claim(like(FIVE, n), 98.2, 100).within(0.1), 5)
-    assert found == 9
+    five = measured_mean(FIVE)
+    assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 100).within(0.1), 5) == 14
+    assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 1).within(0.1), 5) is None, "1.96 s is 0.31"
 
 
-def test_against_a_single_run_no_number_may_decide() -> None:
-    assert more_runs(lambda n: mean_less_claim(like(FIVE, n), 98.2).within(0.1), 5) is None
-
-
-@pytest.mark.parametrize("n", [2, 3, 7, 10])
-def test_like_has_the_same_mean_and_spread(n: int) -> None:
-    made = like(FIVE, n)
-    assert len(made) == n
-    assert (fmean(made), stdev(made)) == pytest.approx((fmean(FIVE), stdev(FIVE)))
-
-
-def test_one_run_has_no_interval() -> None:
+def test_one_run_has_no_spread() -> None:
     with pytest.raises(ValueError, match="two values or more"):
-        mean_less_claim([98.0], 98.0)
-    with pytest.raises(ValueError, match="two values or more"):
-        best_less_claim([98.0], 98.0, 5)
-    with pytest.raises(ValueError, match="two values or more"):
-        difference([98.0], FIVE)
+        measured_mean([98.0])
+
+
+def test_a_bootstrap_of_one_mean_is_its_standard_error() -> None:
+    draws = redrawn(lambda means: float(means[0]), [3.0], [0.5])
+    low, high = np.quantile(draws, (0.025, 0.975))
+    assert (low, high) == (pytest.approx(3 - 1.96 * 0.5, abs=0.06), pytest.approx(3 + 1.96 * 0.5, abs=0.06))
+    assert redrawn(lambda means: float(means[0]), [3.0], [0.5]).tolist() == draws.tolist()

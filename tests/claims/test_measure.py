@@ -127,7 +127,7 @@ def test_a_setting_that_is_compared_with_several_counts_once_all_of_them_have_ru
     apart = claim(("p/a", "p/c"), ("p/d", "p/e"), compare="difference", direction="above_other")
     found = measure(apart, runs, {})
     assert (found.value, found.lacking) == (0.0, ("c",))
-    assert judge(apart, found, "paper").verdict == "undecided"
+    assert judge(apart, found, "paper").verdict == "too few runs"
 
 
 def test_every_number_of_a_reader_is_a_statement():

@@ -24,7 +24,8 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
     ("text", "epoch", "diagnostics", "value"),
     [
         ("test_accuracy", 1, {}, 92.0),
-        ("quarter_less_end", 3, {}, 90.0 - 95.0),
+        ("mean_accuracy", 1, {}, 91.0),
+        ("mean_less_end", 1, {}, 91.0 - 95.0),
         ("config(lr)", 3, {}, 0.5),
         ("class_accuracy_std", 3, {"per_class_accuracy": [[0.0, 0.0], [94.0, 98.0]]}, 2.0),
         ("class_train_accuracy(0)", 1, {"confusion": CONFUSION}, 75.0),
@@ -33,7 +34,7 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("last_weight_norm", 3, {"layer_norms": NORMS}, 3.0),
         ("weight_norms", 3, {"layer_norms": NORMS}, [2.0, 3.0]),
         ("pre_activation_norms", 3, {"layer_norms": NORMS}, [5.0, 7.0]),
-        ("all_norms", 3, {"layer_norms": NORMS}, [2.0, 3.0, 5.0, 7.0]),
+        ("hidden_weight_norms", 3, {"layer_norms": NORMS}, [2.0]),
         ("gradient_norm", 0, {"gradient_histogram": HISTOGRAM}, 2.0),
         ("gradient_norm_of_all", 1, {"gradient_histogram": HISTOGRAM}, 3.0),
         ("gradient_norm_spread", 0, {"gradient_histogram": HISTOGRAM}, 3.0),

@@ -12,7 +12,7 @@ from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
-from runner.claims.statistics import best_less_claim
+from runner.claims.statistics import best_less_claim, measured_mean
 from runner.claims.summary import summarise
 from runner.claims.verdicts import judge
 from runner.report.files import bound_text, number
@@ -27,19 +27,18 @@ def claim(**fields: Any) -> Claim:
 @pytest.mark.parametrize(
     ("direction", "claimed", "value", "verdict"),
     [
-        ("higher", "96.6", 96.1, "reproduced"),  # 96.6 - 96.1 > 0.5 in floating point
-        ("higher", "96.6", 96.09, "not reproduced"),
-        ("higher", "96.1", 96.6, "reproduced"),
-        ("higher", "96.1", 96.61, "better"),
-        ("lower", "3", 2.4, "better"),
-        ("lower", "3", 3.6, "not reproduced"),
-        ("match", "1.97", 2.4, "reproduced"),
-        ("match", "1.97", 2.5, "not reproduced"),
-        ("above", ">5", 5.01, "reproduced"),
-        ("above", ">5", 5.0, "not reproduced"),
-        ("below", "1", 0.9, "reproduced"),
-        ("below", "1", math.inf, "not reproduced"),
-        ("match", "~1", math.nan, "not reproduced"),
+        ("higher", "96.6", 96.1, "holds"),  # 96.6 - 96.1 > 0.5 in floating point
+        ("higher", "96.6", 96.09, "fails"),
+        ("higher", "96.1", 96.61, "holds"),
+        ("lower", "3", 2.4, "holds"),
+        ("lower", "3", 3.6, "fails"),
+        ("match", "1.97", 2.4, "holds"),
+        ("match", "1.97", 2.5, "fails"),
+        ("above", ">5", 5.01, "holds"),
+        ("above", ">5", 5.0, "fails"),
+        ("below", "1", 0.9, "holds"),
+        ("below", "1", math.inf, "fails"),
+        ("match", "~1", math.nan, "fails"),
     ],
 )
 def test_what_is_computed_is_judged_by_its_value(direction, claimed, value, verdict):
@@ -47,7 +46,7 @@ def test_what_is_computed_is_judged_by_its_value(direction, claimed, value, verd
     assert judged.verdict == verdict
 
 
-@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "order holds"), ("below_other", "order fails")])
+@pytest.mark.parametrize(("direction", "verdict"), [("above_other", "holds"), ("below_other", "fails")])
 def test_the_difference_of_an_order_is_that_of_the_two(direction, verdict):
     one = Measured(value=0.5, reference=0.4, computed=True)
     judged = judge(claim(direction=direction, claimed="0.27"), one, "paper")
@@ -68,40 +67,63 @@ def mean_of(*values: float, **columns: object) -> Measured:
 def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
     found = judge(one, measured, "paper")
     ends = (round(found.interval.low, 4), round(found.interval.high, 4)) if found.interval else (None, None)
-    return (found.verdict, *ends, found.more_runs)
+    return (found.verdict, *ends, found.runs_needed)
 
 
 @pytest.mark.parametrize(
     ("direction", "claimed", "verdict"),
     [
-        # t(4) s sqrt(1/5 + 1/5) = 2.776445 * 0.158114 * 0.632456 = 0.277645; the tolerance is 0.5
+        # t(4) s sqrt(1/5 + 1/5) = 2.776445 * 0.158114 * 0.632456 = 0.277645; at 90% 2.131847 for t: 0.213185
         ("higher", "98.2", ("reproduced", -0.2776, 0.2776, None)),
-        ("higher", "98.4", ("reproduced", -0.4776, 0.0776, None)),
-        ("higher", "97.4", ("better", 0.5224, 1.0776, None)),
+        ("higher", "98.48", ("reproduced", -0.5576, -0.0024, None)),  # at 90% [-0.4932, -0.0668]
+        ("higher", "98.50", ("differs", -0.5776, -0.0224, None)),  # at 90% [-0.5132, -0.0868]
+        ("higher", "97.4", ("exceeds", 0.5224, 1.0776, None)),
         ("match", "97.4", ("not reproduced", 0.5224, 1.0776, None)),
         ("higher", "99.0", ("not reproduced", -1.0776, -0.5224, None)),
-        ("lower", "99.0", ("better", -1.0776, -0.5224, None)),
-        # 2.570582 * 0.158114 * sqrt(1/6 + 1/5) = 0.246117 is the first below 0.25
-        ("higher", "98.45", ("undecided", -0.5276, 0.0276, 1)),
+        ("lower", "99.0", ("exceeds", -1.0776, -0.5224, None)),
     ],
 )
-def test_a_mean_of_five_by_the_whole_interval(direction, claimed, verdict):
+def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
     one = claim(direction=direction, claimed=claimed, of="mean of 5")
     assert decided(one, mean_of(*FIVE)) == verdict
 
 
+@pytest.mark.parametrize(
+    ("margin", "verdict"),
+    [
+        # half of the 95% interval is 0.277645: two margins of 0.14 are wider, of 0.138 are not
+        (0.22, ("reproduced", -0.2776, 0.2776, None)),
+        (0.21, ("consistent", -0.2776, 0.2776, None)),
+        (0.14, ("consistent", -0.2776, 0.2776, None)),
+        # six runs: 2.570582 * 0.158114 * sqrt(1/6 + 1/5) = 0.246117
+        (0.138, ("too few runs", -0.2776, 0.2776, 6)),
+        # no number of runs: the claim's own mean of five leaves 1.96 * 0.158114 / sqrt(5) = 0.138593
+        (0.069, ("too few runs", -0.2776, 0.2776, None)),
+    ],
+)
+def test_consistent_is_said_of_an_interval_of_two_margins(margin, verdict):
+    assert decided(claim(claimed="98.2", of="mean of 5", margin=margin), mean_of(*FIVE)) == verdict
+
+
 def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
-    """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside; whatever number of seeds leaves 1.96 s."""
+    """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside."""
     for aggregation in ("single", "single run", "unspecified", ""):
-        one = claim(claimed="98.5", margin=0.1, of=aggregation)
-        assert decided(one, mean_of(*FIVE)) == ("undecided", -0.7809, 0.1809, None)
+        one = claim(claimed="98.5", margin=0.25, of=aggregation)
+        assert decided(one, mean_of(*FIVE)) == ("consistent", -0.7809, 0.1809, None)
     assert decided(claim(claimed="98.2"), mean_of(*FIVE)) == ("reproduced", -0.4809, 0.4809, None)
 
 
-def test_one_run_decides_nothing():
+def test_a_claimed_mean_has_its_own_precision_beside_the_margin():
+    """t(4) s / sqrt(5) = 2.776445 * 0.158114 / 2.236068 = 0.196324."""
+    of_five = judge(claim(claimed="98.2", of="mean of 5"), mean_of(*FIVE), "paper")
+    assert of_five.own_precision == pytest.approx(0.196324, abs=1e-5)
+    assert judge(claim(claimed="98.2"), mean_of(*FIVE), "paper").own_precision is None
+
+
+def test_one_run_without_a_known_spread_decides_nothing():
     judged = judge(claim(claimed="98.1"), mean_of(98.1), "paper")
     assert (judged.verdict, judged.interval, judged.reason) == (
-        "undecided",
+        "too few runs",
         None,
         "one run has no spread",
     )
@@ -110,16 +132,16 @@ def test_one_run_decides_nothing():
 def test_a_best_of_five_is_judged_by_five_runs():
     one = claim(claimed="98.4", of="max of 5 (not said)")
     four, five = (of_sample("best", sample(*FIVE[:n])) for n in (4, 5))
-    assert decided(one, four)[:3] == ("undecided", None, None)
-    assert "judged by 5 runs" in judge(one, four, "paper").reason
-    interval = judge(one, five, "paper").interval
-    assert interval == best_less_claim(FIVE, 98.4, 5)
+    assert decided(one, four)[0] == "too few runs"
+    found = judge(one, five, "paper")
+    assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
+    assert found.verdict == "reproduced"
 
 
-def test_better_by_an_epoch_picked_on_test_data_is_undecided():
+def test_better_by_an_epoch_picked_on_test_data_differs():
     one = claim(claimed="97.4", of="mean of 5")
     judged = judge(one, mean_of(*FIVE, chosen_on_test=True), "paper")
-    assert (judged.verdict, judged.reason.endswith("test data")) == ("undecided", True)
+    assert (judged.verdict, judged.reason.endswith("test data")) == ("differs", True)
     same = claim(claimed="98.2", of="mean of 5")
     assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "reproduced"
 
@@ -129,7 +151,7 @@ def test_better_by_an_epoch_picked_on_test_data_is_undecided():
     [
         # Student's: 2.776445 * 0.158114 / sqrt(5) = 0.196324 around 98.2
         ("above", "98.0", "reproduced"),
-        ("above", "98.1", "undecided"),
+        ("above", "98.1", "too few runs"),
         ("above", "98.4", "not reproduced"),
         ("below", "98.4", "reproduced"),
         ("below", "98.0", "not reproduced"),
@@ -145,11 +167,11 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
     ("shift", "direction", "verdict"),
     [
         # Welch, equal spreads: t(8) s sqrt(2/5) = 2.306004 * 0.158114 * 0.632456 = 0.230600
-        (0.24, "above_other", "order holds"),
-        (0.22, "above_other", "undecided"),
-        (-0.24, "above_other", "order fails"),
-        (-0.24, "below_other", "order holds"),
-        (0.0, "below_other", "undecided"),
+        (0.24, "above_other", "reproduced"),
+        (0.22, "above_other", "too few runs"),
+        (-0.24, "above_other", "not reproduced"),
+        (-0.24, "below_other", "reproduced"),
+        (0.0, "below_other", "too few runs"),
     ],
 )
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
@@ -179,10 +201,10 @@ def test_a_ratio_is_of_geometric_means():
 
 def test_of_several_statements_all_have_to_hold():
     one = claim(direction="above", level=98, margin=None)
-    high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.2), mean_of(*(value - 1 for value in FIVE))
+    high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.1, 98.2), mean_of(*(value - 1 for value in FIVE))
     for every, verdict in (
         ((high, high), "reproduced"),
-        ((high, unsure), "undecided"),
+        ((high, unsure), "too few runs"),
         ((unsure, low, high), "not reproduced"),
     ):
         least = min(every, key=lambda found: found.value)
@@ -192,56 +214,52 @@ def test_of_several_statements_all_have_to_hold():
     single = mean_of(97.5)
     judged = judge(one, replace(single, every=(single, low)), "paper")
     assert (judged.verdict, judged.interval) == ("not reproduced", None)
-    assert judged.reason == "1 of 2 statements fail, such as one with 97.2, which lies in [97, 97.4]"
+    assert judged.reason == "1 of 2 statements: not reproduced, such as one with 97.2, which lies in [97, 97.4]"
     lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
-    assert judge(one, lacking, "paper").verdict == "undecided"
+    assert judge(one, lacking, "paper").verdict == "too few runs"
     assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "not reproduced"
 
 
 def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
     """t(4) s/sqrt(5): 2.776445 * 0.070711 = 0.1963 at 95%, 3.960 * 0.070711 = 0.2800 at 98.33%, for one of three."""
     high, low = mean_of(*(value + 1 for value in FIVE)), mean_of(*FIVE)
-    for target, verdict in (("98.41", "undecided"), ("98.47", "undecided"), ("98.49", "not reproduced")):
+    for target, verdict in (("98.41", "too few runs"), ("98.47", "too few runs"), ("98.49", "not reproduced")):
         one = claim(direction="above", level=float(target), margin=None)
         assert judge(one, low, "paper").verdict == "not reproduced"
         assert judge(one, replace(low, every=(low, high, high)), "paper").verdict == verdict
-    judged = judge(claim(direction="above", level=98.41, margin=None), replace(low, every=(low, high, high)), "paper")
-    assert judged.more_runs is None
-    assert "as one of 3 by chance" in judged.reason
 
 
 def test_few_runs_that_agree_are_no_proof_of_no_spread():
     one = claim(direction="above", level=0.9, margin=None)
-    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "undecided"
+    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "too few runs"
     assert judge(one, mean_of(*[0.0] * 5), "paper").verdict == "not reproduced"
 
 
 @pytest.mark.parametrize(
     ("never", "verdict"),
     # Fisher: 4 of 5 against 0 of 5 is C(5, 4) / C(10, 4) = 0.0238, 3 of 5 is C(5, 3) / C(10, 3) = 0.083
-    [(1, "undecided"), (3, "undecided"), (4, "not reproduced"), (5, "not reproduced")],
+    [(1, "too few runs"), (3, "too few runs"), (4, "not reproduced"), (5, "not reproduced")],
 )
 def test_a_cost_that_some_runs_never_reach(never, verdict):
     found = mean_of(*[math.inf] * never, *[2.5] * (5 - never))
     one = claim(direction="lower", claimed="2.5", margin=0.2, of="mean of 5")
     assert judge(one, found, "paper").verdict == verdict
     beyond = claim(direction="above", claimed=">6", margin=0, of="mean of 5")
-    assert judge(beyond, found, "paper").verdict == ("reproduced" if never == 5 else "undecided")
-    assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "undecided", "half of all runs may reach it"
+    assert judge(beyond, found, "paper").verdict == ("reproduced" if never == 5 else "too few runs")
+    assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "too few runs", "half of all runs may reach it"
 
 
 def test_what_the_paper_does_not_claim_is_not_judged():
     for columns in ({"direction": "none"}, {"of": "copied"}):
         judged = judge(claim(claimed="98.2", **columns), mean_of(*FIVE), "paper")
-        assert (judged.verdict, bool(judged.reason)) == ("not judged", True)
+        assert (judged.verdict, bool(judged.reason)) == ("not judged", False)
 
 
-def test_settings_of_ours_are_said_beside_the_verdict():
-    ours = claim(open="the learning rate")
-    assert verdict_text(ClaimRow(ours, "paper", "reproduced", "")) == "reproduced, with settings of ours"
-    assert verdict_text(ClaimRow(claim(), "paper", "undecided", "", more_runs=1)) == "undecided (1 more seed)"
-    assert verdict_text(ClaimRow(claim(), "paper", "undecided", "", more_runs=12)) == "undecided (12 more seeds)"
-    assert verdict_text(ClaimRow(ours, "paper", "not run", "")) == "not run"
+def test_too_few_runs_say_how_many_would_do():
+    few = ClaimRow(claim(), "paper", "too few runs", "", runs_have=3, runs_needed=7)
+    assert verdict_text(few) == "too few runs (3 of 7)"
+    assert verdict_text(ClaimRow(claim(), "paper", "too few runs", "", runs_have=3)) == "too few runs"
+    assert verdict_text(ClaimRow(claim(), "paper", "holds", "")) == "holds (by formula)"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +272,7 @@ def test_settings_of_ours_are_said_beside_the_verdict():
         ("<3", 3.0, "not guaranteed"),
         ("inf", math.inf, "not private"),
         ("", 2.0, "none claimed"),
-        ("2.93", None, "undecided"),
+        ("2.93", None, "not reached"),
     ],
 )
 def test_privacy(claimed, sound, privacy):
@@ -304,7 +322,7 @@ def test_nothing_is_judged_at_another_scale_but_what_is_computed():
     one = claim(at_epsilon="2.93", claimed="98.1")
     judged = judge(one, Measured(value=98.1, n=1, planned=1, epsilon_sound=1.0), "smoke")
     assert (judged.verdict, judged.guarantee, judged.difference) == ("not judged", "not judged", None)
-    assert judge(one, Measured(value=98.1, computed=True), "smoke").verdict == "reproduced"
+    assert judge(one, Measured(value=98.1, computed=True), "smoke").verdict == "holds"
 
 
 def test_not_run_has_no_number():
@@ -340,7 +358,7 @@ def test_the_papers_epsilon_is_rounded_to_the_nearest():
     assert number(2.9283) == "2.928"
 
 
-@pytest.mark.parametrize(("bound", "verdict"), [(2.9, "undecided"), (3.3, "undecided"), (3.31, "not reproduced")])
+@pytest.mark.parametrize(("bound", "verdict"), [(2.9, "too few runs"), (3.3, "differs"), (3.31, "not reproduced")])
 def test_a_bound_decides_only_where_it_is_out_of_reach(bound, verdict):
     low = claim(claimed="3", margin=0.3, direction="lower")
     assert judge(low, mean_of(*[bound] * 5, at_least=True), "paper").verdict == verdict

@@ -56,8 +56,9 @@ def test_a_step_gets_the_gradient_clipped_at_the_present_bound(engine):
     course = Falling(last=0.2, epochs=3)
     moving, fixed = made(course), made(None, 0.2 * FIRST)
     course.start_epoch(2)
-    sums = gradient_sum(Lipschitz(), ENGINES[engine](moving), *examples(), physical_batch=5).gradients
-    expected = gradient_sum(Lipschitz(), ENGINES[engine](fixed), *examples(), physical_batch=5).gradients
+    groups = Lipschitz().noise_groups(fixed)
+    sums = gradient_sum(Lipschitz(), ENGINES[engine](moving), *examples(), 5, groups).gradients
+    expected = gradient_sum(Lipschitz(), ENGINES[engine](fixed), *examples(), 5, groups).gradients
     received = moving.received(dict(sums))
     for name, total in expected.items():
         assert torch.allclose(received[name], total, rtol=1e-9, atol=1e-14)

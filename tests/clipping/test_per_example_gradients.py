@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -207,8 +208,8 @@ def test_a_clipping_says_itself_whether_norms_are_all_it_looks_at() -> None:
     class Other(Flat):
         """Sums in another way, of which the inherited `sum_with` knows nothing."""
 
-        def sum_contributions(self, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-            return super().sum_contributions(engine, inputs.clamp(0, 1), targets)
+        def sum_contributions(self, engine: Engine, inputs: Tensor, *rest: Any) -> GradientSum:
+            return super().sum_contributions(engine, inputs.clamp(0, 1), *rest)
 
     class Wider(Flat):
         """Another rule for the factors, which both ways to sum follow."""

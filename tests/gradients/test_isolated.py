@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from runner.clipping.per_example import clip_factors
-from runner.gradients import IsolatedEngine, NotMappableError, Objective
+from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective
 
 PLAIN = nn.CrossEntropyLoss(reduction="none")
 COUNT, CLASSES = 5, 4
@@ -102,6 +104,17 @@ class Branching(Network):
         return h * 2 if h.sum() > 0 else h.square()
 
 
+class Scaled(Network):
+    """A learnable number without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.25))
+
+    def between(self, h: Tensor) -> Tensor:
+        return self.scale * h
+
+
 EXACT: dict[str, Callable[[], nn.Module]] = {
     "network": Network,
     "convolution, group normalisation": lambda: nn.Sequential(
@@ -117,6 +130,7 @@ EXACT: dict[str, Callable[[], nn.Module]] = {
     "modulated": Modulated,
     "straight through": Binary,
     "tied": Tied,
+    "a number": Scaled,
     "weight_norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, CLASSES)), nn.Tanh()),
     "branching": Branching,
 }
@@ -153,6 +167,15 @@ def test_gradients_are_those_of_each_example_alone(name: str) -> None:
         torch.testing.assert_close(gradients, torch.stack([each[parameter] for each in expected]))
     expected_losses = [objective(inputs[i : i + 1], targets[i : i + 1]) for i in range(COUNT)]
     torch.testing.assert_close(losses, torch.cat(expected_losses).detach())
+
+
+def test_a_number_without_dimensions_is_clipped() -> None:
+    objective, (inputs, targets) = made(Scaled), examples()
+    names = [name for name, _ in objective.named_parameters()]
+    found = IsolatedEngine(objective).clipped_sum(inputs, targets, [names], lambda norms: clip_factors(norms, 0.1))
+    each = torch.stack([torch.cat([g.flatten() for g in one.values()]) for one in alone(objective, inputs, targets)])
+    expected = (each * clip_factors(each.norm(dim=1), 0.1)[:, None]).sum(0)
+    torch.testing.assert_close(torch.cat([found.gradients[name].flatten() for name in names]), expected)
 
 
 def test_weights_are_those_of_the_call() -> None:
@@ -377,7 +400,65 @@ class ByTensorSubclass(Network):
         return h * self.one
 
 
-@pytest.mark.parametrize("kind", [ByPythonsGenerator, ByOwnOperator, ByTensorSubclass], ids=lambda kind: kind.__name__)
+def lying(*arguments: Any) -> Any:
+    """A function that says it is of Python's `math`."""
+    _KEPT.setdefault("spied", []).append(arguments)
+    return arguments[0]
+
+
+lying.__module__ = "math"
+
+
+class ByTracer(Network):
+    """Puts a function of its own into the graph while it is recorded."""
+
+    def between(self, h: Tensor) -> Tensor:
+        if (mode := get_proxy_mode()) is not None:
+            graph = mode.tracer.graph  # type: ignore[attr-defined]
+            graph.create_node("call_function", lying, (next(iter(graph.nodes)),))
+        return h
+
+
+class Index:
+    """Is plain as an argument of `getitem` is to be, and written out as a call of a function."""
+
+    def __repr__(self) -> str:
+        return "__import__('sys').modules['tests.gradients.test_isolated'].lying(0)"
+
+
+class ByArgument(Network):
+    def between(self, h: Tensor) -> Tensor:
+        if (mode := get_proxy_mode()) is not None:
+            graph = mode.tracer.graph  # type: ignore[attr-defined]
+            graph.create_node("call_function", operator.getitem, (next(iter(graph.nodes)), Index()))
+        return h
+
+
+class ByTheGraph(Network):
+    """Keeps the recorded graph, to put a hook on it later."""
+
+    def between(self, h: Tensor) -> Tensor:
+        if (mode := get_proxy_mode()) is not None:
+            _KEPT["graph"] = [mode.tracer.graph]  # type: ignore[attr-defined]
+        return h
+
+
+def test_nobody_else_holds_what_was_recorded() -> None:
+    _KEPT.clear()
+    engine, (inputs, targets) = IsolatedEngine(made(ByTheGraph)), examples()
+    assert not engine.mapped(inputs[:1], targets[:1]).forked
+    (graph,) = _KEPT["graph"]
+    seen: list[Any] = []
+    if graph.owning_module is not None:
+        graph.owning_module.register_forward_pre_hook(lambda _, given: seen.append(given))
+    engine.gradients(inputs, targets)
+    assert not seen
+
+
+OWN = [ByPythonsGenerator, ByOwnOperator, ByTensorSubclass, ByTracer, ByArgument]
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
 def test_what_would_run_python_on_data_is_not_recorded(kind: type[nn.Module]) -> None:
     _KEPT.clear()
     inputs, targets = examples()
@@ -391,6 +472,51 @@ def test_what_would_run_python_on_data_is_not_recorded(kind: type[nn.Module]) ->
     seen = [each for arguments in _KEPT.get("watched", ()) for each in arguments if isinstance(each, Tensor)]
     assert all(type(each) is Watching for each in seen)  # its own constant, while it is copied
     assert "spied" not in _KEPT
+
+
+class Strided(Network):
+    """Reads from the start of the memory that its input is in; has no rule for `vmap`, so examples are looped over."""
+
+    def between(self, h: Tensor) -> Tensor:
+        kept = torch.zeros(6, dtype=h.dtype)
+        kept.add_(h.detach()[0])
+        return h + 0 * kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(torch.as_strided(x, (1, 8), (8, 1), 0))
+
+
+def test_memory_beside_an_example_is_out_of_reach() -> None:
+    objective, (inputs, targets) = made(Strided), examples()
+    engine = IsolatedEngine(objective)
+    found, changed = engine.gradients(inputs, targets)[0], inputs.clone()
+    changed[0] = 7.0
+    again = engine.gradients(changed, targets)[0]
+    for name in found:
+        assert torch.equal(found[name][1:], again[name][1:])
+        assert not torch.equal(found[name][0], again[name][0]) or name.endswith("last.bias")
+
+
+UNFILLED: list[Callable[[Tensor], Tensor]] = [
+    lambda x: torch.empty(64),
+    torch.empty_like,
+    lambda x: x.new_empty(64),
+    lambda x: torch.empty_strided((64,), (1,)),
+]
+
+
+@pytest.mark.parametrize("make", UNFILLED)
+def test_memory_that_nobody_filled_is_zero(make: Callable[[Tensor], Tensor]) -> None:
+    mapped = Mapped(lambda shared, x: make(x) + 0 * x, {}, (torch.zeros(64),), torch.empty(64, device="meta"))
+    for _ in range(20):
+        left = [torch.full((size,), 7.25) for size in (64, 4 * 64)]
+        del left
+        assert not mapped({}, torch.ones(4, 64)).any()
+
+
+def test_memory_that_grows_is_not_recorded() -> None:
+    with pytest.raises(NotMappableError, match="leaves memory as it was found"):
+        Mapped(lambda shared, x: x.clone().resize_(64), {}, (torch.zeros(8),), torch.empty(64, device="meta"))
 
 
 def test_a_loss_that_is_told_the_epoch() -> None:

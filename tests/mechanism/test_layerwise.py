@@ -143,6 +143,40 @@ def test_what_each_charges() -> None:
         assert ledger.claimed == mechanism.charges_of_epochs(5).claimed
 
 
+def in_order(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int, batch: int) -> OriginalBug:
+    numbers = (Sampling.shuffled, examples, batch, noise_multiplier, groups)
+    return OriginalBug(*numbers, asked_for="original_bug", in_order=True)
+
+
+def test_batches_in_order_are_the_loaders() -> None:
+    """14 batches of 4,096 and one of 2,656, the same in every epoch; an epoch is charged once, as before."""
+    mechanism = in_order(3.0, LAYERS, 60_000, 4096)
+    generator = torch.Generator()
+    batches = list(mechanism.batches(generator))
+    assert [len(batch) for batch in batches] == [4096] * 14 + [2656]
+    assert torch.equal(torch.cat(batches), torch.arange(60_000))
+    assert all(torch.equal(a, b) for a, b in zip(batches, mechanism.batches(generator), strict=True))
+    assert mechanism.steps_per_epoch == 15
+    assert mechanism.noise_std(LAYERS[0]) == pytest.approx(0.18 / 4096)
+    assert actual(mechanism, 15) == ((GaussianDpEvent(3.0 / 4096), 1),)
+    shuffled = four(3.0, LAYERS, 60_000, 4096)["original_bug"]
+    assert (shuffled.steps_per_epoch, len(list(shuffled.batches(generator)))) == (14, 14)
+
+
+@pytest.mark.parametrize("batch", [60, 40])
+def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_charged(batch: int) -> None:
+    """100 examples in batches of 60 and 40: a row of norm 5 is 5 / 60 or 5 / 40 of a bound of 0.1, or cut to that."""
+    mechanism = in_order(1.3, Backprop(A, B).noise_groups(chain()), 100, 60)
+    engine, inputs = OrdinaryPass(chain()), torch.tensor([[A, 0.0]], dtype=torch.float64).expand(batch, 2)
+    applied = mechanism.applied(Backprop(A, B), batch)
+    found = gradient_sum(applied, engine, inputs, row(5.0, batch), 7).gradients
+    (name,) = mechanism.noise_groups[-1].parameters
+    assert float(found[name].norm()) == pytest.approx(batch * A * min(B, 5.0 / batch))
+    rows = row(5.0, batch - 1)
+    apart = attack(mechanism, torch.cat([rows, row(0.0)]), torch.cat([rows, row(1e9)]))
+    assert apart * (1.3 / 60) == pytest.approx(1, rel=0.01)
+
+
 def printed(data: str, noise_multiplier: float = 1.0) -> dict:
     examples, batch, _, layers, _ = PAPER[data]
     groups = tuple(NoiseGroup((str(i),), 0.01) for i in range(layers))

@@ -295,7 +295,7 @@ def test_runs_with_a_violation_are_a_share_with_an_interval():
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
     for runs, expected, word in (
         ([within] * 27, 0.0, "reproduced"),  # a share below 13%
-        ([within] * 20, 0.0, "undecided"),  # below 17%
+        ([within] * 20, 0.0, "too few runs"),  # below 17%
         ([within] * 2 + [beyond] * 38, 95.0, "not reproduced"),
     ):
         measured = measures.share_beyond(Runs(runs))

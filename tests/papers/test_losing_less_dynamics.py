@@ -27,8 +27,8 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
     record("fig_1", "cifar10_ours", diagnostics=norms(8, 4.0, 5.0, 2))
     record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
     logits, weights = only_verdict(tmp_path, "fig-1a"), only_verdict(tmp_path, "fig-1b")
-    assert (logits.measured.value, logits.verdict) == (pytest.approx(3.0), "undecided")  # 30 over 10
-    assert (weights.measured.value, weights.verdict) == (pytest.approx(2.25), "undecided")  # 18 over 8
+    assert (logits.measured.value, logits.verdict) == (pytest.approx(3.0), "too few runs")  # 30 over 10
+    assert (weights.measured.value, weights.verdict) == (pytest.approx(2.25), "too few runs")  # 18 over 8
     for draw, kind, ours, ce in (
         (dynamics.figure_1a, "logits", 10.0, 30.0),
         (dynamics.figure_1b, "weights", 8.0, 18.0),
@@ -50,11 +50,16 @@ def test_a_panel_of_norms_shows_both_runs_from_0_whichever_is_the_larger(tmp_pat
 def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     record("fig_11", "mnist_ours", diagnostics=norms(4, 4.0, 5.0, 2))
     record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))
-    weights, pre_activations = only_verdict(tmp_path, "fig-11"), only_verdict(tmp_path, "fig-12")
-    assert (weights.measured.value, weights.verdict) == (pytest.approx(0.75), "undecided")  # of the last, 6 over 8
-    assert ": 1.5, 1.5, 1.5, 0.75" in weights.measured.explanation
-    assert (weights.measured.n, weights.measured.planned) == (2, 10)
-    assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "undecided")
+    last = only_verdict(tmp_path, "fig-11", number="last_weight_norm")
+    assert (last.measured.value, last.verdict) == (pytest.approx(0.75), "too few runs")  # 6 over 8
+    hidden, pre_activations = (
+        only_verdict(tmp_path, "fig-11", number="hidden_weight_norms"),
+        only_verdict(tmp_path, "fig-12"),
+    )
+    assert (hidden.measured.value, hidden.verdict) == (pytest.approx(1.5), "too few runs")
+    assert ": 1.5, 1.5, 1.5" in hidden.measured.explanation
+    assert (hidden.measured.n, hidden.measured.planned) == (2, 10)
+    assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "too few runs")
     for draw, ours, ce in ((dynamics.figure_11, 4.0, 6.0), (dynamics.figure_12, 5.0, 10.0)):
         drawn = draw(evidence_of(tmp_path, "fig-11"))
         (first,) = (axes for axes in drawn.axes if axes.get_ylabel().startswith("MNIST"))
@@ -67,8 +72,14 @@ def test_figure_5_has_weights_above_pre_activations(tmp_path, record):
     for dataset, layers in (("cifar10", 8), ("fashion_mnist", 4)):
         record("fig_5", f"{dataset}_ours", diagnostics=norms(layers, 4.0, 5.0, 2))
         record("fig_5", f"{dataset}_ce", diagnostics=norms(layers, 6.0, 20.0, 3))
-    judged = only_verdict(tmp_path, "fig-5")
-    assert (judged.measured.value, judged.verdict) == (pytest.approx(1.5), "undecided")
+    ratios = {(c.dataset, c.number): verdict(c, tmp_path).measured.value for c in claims("fig-5")}
+    assert ratios == {
+        ("CIFAR10", "hidden_weight_norms"): pytest.approx(1.5),
+        ("CIFAR10", "pre_activation_norms"): pytest.approx(4.0),
+        ("FashionMNIST", "last_weight_norm"): pytest.approx(2.25),
+        ("FashionMNIST", "hidden_weight_norms"): pytest.approx(1.5),
+        ("FashionMNIST", "pre_activation_norms"): pytest.approx(4.0),
+    }
     axes = dynamics.figure_5(evidence_of(tmp_path, "fig-5")).axes
     titles = [a.get_title().partition("\n")[0] for a in axes[:6]]
     assert axes[0].get_title() == "CIFAR-10, layer 1\nn = 1 of 5", "the other seeds are those of figure 3"
@@ -86,11 +97,11 @@ def test_norms_of_gradients(tmp_path, record):
     record("fig_1", "cifar10_ce", diagnostics=gradients((5.0, 10.0), 4.0, (10, 200)))
     smaller = only_verdict(tmp_path, "fig-1c", number="gradient_norm")
     denser = only_verdict(tmp_path, "fig-1c", number="gradient_norm_spread")
-    assert (smaller.measured.value, smaller.verdict) == (pytest.approx(2.5), "undecided")
-    assert (denser.measured.value, denser.verdict) == (pytest.approx(4.0), "undecided")
-    every, three = only_verdict(tmp_path, "fig-6"), only_verdict(tmp_path, "fig-14")
-    assert (every.measured.value, every.verdict) == (pytest.approx(2.5), "undecided")  # 7.5 over 3
-    assert (three.measured.value, three.verdict) == (pytest.approx(2.5), "undecided")
+    assert (smaller.measured.value, smaller.verdict) == (pytest.approx(2.5), "too few runs")
+    assert (denser.measured.value, denser.verdict) == (pytest.approx(4.0), "too few runs")
+    every = only_verdict(tmp_path, "fig-6")
+    assert (every.measured.value, every.verdict) == (pytest.approx(2.5), "too few runs")  # 7.5 over 3
+    assert {verdict(c, tmp_path).verdict for c in claims("fig-14")} == {"not run"}  # the other data sets
 
 
 def steps_of(axes) -> dict[tuple, dict[float, float]]:
@@ -122,11 +133,11 @@ def test_cosines(tmp_path, record):
     for name, values in (("ours", [0.9, 0.7, 0.21]), ("ce", [0.6, 0.5, 0.41])):
         cosine = {"step": [0, 233, 240], "cosine": values}
         record("fig_1", f"cifar10_{name}", (80.0, 90.0), sound=[0.5, 2.3], diagnostics={"gradient_cosine": cosine})
-    first, every = only_verdict(tmp_path, "fig-7"), only_verdict(tmp_path, "fig-1d")
+    first, every = only_verdict(tmp_path, "fig-7", dataset="CIFAR10"), only_verdict(tmp_path, "fig-1d")
     assert first.measured.value == pytest.approx(0.8 - 0.55)
     assert every.measured.value == pytest.approx((0.9 + 0.21) / 2 - (0.6 + 0.41) / 2)
     assert first.measured.epsilon_sound < every.measured.epsilon_sound  # after the first epoch, and after the last
-    assert (first.verdict, every.verdict) == ("undecided", "undecided")
+    assert (first.verdict, every.verdict) == ("too few runs", "too few runs")
     (axes,) = dynamics.figure_7(evidence_of(tmp_path, "fig-7")).axes
     assert lines(axes) == {OURS: ([1, 234], [0.9, 0.7]), CE: ([1, 234], [0.6, 0.5])}
     (axes,) = dynamics.figure_1d(evidence_of(tmp_path, "fig-1d")).axes
@@ -152,10 +163,10 @@ def test_the_hessian(tmp_path, record):
         Sample((pytest.approx(own),), (0,)), Sample((pytest.approx(others),), (0,)),
     )  # fmt: skip
     assert (every.measured.statistic, every.measured.comparison) == ("geometric", "ratio")
-    assert every.verdict == "undecided"
+    assert every.verdict == "too few runs"
     assert early.measured.value == pytest.approx((1 / 8) / (4 / 16))
     assert (early.measured.comparison, early.measured.against.values) == ("ratio", (pytest.approx(1 / 4),))
-    assert early.verdict == "undecided"
+    assert early.verdict == "too few runs"
     (axes,) = dynamics.figure_2(evidence_of(tmp_path, "fig-2")).axes
     assert {colour: y for colour, (_, y) in lines(axes).items()} == {
         OURS: [1.0] * 3 + [8.0] * 6,
@@ -170,14 +181,15 @@ def test_training_accuracy_by_class(tmp_path, record):
     record("fig_8", "cifar10_ours", seed=0, diagnostics=ours, **epochs)
     record("fig_8", "cifar10_ours", seed=1, diagnostics=confusion({2: 55, 20: 60, 30: 90}), **epochs)
     record("fig_8", "cifar10_ce", diagnostics=confusion({2: 33, 20: 36, 30: 80}), **epochs)
-    by_claim = {(c.quantity, c.experiment.rpartition("_")[2]): verdict(c, tmp_path) for c in claims("fig-8")}
+    by_claim = {(c.quantity, c.alone.rpartition("_")[2]): verdict(c, tmp_path) for c in claims("fig-8")}
+    assert by_claim["train_accuracy_class_car_epoch_2", ""].measured.value == 65.0 - 33.0
     car = by_claim["train_accuracy_class_car_epoch_2", "ours"]
-    assert (car.measured.value, car.verdict) == (65.0, "undecided")
+    assert (car.measured.value, car.verdict) == (65.0, "too few runs")
     assert car.measured.epsilon == pytest.approx(0.2)
     truck = by_claim["train_accuracy_class_truck_epoch_2", "ours"]
-    assert (truck.measured.value, truck.verdict) == (52.5, "undecided")
+    assert (truck.measured.value, truck.verdict) == (52.5, "too few runs")
     cat = by_claim["train_accuracy_class_cat_epoch_20", "ours"]
-    assert (cat.measured.value, cat.verdict) == (52.5, "undecided")
+    assert (cat.measured.value, cat.verdict) == (52.5, "too few runs")
     assert cat.measured.epsilon == pytest.approx(2.0)
     assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
@@ -198,10 +210,10 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
     for loss, right in (("ours", 60), ("ce", 45), ("sgd", 80)):
         at = {2: right, 20: right + 5, 40: right}
         record("fig_13", f"mnist_{loss}", diagnostics=confusion(at, (2, 20, 40)))
-    judged = only_verdict(tmp_path, "fig-13")
+    judged = only_verdict(tmp_path, "fig-13", dataset="MNIST")
     assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
     assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
-    assert judged.verdict == "undecided"
+    assert judged.verdict == "too few runs"
     drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
     shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]
     assert shown == [60.0, 65.0, 60.0, 45.0, 50.0, 45.0, 80.0, 85.0, 80.0]

@@ -64,7 +64,7 @@ def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyP
     theirs = case("clipping", "flat")
     expected = Flat.sum_contributions
 
-    def off(self: Flat, engine: object, inputs: Tensor, targets: Tensor) -> GradientSum:
+    def off(self: Flat, engine: object, inputs: Tensor, targets: Tensor, groups: object = ()) -> GradientSum:
         of = Flat(self.norm * 1.001) if isinstance(engine, OnePassEngine) else self
         return expected(of, engine, inputs, targets)  # type: ignore[arg-type]
 

@@ -10,14 +10,14 @@ from runner.config import REPOSITORY
 from runner.report.claim_rows import read_rows
 from runner.report.findings import findings_table, sentence, tally
 from runner.report.items import Finding
-from runner.report.pages import write_report
+from runner.report.pages import counted_once, write_report
 from runner.report.papers import every_paper, every_study, papers_and_studies
 
 CLAIM = Claim(
     place="", paper="", item="fig-1", dataset="MNIST", method="", claimed="98", unit="%", at_epsilon="3", margin=0.5
 )
 ROW = ClaimRow(
-    CLAIM, "paper", "undecided", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
+    CLAIM, "paper", "too few runs", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
     interval_low=-1.1, interval_high=0.1, epsilon=3.0, epsilon_sound=2.36,
 )  # fmt: skip
 
@@ -25,7 +25,7 @@ ROW = ClaimRow(
 def test_a_sentence_has_the_numbers_of_its_row():
     finding = Finding(
         {"item": "fig-1", "dataset": "MNIST"},
-        {"undecided": "{measured} for {claimed}, {difference}, {interval}, {sound}"},
+        {"too few runs": "{measured} for {claimed}, {difference}, {interval}, {sound}"},
     )
     assert sentence(finding, [ROW]) == "97.50 ± 0.25% (3 of 5) for 98%, −0.50 [−1.10, +0.10], [−1.10, +0.10], 2.36"
 
@@ -43,29 +43,26 @@ def test_a_verdict_goes_before_what_the_epsilon_is():
     assert sentence(finding, [replace(row, verdict="not reproduced")]) == "it is not there"
 
 
-def test_too_few_runs_for_an_interval_show_not_even_that_nothing_is_seen():
-    finding = Finding({"item": "fig-1"}, {"undecided": "no gain is seen"})
-    assert sentence(finding, [ROW]) == "no gain is seen"
-    assert sentence(finding, [replace(ROW, n=1, interval_low=None, interval_high=None)]) == ""
-
-
 def test_a_claim_that_is_not_aggregated_yet_says_nothing_and_stops_no_other_page():
-    assert sentence(Finding({"item": "fig-2"}, {"undecided": "no gain is seen"}), [ROW]) == ""
+    assert sentence(Finding({"item": "fig-2"}, {"too few runs": "no gain is seen"}), [ROW]) == ""
 
 
-def test_a_tally_says_what_is_computed_and_what_hangs_on_settings_of_ours():
-    own = replace(ROW, claim=replace(CLAIM, open="the learning rate"))
-    numbers = [
-        replace(own, verdict="reproduced"),
-        replace(own, verdict="order holds"),
-        replace(ROW, verdict="reproduced", computed=True),
-        replace(own, verdict="not reproduced"),
-        replace(own, verdict="undecided"),
+def test_a_tally_leads_with_two_counts_and_keeps_formulas_apart():
+    words = [
+        "reproduced",
+        "reproduced",
+        "exceeds",
+        "consistent",
+        "differs",
+        "not reproduced",
+        "too few runs",
+        "not run",
     ]
-    said = "3 reproduced (1 computed, 2 with settings of ours), 1 not (1 with settings of ours), 1 undecided, 0 not run"
-    assert tally(numbers) == said
-    better = [replace(own, verdict="better"), replace(own, verdict="not run")]
-    assert tally(better) == "0 reproduced, 1 better (1 with settings of ours), 0 not, 0 undecided, 1 not run"
+    rows = [replace(ROW, verdict=word) for word in words]
+    said = "4 consistent or better, 2 of them reproduced; 1 differs; 1 not reproduced; 1 too few runs; 1 not run"
+    assert tally(rows) == said
+    formulas = [replace(ROW, verdict=word, computed=True) for word in ("holds", "holds", "fails")]
+    assert tally([*rows, *formulas]) == f"{said}; by formula 2 hold and 1 fail"
 
 
 def test_every_finding_is_of_one_claim():
@@ -73,9 +70,11 @@ def test_every_finding_is_of_one_claim():
     for paper in papers_and_studies():
         rows = [row for item in paper.items for row in read_rows(results, paper, item)]
         for finding in paper.findings:
-            matching = [
-                row for row in rows if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
-            ]
+            matching = {
+                row.claim.identity
+                for row in rows
+                if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
+            }
             assert len(matching) == 1, (paper.name, finding.claim)
         assert paper.findings, paper.name
 
@@ -95,14 +94,10 @@ def test_all_papers_together_are_told_by_how_much_is_measured_and_where_the_rest
     """Without a record nothing is, and what needs CIFAR-10 is counted of the whole."""
     papers = every_paper()
     rows = [row for paper in papers for item in paper.items for row in read_rows(tmp_path, paper, item)]
-    named = [f"{row.claim.dataset} {row.claim.experiments}".lower() for row in rows]
-    of_cifar10 = sum("cifar" in name or name.startswith("all ") for name in named)
-    assert of_cifar10 > sum(row.claim.dataset == "CIFAR10" for row in rows)  # an order of two data sets needs both
     row = findings_table(papers, tmp_path).rows[-1]
-    assert row[1].startswith(
-        f"of {len(rows)} numbers 0 are measured or computed; {of_cifar10} of the other {len(rows)} "
-    )
-    assert row[2] == f"0 reproduced, 0 not, 0 undecided, {len(rows)} not run"
+    claims = len(counted_once(rows))  # readings are no claims of their own
+    assert row[1].startswith(f"of {claims} claims 0 are measured or computed; ")
+    assert row[2].endswith(f"0 too few runs; {claims} not run")
 
 
 def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):

@@ -107,6 +107,47 @@ def test_what_does_not_is_not(tmp_path: Path, name: str) -> None:
     loader.load_sweep_config(config, ["seed=1"])
 
 
+OWN = {  # the option, what is typed, and what then holds
+    "plain": ("_target_: mine.Clip\nnorm: 0.1\n", [], {"_target_": "mine.Clip", "norm": 0.1}),
+    "typed": ("_target_: mine.Clip\nnorm: 0.1\n", ["clipping.norm=7"], {"_target_": "mine.Clip", "norm": 7}),
+    "based": ("defaults: [flat, _self_]\nnorm: 0.1\n", [], {"_target_": "runner.clipping.Flat", "norm": 0.1}),
+    "of the run": (
+        f"{GLOBAL}clipping: {{_target_: mine.Clip, norm: 0.1}}\n",
+        [],
+        {"_target_": "mine.Clip", "norm": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize("experiment", ["tempered_sigmoid/mnist_tanh", "backprop_clipping/mnist_clipping"])
+@pytest.mark.parametrize("name", OWN)
+def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, name: str, experiment: str) -> None:
+    """The experiments say norm=1 of flat clipping, and two bounds of another one."""
+    text, typed, expected = OWN[name]
+    (tmp_path / "clipping").mkdir()
+    (tmp_path / "clipping" / "mine.yaml").write_text(text)
+    overrides = [f"experiment={experiment}", "clipping=mine", *typed]
+    loader = judging(tmp_path)
+    config = loader.load_configuration("config", overrides, RunMode.RUN)
+    assert config.clipping == expected
+    assert loader.load_sweep_config(config, [*overrides, "seed=1"]).clipping == expected
+    flat = loader.load_configuration("config", ["experiment=tempered_sigmoid/mnist_tanh", "clipping=flat"], RunMode.RUN)
+    assert flat.clipping.norm == 1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["loss/focal", "experiment/tempered_sigmoid/mnist_tanh", "sweeps/tempered_sigmoid/fig_3"]
+)
+def test_an_option_with_the_name_of_one_here_is_refused(tmp_path: Path, name: str) -> None:
+    """Hydra would take the one of this package."""
+    file = (tmp_path / name).with_suffix(".yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: mine.Focal\n")
+    with pytest.raises(HydraException, match=f"{name.replace('/', '=', 1)} is an option of this package"):
+        judging(tmp_path).load_configuration("config", [], RunMode.RUN)
+    judging(REPOSITORY / "conf").load_configuration("config", [], RunMode.RUN)
+
+
 def test_a_linked_folder_is_seen(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "given.yaml").write_text(EVIL["callback"])

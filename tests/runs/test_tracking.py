@@ -79,7 +79,7 @@ DIAGNOSTICS: dict[str, Any] = {
 def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     """The folder and the records of a run that measured a little of everything, and serves two claims."""
     config, folder = composed("scale=smoke", "seed=1"), tmp_path
-    config.tracking.serves = {"fig-3: tanh, 98.0%": "reproduced", "fig-3: ReLU, 96.6%": "undecided"}
+    config.tracking.serves = {"fig-3: tanh, 98.0%": "reproduced", "fig-3: ReLU, 96.6%": "too few runs"}
     path = folder / "record.json"
     path.write_text('{"run_id": "0123456789ab"}')
     final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.gradients import Objective
+from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
 from runner.networks.losses import LosingLess, SquaredError
+from runner.training.diagnostics import OF_TRAINING_IMAGES, Diagnostics
+from runner.training.evaluate import Evaluation
 from runner.training.hessian import TopEigenvalue
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
@@ -41,6 +43,28 @@ def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
     return objective, [
         per_example_gradients(objective, training.images[i].double(), training.targets[i]) for i in batches
     ]
+
+
+def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
+    """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
+    asked = ",".join(sorted(OF_TRAINING_IMAGES - {"bound_ratios"}))
+    run = prepare(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
+    data, objective, seen = load(run), run.new_objective(), []
+    expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
+    found = Diagnostics(run.config, 1, run.activation_type, objective, data[0])
+    for each in objective.parameters():
+        each.register_hook(seen.append)
+    for module in objective.modules():
+        module.register_forward_pre_hook(lambda _, given: seen.append(given))
+    batch = data[0].images[:8], data[0].targets[:8]
+    for diagnostics, engine in ((expected, run.engine(run.new_objective())), (found, run.engine(run.new_objective()))):
+        diagnostics.start()
+        of = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
+        diagnostics.step(0, 1, engine, *batch, of)
+        diagnostics.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
+    assert not seen
+    assert found.values == expected.values
+    assert found.values.keys() == set(asked.split(","))
 
 
 def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> None:

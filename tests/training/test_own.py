@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -16,6 +17,9 @@ from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
 from runner.gradients import IsolatedEngine, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.lipschitz import gradient_bounds
+from runner.networks.lipschitz.architectures import lipschitz_mlp
+from runner.networks.lipschitz.layers import Scale
 from runner.runs.execute import execute
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
@@ -26,6 +30,7 @@ from tests import coupling
 Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own"
 Make = Callable[..., DictConfig]
+OF_ALL = ": believed to hold or read no training example by itself, and not to draw the noise again from the seed"
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> 
         return
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
-    assert rests_on(run) == []
+    assert rests_on(run) == [f"{name}{OF_ALL}"]
 
 
 def test_a_loss_that_mixes_examples_is_isolated(with_part: Make) -> None:
@@ -102,7 +107,8 @@ def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.Captur
     run = prepare(with_part("architecture", f"{HERE}.Branches"))
     check_own(run)
     assert "one example after the other" in capsys.readouterr().err
-    (text,) = rests_on(run)
+    text, of_all = rests_on(run)
+    assert of_all == f"Branches{OF_ALL}"
     assert text.startswith("Branches: its Python code runs in a process for each example")
 
 
@@ -119,7 +125,112 @@ def test_a_recurrent_layer_is_slow_and_another_is_named(with_part: Make, capsys:
     run = prepare(with_part("architecture", f"{HERE}.Recurrent"))
     check_own(run)
     assert "opacus.layers (DPLSTM, DPGRU, DPRNN)" in capsys.readouterr().err
-    assert rests_on(run) == []
+    assert rests_on(run) == [f"Recurrent{OF_ALL}"]
+
+
+CALLS: list[torch.device] = []
+
+
+def bounded_by_layers(smoke: Compose, network: str) -> DictConfig:
+    config = smoke("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0", "epochs=1")
+    with open_dict(config):
+        config.architecture = OmegaConf.create({"_target_": f"{HERE}.{network}"})
+    return config
+
+
+def two_faced(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """Other networks for other calls and devices: of known modules, but of other bounds."""
+    CALLS.append(torch.empty(0).device)
+    checked = CALLS[-1].type == "meta" or len(CALLS) == 1
+    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Scale(0.01 if checked else 1.0))
+
+
+def test_what_is_trained_is_what_was_bounded(smoke: Compose) -> None:
+    CALLS.clear()
+    run = prepare(bounded_by_layers(smoke, "two_faced"))
+    trained = gradient_bounds(run.new_objective()).gradients
+    assert [group.sensitivity for group in run.mechanism.noise_groups] == pytest.approx(list(trained.values()))
+    assert len(CALLS) == 1
+
+
+class Growing(nn.Module):
+    """States a small constant at first, and a large one later."""
+
+    reads = 0
+
+    @property
+    def lipschitz(self) -> float:
+        Growing.reads += 1
+        return 0.001 if Growing.reads < 10 else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone()
+
+
+def growing(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Growing())
+
+
+def test_contributions_are_cut_to_the_bounds_that_the_noise_is_for(smoke: Compose) -> None:
+    Growing.reads = 0
+    run = prepare(bounded_by_layers(smoke, "growing"))
+    engine = run.engine(run.new_objective())
+    Growing.reads = 99
+    inputs, groups = torch.rand(1, 1, 28, 28).renorm(2, 0, 1.0), run.mechanism.noise_groups
+    found = gradient_sum(run.clipping, engine, inputs, torch.zeros(1).long(), 1, groups).gradients
+    for group in groups:
+        assert all(found[name].norm() <= group.sensitivity * (1 + 1e-4) for name in group.parameters)
+
+
+class Grabbing:
+    """A constraint that keeps what it is copied with."""
+
+    grabbed: ClassVar[list[object]] = []
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Grabbing:
+        Grabbing.grabbed.extend(each for each in memo.values() if isinstance(each, nn.Module))
+        return self
+
+    def project(self, parameters: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_a_constraint_gets_no_copy_of_the_network(with_part: Make, step: str) -> None:
+    Grabbing.grabbed.clear()
+    run = prepare(with_part("constraint", f"{HERE}.Grabbing", f"runtime.step={step}"))
+    train(run, load(run), lambda row: None)
+    assert not Grabbing.grabbed
+
+
+def test_a_hook_on_all_modules_is_refused(with_part: Make) -> None:
+    config = with_part("architecture", "tests.coupling.Plain")
+    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
+    try:
+        with pytest.raises(ConfigError, match="a hook is on all modules"):
+            prepare(config)
+    finally:
+        handle.remove()
+    prepare(config)
+
+
+class Shapeless:
+    """Features whose shape is another one each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def shape(self, image_shape: Sequence[int]) -> list[int]:
+        self.asked += 1
+        return [self.asked, 28, 28]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images
+
+
+def test_the_shape_of_features_is_read_once(with_part: Make) -> None:
+    run = prepare(with_part("features", f"{HERE}.Shapeless"))
+    assert run.features.shape(run.dataset.shape) == [1, 28, 28]
 
 
 class Cast(coupling.Plain):
@@ -230,6 +341,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
     assert rests_on(prepare(config)) == [
         "the data set Own: its test images are believed to be no training images",
         "the accountant OwnAccountant: its ε is believed",
+        f"Own, OwnAccountant{OF_ALL}",
     ]
 
 
@@ -241,7 +353,7 @@ def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_p
     (path,) = tmp_path.rglob("runs/*.json")
     record = json.loads(path.read_text())
     assert record["provenance"]["engine"] == "one_pass"
-    assert "epsilon_rests_on" not in record["provenance"]
+    assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Psac{OF_ALL}"]
     assert record["final"]["epsilon_sound"] > 0
 
 

@@ -75,8 +75,6 @@ class IsolatedEngine(OrdinaryPass):
         NotMappableError: the objective cannot be copied.
     """
 
-    isolated = True
-
     def __init__(self, objective: Objective) -> None:
         super().__init__(objective)
         self._built = private_copy(objective)
@@ -145,9 +143,10 @@ def private_copy(objective: Objective) -> Objective:
         NotMappableError: it cannot be copied.
     """
     attributes = (value for module in objective.modules() for value in vars(module).values())
-    left = {
+    left: dict[int, Any] = {
         id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
     }
+    left[id(objective.constraint)] = objective.constraint  # is shared: a class of one's own could keep the copies
     try:
         return copy.deepcopy(objective, left)
     except Exception as error:  # whatever a user's class raises

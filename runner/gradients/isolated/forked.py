@@ -3,8 +3,9 @@
 A server process gets the function once, before there is any data, and never calls it. For each example it forks a
 child, which calls the function on that example alone and returns the numbers. So whatever the function writes to
 attributes, globals or closures is gone before the next example is there. The server reads an example only after the
-result of the one before was taken, so no other example is in the child's memory. A child could still leave something in
-a file or in another process. `runner.training.own.rests_on` names this.
+result of the one before was taken, so no other example is in a variable of the child. A child could still leave
+something in a file or in another process, or find what the server has freed in memory that it does not fill itself.
+`runner.training.own.rests_on` names the function.
 
 It costs some milliseconds for each example, and the function runs on the CPU.
 """

@@ -11,7 +11,7 @@ There are three ways, and the first one that works on made-up examples is taken:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from runner.gradients.isolated.forked import ForkedError, Forks
 from runner.gradients.isolated.recording import RecordingError, recorded
+from runner.gradients.undisturbed import undisturbed
 
 Shared = dict[str, Tensor]
 _MADE_UP = 2  # examples
@@ -53,7 +54,7 @@ class Mapped:
         self.slow: str | None = None
         self.forked = False
         try:
-            graph = recorded(function, shared, *example)
+            graph = recorded(function, (shared, *example), self._structure)
         except RecordingError as reason:
             self.forked = True
             try:
@@ -62,15 +63,18 @@ class Mapped:
                 raise NotMappableError(f"{reason}; and {error}") from error
             self._one_by_one(lambda shared, *examples: forks(shared, examples), shared, example, str(reason))
             return
-        self._call: Callable[..., Any] = vmap(graph, (None, *[0] * len(example)), randomness="different")
+        by_example = vmap(graph, (*[None] * len(shared), *[0] * len(example)), randomness="different")
+        self._call: Callable[..., Sequence[Any]] = lambda *given: by_example(*pytree.tree_leaves(given))
         try:
             self._try(shared, example)
         except NotMappableError as reason:
             loop: Callable[..., Iterator[Any]] = lambda shared, *examples: (  # noqa: E731
-                graph(_copied(shared), *each) for each in zip(*examples, strict=True)
+                graph(*pytree.tree_leaves((_copied(shared), *map(torch.clone, each))))
+                for each in zip(*examples, strict=True)
             )
             self._one_by_one(loop, shared, example, str(reason))
 
+    @undisturbed()
     def __call__(self, shared: Shared, *examples: Tensor) -> Any:
         """The function's results for examples, tensors [batch, ...]: the same, each with [batch] before its shape.
 
@@ -80,20 +84,19 @@ class Mapped:
         count = len(examples[0])
         try:
             with torch.no_grad():
-                found = self._call(_copied(shared), *map(torch.clone, examples))
+                leaves = self._call(_copied(shared), *map(torch.clone, examples))
         except Exception as error:  # whatever a user's code raises
             raise NotMappableError(_line(error)) from error
-        leaves, structure = pytree.tree_flatten(found)
-        if structure != self._structure or any(
+        if len(leaves) != len(self._leaves) or any(
             type(leaf) is not Tensor or leaf.shape != (count, *like.shape) or leaf.dtype is not like.dtype
             for leaf, like in zip(leaves, self._leaves, strict=True)
         ):
             expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._leaves)
             raise NotMappableError(f"for one example it does not return tensors of shape {expected}")
-        return found
+        return pytree.tree_unflatten(leaves, self._structure)
 
     def _one_by_one(self, results: Callable[..., Iterator[Any]], shared: Shared, example: Any, why: str) -> None:
-        self._call = lambda shared, *examples: _stacked(list(results(shared, *examples)))
+        self._call = lambda shared, *examples: _stacked(results(shared, *examples))
         self._try(shared, example)  # a first call also loads libraries
         started = time.perf_counter()
         self._try(shared, example)
@@ -111,10 +114,9 @@ def _copied(shared: Shared) -> Shared:
     return {name: tensor.clone() for name, tensor in shared.items()}
 
 
-def _stacked(results: list[Any]) -> Any:
-    """Results of single examples as one of tensors [batch, ...]."""
-    columns = zip(*(pytree.tree_leaves(result) for result in results), strict=True)
-    return pytree.tree_unflatten(list(map(torch.stack, columns)), pytree.tree_structure(results[0]))
+def _stacked(results: Iterator[Any]) -> list[Tensor]:
+    """The tensors of single examples' results as tensors [batch, ...]."""
+    return list(map(torch.stack, zip(*map(pytree.tree_leaves, results), strict=True)))
 
 
 def _line(error: Exception) -> str:

@@ -7,7 +7,15 @@ from runner.papers.backprop_clipping import computed, figures, story
 from runner.report.items import Finding, Item, Paper
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
-_TABLE_1 = (figures.TABLE_1, f"{figures.TABLE_1}_copied")
+_CODE = f"{figures.PAPER}/original_code"
+_TABLE_1 = (_CODE, f"{figures.TABLE_1}_more", figures.TABLE_1, f"{figures.TABLE_1}_copied")
+
+
+def _finding(dataset: str, reading: str, says: dict[str, str]) -> Finding:
+    """What the accuracy of the paper's method in one reading means."""
+    claim = {"item": "table-1", "dataset": dataset, "method": "ours", "quantity": "test_accuracy", "reading": reading}
+    return Finding(claim, says)
+
 
 ITEMS = (
     Item("table-1", "Table 1: every technique at the claimed ε", sweeps=_TABLE_1, fields=_BOUNDS),
@@ -21,7 +29,10 @@ ITEMS = (
     Item(
         "story",
         "Where 98.7% on MNIST at ε 0.07 comes from: the same runs by the ε that each counts and by their sound ε",
-        sweeps=(*_TABLE_1, *(f"backprop_clipping/{name}" for name in ("repo_mnist", "fig_5", "story", "story_plain"))),
+        sweeps=(
+            *_TABLE_1,
+            *(f"{figures.PAPER}/{name}" for name in ("repo_mnist", "fig_5", "fig_5_code", "story", "story_plain")),
+        ),
         fields=_BOUNDS,
         table=story.table,
         draw=story.draw,
@@ -29,15 +40,16 @@ ITEMS = (
     Item(
         "fig-5",
         "Figure 5: accuracy against ε, mean and range of the seeds",
-        sweeps=(figures.FIG_5, figures.TABLE_1),
+        sweeps=(figures.FIG_5_CODE, figures.FIG_5, figures.TABLE_1),
         fields=_BOUNDS,
         draw=figures.figure_5,
     ),
     Item(
         "fig-2",
-        "Figures 1 and 2: the best settings of the grid",
-        sweeps=("backprop_clipping/fig_1",),
+        "Figures 1 and 2: settings of the grid, which the paper searched with the bug",
+        sweeps=(figures.GRID,),
         fields=("epochs", "batch_size", *_BOUNDS),
+        table=figures.grid,
     ),
     Item("fig-3", "Figure 3: the network for MNIST and FashionMNIST", table=computed.figure_3),
     Item("fig-4", "Figure 4: the network for CIFAR-10", table=computed.figure_4),
@@ -47,31 +59,43 @@ ITEMS = (
     Item("text", "Numbers given in the text only"),
 )
 
-_CODE, _JOINT = "ours, the code behind the number", "ours, Poisson batches, layers as one release"
-_PRINTED = "ours, as printed"
-
 PAPER = Paper(
     "backprop_clipping",
     "Backpropagation Clipping for Deep Learning with Differential Privacy",
     ITEMS,
     place=4,
+    remarks=(
+        "Backprop-clipping: its data sets differ in one element and have equal sizes, its noise is for an example that "
+        "counts as zero. Every sound ε with the bug is an upper bound, and so is that of rows of the mean: "
+        "[theorem 1]({results}backprop_clipping/theorem-1/table.md) has lower ones.",
+    ),
     findings=(
-        Finding(
-            {"item": "table-1", "dataset": "MNIST", "method": _CODE, "quantity": "test_accuracy"},
-            {"not guaranteed": "**{claimed} on MNIST at ε 0.07 took noise too small by up to the batch size**: the "
-             "code gives {measured} again, at a sound ε of {sound}"},
+        _finding(
+            "MNIST",
+            "the code as it was",
+            {"not guaranteed": "**{claimed} on MNIST at ε 0.07 took noise too small by up to the batch size**: that "
+             "very code gives {measured}"},
         ),
-        Finding(
-            {"item": "table-1", "dataset": "MNIST", "method": _JOINT},
+        _finding(
+            "MNIST",
+            "the code's noise on the printed network",
+            {"not guaranteed": "its noise on the printed network {measured}, at a sound ε of at most {sound}, which is "
+             "above 4.5 in any case"},
+        ),
+        _finding(
+            "MNIST",
+            "Poisson batches, layers as one release",
             {NOT_REPRODUCED: "with the noise that ε 0.07 needs where batches are sampled and a step's layers are one "
-             "release, {measured}"},
+             "release, and at settings that were tuned under the bug, {measured}"},
         ),
-        Finding(
-            {"item": "table-1", "dataset": "MNIST", "method": _PRINTED},
+        _finding(
+            "MNIST",
+            "algorithm 2 as printed",
             {NOT_REPRODUCED: "with that of the algorithm as printed, {measured}"},
         ),
-        Finding(
-            {"item": "table-1", "dataset": "FashionMNIST", "method": _JOINT},
+        _finding(
+            "FashionMNIST",
+            "Poisson batches, layers as one release",
             {NOT_REPRODUCED: "on FashionMNIST at 0.87, {measured} for {claimed}"},
         ),
     ),

@@ -33,7 +33,8 @@ MECHANISMS = {
     "printed (zero-out neighbours)": ("C0", "o", (("table_1", "mnist_printed"), ("fig_5", "mnist_printed"))),
     "corrected": ("C1", "s", _stated("corrected")),
     "joint": ("C2", "^", (("table_1", "mnist_joint"), ("story", "mnist_joint"), *_stated("corrected_joint"))),
-    "original bug": ("C3", "v", (("table_1", "mnist_original_bug"), ("story", "mnist_original_bug"))),
+    "original bug": ("C3", "v", (("table_1", "mnist_original_bug"), ("fig_5_code", "mnist_original_bug"))),
+    "original bug, the code as it was": ("C5", "P", (("original_code", "mnist_original_code"),)),
     _PLAIN: ("k", "x", (("story_plain", "mnist_plain"),)),
     _PLAIN_LARGE: ("C4", "D", (("story_plain", "mnist_plain_large"),)),
 }

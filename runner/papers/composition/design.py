@@ -31,7 +31,7 @@ that all four leave together, over those that they would leave, did each remove 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean, stdev
@@ -126,6 +126,12 @@ class Estimate:
     value: float
     interval: Interval | None
     seeds: tuple[int, ...]
+
+    @property
+    def interval_at(self) -> Callable[[float], Interval] | None:
+        """The interval at the one confidence that it is shown with."""
+        found = self.interval
+        return None if found is None else lambda _: found
 
 
 def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> Estimate | None:

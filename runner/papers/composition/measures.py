@@ -72,7 +72,7 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Formula:
             text = f"runs within a cell spread by {min(within):.2f} to {max(within):.2f} points"
         measured = Measured(
             found.value,
-            interval=found.interval,
+            interval_at=found.interval_at,
             each=f"{len(weights)} x {len(found.seeds)}",
             n=len(counted),
             planned=of,
@@ -130,7 +130,7 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
         return Measured(n=len(recorded), planned=len(planned), explanation=text)
     recorded = of_seeds(recorded, found.seeds)
     measured = Measured(
-        found.value, interval=found.interval, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
+        found.value, interval_at=found.interval_at, n=len(recorded), planned=len(planned), diverged=recorded.diverged,
         explanation="" if found.interval else "one run each: no interval",
     )  # fmt: skip
     return charged(measured, recorded.last)

@@ -17,7 +17,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.statistics import Interval
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.prepare import Run, prepare
 
@@ -40,14 +40,19 @@ def share_beyond(runs: Runs) -> Measured:
     With Clopper and Pearson's interval of a share.
     """
     passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
-    share = binomtest(sum(passing), len(passing)).proportion_ci(LEVEL, method="exact")
+    test = binomtest(sum(passing), len(passing))
+
+    def share_at(level: float) -> Interval:
+        share = test.proportion_ci(level, method="exact")
+        return Interval(100 * share.low, 100 * share.high)
+
     above, tried = above_bound(runs.recorded)
     largest = max(largest_ratios(runs.recorded))
     words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
     return Measured(
         100 * sum(passing) / len(passing),
         explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
-        interval=Interval(100 * share.low, 100 * share.high),
+        interval_at=share_at,
     )
 
 
@@ -96,11 +101,13 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     of_plain = variation(_histogram(plain[0], kind))
     least = min(spread, key=lambda name: spread[name][0])
     ratios = spread[least] / of_plain
-    low, high = np.quantile(ratios[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     words = ", ".join(f"{name} {values[0]:.3f}" for name, values in spread.items())
-    return Measured(
-        float(ratios[0]), interval=Interval(float(low), float(high)), explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}"
-    )
+
+    def between(level: float) -> Interval:
+        low, high = np.quantile(ratios[1:], [(1 - level) / 2, (1 + level) / 2])
+        return Interval(float(low), float(high))
+
+    return Measured(float(ratios[0]), interval_at=between, explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}")
 
 
 def _name(run: PlannedRun) -> str:

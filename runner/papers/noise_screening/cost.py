@@ -10,7 +10,7 @@ from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import screened, within
-from runner.papers.noise_screening.settings import SWEEP, claimed_at
+from runner.papers.noise_screening.settings import claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
 from runner.report.files import number
 from runner.report.plots import MARKERS, runs_text
@@ -22,8 +22,9 @@ METHODS = {  # experiment: label, colour
     "noise_screening/{}_relu": ("DP-SGD ReLU", "C1"),
     "losing_less/{}_ce": ("DP-SGD tanh", "C0"),
     "noise_screening/{}_auto": ("AUTO-S", "C2"),
-    "noise_screening/{}_screened": ("screened, no momentum", "C3"),
     "noise_screening/{}_screened_momentum": ("screened, momentum 0.9", "C4"),
+    "noise_screening/{}_screened_momentum_kept": ("screened, momentum not restored", "C6"),
+    "noise_screening/{}_screened": ("screened, no momentum", "C3"),
     "noise_screening/{}_free": ("screened, free settings", "C5"),
 }
 
@@ -38,7 +39,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     claims = {claim.alone: claim for claim in claims_of("noise_screening", item="table-1")}
     for place, (pattern, (label, colour)) in enumerate(METHODS.items()):
         experiment = pattern.format(dataset)
-        planned = evidence.planned(SWEEP, experiment)
+        planned = settings.planned(evidence, experiment)
         reached = planned.recorded.at(lambda run: within(run, claimed_at()))
         if not reached:
             continue

@@ -10,9 +10,9 @@ from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed
 from runner.claims.runs import PlannedRun, Runs
-from runner.papers.noise_screening import cost
+from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened, within
-from runner.papers.noise_screening.settings import SWEEP, claimed_at
+from runner.papers.noise_screening.settings import claimed_at
 from runner.report.files import bound_text
 from runner.report.items import Draw
 from runner.report.plots import (
@@ -41,12 +41,14 @@ METHODS = {  # experiment: label, colour, line
     "noise_screening/{}_auto": ("AUTO-S", "C2", "-"),
     "noise_screening/{}_screened": ("screened", "C3", "-"),
     "noise_screening/{}_screened_momentum": ("screened, momentum", "C4", "-"),
+    "noise_screening/{}_screened_momentum_kept": ("screened, momentum not restored", "C6", "-"),
     "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
     "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
 }
 SCREENED = {  # experiment: label, colour, line, of the runs whose acceptance is drawn
     "noise_screening/{}_screened": ("same settings, no momentum", "C3", "-"),
     "noise_screening/{}_screened_momentum": ("same settings, momentum 0.9", "C4", "-"),
+    "noise_screening/{}_screened_momentum_kept": ("same settings, momentum not restored", "C6", "-"),
     "noise_screening/{}_free": ("free settings, momentum 0.9", "C5", "-"),
     "noise_screening/{}_screened_public": ("no momentum, images apart", "C3", "--"),
     "noise_screening/{}_screened_momentum_public": ("momentum 0.9, images apart", "C4", "--"),
@@ -81,7 +83,7 @@ def table_1(evidence: Evidence) -> Figure | None:
 
 
 def _screened(evidence: Evidence, dataset: str) -> Runs:
-    return Runs(run for pattern in SCREENED for run in evidence.recorded(SWEEP, pattern.format(dataset)))
+    return Runs(run for pattern in SCREENED for run in settings.planned(evidence, pattern.format(dataset)).recorded)
 
 
 def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
@@ -93,7 +95,7 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
     """
     floors = set()
     for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
-        planned = evidence.planned(SWEEP, pattern.format(dataset))
+        planned = settings.planned(evidence, pattern.format(dataset))
         if not planned.recorded:
             continue
         whole = Runs(_whole_epochs(run) for run in planned.recorded)
@@ -137,7 +139,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
     sound = x == "epsilon_sound"
     levels: list[float] = []
     for place, (pattern, (label, colour, line)) in enumerate(METHODS.items()):
-        planned = evidence.planned(SWEEP, pattern.format(dataset))
+        planned = settings.planned(evidence, pattern.format(dataset))
         if not planned.recorded:
             continue
         found = curve(planned.recorded, x, y)
@@ -203,28 +205,31 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
     return Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist())
 
 
-def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
+def by_setting(sweep: str, field: str, label: str, scale: str, also: str = "") -> Draw:
     """A figure of accuracy (left) and what all tries cost (right) by a field of the config, one dot a run; none where
     fewer than half of its values have a run.
+
+    Args:
+        also: an experiment of table 1 whose runs are at one more value.
     """
 
     def draw(evidence: Evidence) -> Figure | None:
-        planned = Runs(evidence.sweeps[f"noise_screening/{sweep}"])
+        planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
         if too_few(list(planned.by_value(field).values())):
             return None
         drawn = figure(8, 3.4)
         accuracy, costs = drawn.subplots(1, 2)
         runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
         at = [float(run.field(field)) for run in runs]
-        accuracy.plot(at, runs.finals("test_accuracy"), "o-", color="k", markersize=4)
+        accuracy.plot(at, runs.finals("test_accuracy"), "o", color="k", markersize=4)
         accuracy.margins(y=0.3)
         accuracy.set(ylabel="accuracy (%) on the screening images", xscale=scale, xlabel=label)
         accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
         accuracy.set_title(f"{planned.recorded_of} runs, a dot each", fontsize=8)
         charged = (
-            (runs.finals("epsilon"), "o-C0", "kept updates, as the paper counts"),
-            (runs.finals("epsilon_sound"), "s-C1", "tries made, had their number been fixed"),
-            ([guaranteed(run) for run in runs], "^-C3", "most tries allowed: sound"),
+            (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
+            (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
+            ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
         )
         for spent, style, text in charged:
             costs.plot(at, spent, style, markersize=4, label=text)
@@ -237,6 +242,6 @@ def by_setting(sweep: str, field: str, label: str, scale: str) -> Draw:
 
 
 figure_4a = by_setting("fig_4a", "optimizer.lr", "learning rate", "linear")
-figure_4b = by_setting("fig_4b", "batch_size", "batch size", "log")
+figure_4b = by_setting("fig_4b", "batch_size", "batch size", "log", also="noise_screening/mnist_free")
 figure_4c = by_setting("fig_4c", "screening.initial_temperature", "initial temperature Q0", "log")
 figure_4d = by_setting("fig_4d", "screening.rejection_threshold", "rejection threshold mu0", "linear")

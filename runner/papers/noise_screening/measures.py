@@ -1,4 +1,5 @@
-"""What this paper's claims need beside the shared readers: the epsilon at which an accuracy is reached, and who leads.
+"""What this paper's claims need beside the shared readers: the epsilon at which an accuracy is reached, who leads, how
+many tries an update takes, and one sample of several experiments.
 
 Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. What is guaranteed, and compared with
 the claim, is the sound epsilon of the most tries that the run could have made (see `runner.training.updates.screened`);
@@ -21,10 +22,11 @@ from runner.claims.claim import Claim
 from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed_for
-from runner.claims.measure import Formula, counted
-from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs, RunsAt
-from runner.claims.statistics import LEVEL, Interval
+from runner.claims.measure import Formula, counted, of_runs, planned_for
+from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.over_values import over_values
+from runner.claims.runs import PlannedRun, Runs, RunsAt, Sample
+from runner.claims.statistics import Interval
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
 
@@ -59,7 +61,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     one: see `until`.
     """
     accuracy = accuracy_of(claim)
-    planned = carried_on(claim, evidence, accuracy)
+    planned = carried_on(claim, evidence, claim.experiment, accuracy)
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
     if not recorded:
@@ -73,7 +75,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
             text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
         found = of_sample("mean", reached.sample("epsilon"), explanation=text)
         tries = made if screened(recorded[0]) else None
-        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries)
+        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries, planned_each=(len(planned),))
     return replace(counted(planned, found), chosen_on_test=True)
 
 
@@ -92,10 +94,69 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
 
 def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
     """The epsilon of the first epoch with this accuracy; of a run without one what it has spent, or infinity."""
+    return spent(run, accuracy) if at_least or reaches(accuracy)(run) is not None else math.inf
+
+
+def spent(run: PlannedRun, accuracy: float) -> float:
+    """The epsilon, as the paper counts, of the first epoch with this accuracy; of a run without one, all of it."""
     epoch = reaches(accuracy)(run)
-    if epoch is None:
-        return run.final("epsilon") if at_least else math.inf
-    return run.history("epsilon")[epoch]
+    return run.final("epsilon") if epoch is None else run.history("epsilon")[epoch]
+
+
+@Formula
+def cheaper(claim: Claim, evidence: Evidence) -> Measured:
+    """What the first experiment spends on an accuracy, beside what each of the others does.
+
+    In brackets: accuracies in percent ("94 96 98"), a statement each and other experiment; or two of them ("94 to 98"),
+    for what it takes from the first to the second. A run that does not get there spends at least what it has: of the
+    other experiments that speaks against the claim, and of the first the difference is a bound (`at_least`).
+    """
+    accuracies = [float(word) for word in claim.reader[1].replace(" to ", " ").split()]
+    start = accuracies.pop(0) if " to " in claim.reader[1] else None
+    statements, every = [], Runs()
+    for accuracy in accuracies:
+        own, *others = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
+        every = every or Runs(run for runs in (own, *others) for run in runs)
+        at_least = any(reaches(accuracy)(run) is None for run in own.recorded)
+        for other in others if own.recorded else ():
+            if other.recorded:
+                found = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
+                statements.append(replace(found, at_least=at_least, planned_each=(len(own), len(other))))
+    if not statements:
+        return counted(every, Measured())
+    gaps = [(found.value or 0.0) - (found.reference or 0.0) for found in statements]
+    shown = statements[gaps.index(max(gaps))]
+    text = f"{', '.join(f'{gap:+.2f}' for gap in gaps)}, accuracy by accuracy; the least favourable counts"
+    lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
+    all_of = tuple(statements) if len(statements) > 1 else ()
+    return counted(every, replace(shown, every=all_of, lacking=lacking, explanation=text))
+
+
+def _spent(runs: Runs, accuracy: float, start: float | None) -> Sample:
+    """What each recorded run spends on an accuracy, or from another one to it."""
+    return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
+
+
+@of_runs
+def tries_by_value(claim: Claim, planned: Runs) -> Measured:
+    """Tries a kept update at one value of the field that the claim names, beside those at another: "20 5"."""
+    one, other = (planned.recorded.by_value(claim.by).get(float(value)) for value in claim.reader[1].split())
+    if one is None or other is None:
+        return Measured()
+
+    def tries(run: PlannedRun) -> float:
+        return run.final("tries") / run.final("accepted")
+
+    values = planned.by_value(claim.by)
+    sizes = tuple(len(values[float(value)]) for value in claim.reader[1].split())
+    return replace(of_two("order", "mean", one.sample(tries), other.sample(tries)), planned_each=sizes)
+
+
+@Formula
+def pooled(claim: Claim, evidence: Evidence) -> Measured:
+    """The claim's statistic over the values of a field, of the runs of all its experiments together."""
+    planned = Runs(run for name in claim.experiments for run in planned_for(claim, evidence, name))
+    return counted(planned, over_values(claim, evidence, [planned]))
 
 
 def accuracy_of(claim: Claim) -> float:
@@ -103,16 +164,16 @@ def accuracy_of(claim: Claim) -> float:
     return float(claim.reader[1])
 
 
-def carried_on(claim: Claim, evidence: Evidence, accuracy: float) -> Runs:
-    """The planned runs of a claim; in place of one that ends at 3 short of an accuracy (percent), the run of the same
-    seed and settings that goes on to the limit, where that is recorded and begins with the shorter one.
+def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: float) -> Runs:
+    """The planned runs of one of a claim's experiments. In place of one that ends at 3 short of an accuracy (percent)
+    comes the run of the same seed and settings that goes on to the limit, where that is recorded and begins with it.
 
     On one device it has the same batches and noise. Where it is another draw (from another device, by other code), it
     would be a second chance for the seeds that failed, and is not taken.
     """
-    further = evidence.recorded(CARRIED_ON, _LONGER.get(claim.experiment, ""))
+    further = evidence.recorded(CARRIED_ON, _LONGER.get(experiment, ""))
     longer = {run.seed: run for run in further if not run.diverged}
-    planned = evidence.planned(claim.sweep, claim.experiment)
+    planned = planned_for(claim, evidence, experiment)
     return Runs(
         longest if (longest := longer.get(run.seed)) and _goes_on(run, longest, accuracy) else run for run in planned
     )
@@ -171,7 +232,7 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     those there are, each experiment's apart (the percentile bootstrap), where there are three runs of each.
     """
     column = claim.reader[1]
-    planned = [evidence.planned(claim.sweep, name) for name in claim.experiments]
+    planned = [planned_for(claim, evidence, name) for name in claim.experiments]
     recorded = [runs.recorded for runs in planned]
     if not all(recorded):
         return counted(planned[0], Measured())
@@ -183,7 +244,7 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
     last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
     text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
-    return counted(planned[0], Measured(value, interval=_redrawn(curves), explanation=text))
+    return counted(planned[0], Measured(value, interval_at=_redrawn(curves), explanation=text))
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
@@ -200,7 +261,7 @@ def _share(means: Sequence[Array]) -> float:
     return float(ahead[compared].mean()) if compared.any() else math.nan
 
 
-def _redrawn(curves: Sequence[Array]) -> Interval | None:
+def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
     if min(len(of) for of in curves) < _ENOUGH:
         return None
     found = bootstrap(
@@ -208,8 +269,12 @@ def _redrawn(curves: Sequence[Array]) -> Interval | None:
         lambda *drawn: _share([of[runs].mean(0) for of, runs in zip(curves, drawn, strict=True)]),
         n_resamples=_REDRAWN,
         vectorized=False,
-        confidence_level=LEVEL,
         method="percentile",
         random_state=np.random.default_rng(0),
-    ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    ).bootstrap_distribution
+
+    def share_at(level: float) -> Interval:
+        low, high = np.quantile(found, ((1 - level) / 2, (1 + level) / 2))
+        return Interval(float(low), float(high))
+
+    return share_at

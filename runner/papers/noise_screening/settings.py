@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from runner.claims.charges import prepared
+from runner.claims.evidence import Evidence
+from runner.claims.runs import Runs
 from runner.training.prepare import Run
 from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
+SWEEPS = (*(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept")), SWEEP)  # more seeds first
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}  # as experiments, as tables say
 
 
@@ -21,6 +24,11 @@ def screening(dataset: str) -> Annealing:
     rule = screened_run(dataset).rule
     assert isinstance(rule, Annealing)
     return rule
+
+
+def planned(evidence: Evidence, experiment: str) -> Runs:
+    """The planned runs of an experiment of table 1, of the sweep that has the most seeds."""
+    return next((runs for sweep in SWEEPS if (runs := evidence.planned(sweep, experiment))), Runs())
 
 
 def kept_steps(dataset: str) -> int:

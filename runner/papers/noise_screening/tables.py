@@ -11,6 +11,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.statistics import difference
+from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import (
     accuracy_of,
     carried_on,
@@ -19,7 +20,7 @@ from runner.papers.noise_screening.measures import (
     until,
     within,
 )
-from runner.papers.noise_screening.settings import DATASETS, SWEEP, claimed_at, delta, screened_run, screening
+from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -27,8 +28,9 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
     "noise_screening/{}_relu": "DP-SGD ReLU",
     "losing_less/{}_ce": "DP-SGD tanh",
     "noise_screening/{}_auto": "DP-SGD tanh, AUTO-S",
-    "noise_screening/{}_screened": "screened, same settings, no momentum",
     "noise_screening/{}_screened_momentum": "screened, same settings, momentum 0.9",
+    "noise_screening/{}_screened_momentum_kept": "screened, same settings, momentum 0.9, not restored on rejection",
+    "noise_screening/{}_screened": "screened, same settings, no momentum",
     "noise_screening/{}_free": "screened, free settings, momentum 0.9",
     "noise_screening/{}_screened_public": "screened, same settings, no momentum",
     "noise_screening/{}_screened_momentum_public": "screened, same settings, momentum 0.9",
@@ -54,9 +56,11 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     for dataset, title in DATASETS.items():
         for pattern, method in METHODS.items():
             experiment = pattern.format(dataset)
-            planned = evidence.planned(SWEEP, experiment)
+            planned = settings.planned(evidence, experiment)
+            if not planned:
+                continue
             by = "–"
-            if planned and screened(planned[0]):
+            if screened(planned[0]):
                 by = "half of the test images" if experiment.endswith("_public") else "all test images"
             rows.append([title, method, by, claimed.get(experiment, ""), *_measured(planned)])
     notes = [
@@ -67,9 +71,14 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
         "The figure beside this table: accuracy at the ε of kept updates (hollow) and at the ε guaranteed (filled); "
         "below, the share of an epoch's tries that is kept, interpolated between epochs.",
-        *(f"{j.claim.dataset}, {j.claim.method}: {text}." for j in judged if (text := j.explanation)),
+        *(f"{j.claim.dataset}, {_method(j)}: {text}." for j in judged if (text := j.explanation)),
     ]
     return Table(header, rows, notes)
+
+
+def _method(row: ClaimRow) -> str:
+    """The method of a claim, and the reading that it is taken in."""
+    return ", ".join(filter(None, (row.claim.method, row.claim.reading)))
 
 
 def _measured(planned: Runs) -> list[str]:
@@ -96,21 +105,21 @@ def _mean_ratio(runs: Runs, one: str, other: str) -> float:
     return statistics.fmean(run.final(one) / run.final(other) for run in runs)
 
 
-def table_2(_: Evidence, judged: Sequence[ClaimRow]) -> Table:
+def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """The settings, and the kept updates that they are said to allow."""
     rows = []
-    for j in judged:
-        config, rule = screened_run(j.claim.dataset).config, screening(j.claim.dataset)
+    for dataset in DATASETS.values():
+        config, rule = screened_run(dataset).config, screening(dataset)
         rows.append(
             {
-                "dataset": j.claim.dataset,
+                "dataset": dataset,
                 "learning rate": config.optimizer.lr,
                 "batch size": config.batch_size,
                 "clipping norm": config.clipping.norm,
                 "noise multiplier": config.noise_multiplier,
                 "Q0": rule.initial_temperature,
                 "mu0": rule.rejection_threshold,
-                "kept updates": int(j.measured or 0),
+                "kept updates": kept_steps(dataset),
             }
         )
     return Table.of(rows, (f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}.",))
@@ -125,11 +134,14 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     rows = []
     further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows
     for j in judged:
+        if j.claim.reader[0] != "epsilon_at_accuracy":
+            continue
         accuracy, claimed = accuracy_of(j.claim), j.claim.claimed.replace(">6", "not within 6")
-        recorded = carried_on(j.claim, evidence, accuracy).recorded
+        method = _method(j)
+        recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
-                further[f"{j.claim.dataset}, {j.claim.method}, seed {run.seed}"] = None
+                further[f"{j.claim.dataset}, {method}, seed {run.seed}"] = None
         reached = recorded.at(reaches(accuracy))
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
@@ -141,7 +153,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         rows.append(
-            [j.claim.dataset, f"{accuracy:g}", j.claim.method, claimed, text, by, count, *costs, j.verdict, j.guarantee]
+            [j.claim.dataset, f"{accuracy:g}", method, claimed, text, by, count, *costs, j.verdict, j.guarantee]
         )
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (

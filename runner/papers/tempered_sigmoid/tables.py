@@ -28,7 +28,7 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """A row an optimizer: learning rate and accuracy without and with differential privacy; below it, what the search
     here found, and the accuracies at what it chose.
     """
-    by_method = {j.claim.method: j for j in judged}
+    by_method = {j.claim.method: j for j in reversed(judged)}  # of several readings the first
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
     kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
@@ -46,7 +46,8 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         row += [j.claim.at_epsilon, number(j.epsilon), bound_text(j.epsilon_sound), j.guarantee]
         rows.append(row)
     chosen = [
-        f"{j.claim.method}: {cells.measured} for {cells.claimed} (n = {cells.runs}), {j.explanation}."
+        f"{j.claim.method}, {j.claim.reading}: {cells.measured} for {cells.claimed} (n = {cells.runs}), "
+        f"{j.explanation}."
         for j in judged
         if j.claim.quantity == "test_accuracy" and j not in in_table
         for cells in [cells_of(j)]

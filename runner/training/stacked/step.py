@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
 from runner.data.datasets import Split
-from runner.gradients import Objective
+from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -49,6 +49,7 @@ class StackedStep:
         NotStackableError: where the runs cannot be stacked.
     """
 
+    @undisturbed()
     def __init__(
         self,
         objectives: Sequence[Objective],
@@ -184,6 +185,7 @@ class StackedStep:
         self.stacked.project()
         self.stacked.forget()
 
+    @undisturbed()
     def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
         """Add the bounded sums over examples [R, P] to `sums` [R, numbers]. Returns the losses [R, P], float64."""
         inputs, targets = self._gathered(indices, mask)

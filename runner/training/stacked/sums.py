@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,8 +44,6 @@ class StackedEngine:
 
     stacked: StackedObjectives
     mask: Tensor
-
-    isolated: ClassVar[bool] = False
 
     @property
     def objective(self) -> Objective:

@@ -131,6 +131,27 @@ def test_a_rejection_leaves_no_trace() -> None:
         assert torch.equal(optimizer.state[parameter]["momentum_buffer"], buffer)
 
 
+def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() -> None:
+    """v = 0.9 v + g at every try, w = w - 0.3 v at kept ones: a first gradient, two that are rejected, one kept."""
+    objective, optimizer, screening = make(Annealing(1e9, 2, restores="weights"), momentum=0.9)
+    screening.start_epoch()
+    generator = torch.Generator().manual_seed(3)
+    w, v = flat(objective), torch.zeros(len(flat(objective)))
+    found = []
+    for size in (1.0, 100.0, 100.0, 100.0):  # the large ones raise the loss; the last is kept by force
+        random_gradients(objective, generator)
+        for parameter in objective.parameters():
+            parameter.grad *= size
+        v = 0.9 * v + torch.cat([p.grad.flatten() for p in objective.parameters()])
+        found.append(screening.step())
+        w = w - 0.3 * v if found[-1] else w
+        assert torch.allclose(flat(objective), w, rtol=1e-5)
+        buffers = [optimizer.state[p]["momentum_buffer"].flatten() for p in objective.parameters()]
+        assert torch.allclose(torch.cat(buffers), v, rtol=1e-5)
+    assert found == [True, False, False, True]
+    assert (screening.tries, screening.accepted, screening.forced) == (4, 2, 1)
+
+
 def test_adam_is_taken_back_too() -> None:
     objective = small_objective()
     optimizer = torch.optim.Adam(objective.parameters(), lr=1.0)
@@ -414,6 +435,7 @@ def test_the_draws_are_a_stream_of_their_own(smoke) -> None:
         "screening.rejection_threshold=-1",
         "screening.rejection_threshold=1.5",
         "screening.images=train",
+        "screening.restores=momentum",
         "+screening.typo=1",
     ],
 )

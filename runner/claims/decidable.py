@@ -1,0 +1,112 @@
+"""Can a claim be decided by the runs that are planned for it? By drawing such runs and judging them.
+
+A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
+margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
+spread as those measured do, else as the settings of their data set do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.rows import ClaimRow
+from runner.claims.runs import Sample
+from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_REPRODUCED, verdict_of
+
+OFF = 5  # margins that a false claim is off
+DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The runs that are planned for a claim.
+
+    runs: of each of the one or two settings that it is about.
+    spreads: the standard deviation of a run of each, of logarithms where a ratio is claimed.
+    statements: how many statements of this kind all have to hold.
+    """
+
+    claim: Claim
+    runs: tuple[int, ...]
+    spreads: tuple[float, ...]
+    statements: int = 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether the claim is a threshold or an order, whose line has no sampling error."""
+        return self.claim.direction in (*ORDERS, *THRESHOLDS)
+
+
+def planned_of(row: ClaimRow) -> Planned | None:
+    """The planned runs of a claim, and how they spread; None where no spread is known or no margin is stated."""
+    runs, spreads = (
+        [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
+    )
+    if not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
+        return None
+    return Planned(row.claim, tuple(map(int, runs)), tuple(spreads), row.statements)
+
+
+def confirmed(planned: Planned, draws: int = DRAWS) -> float:
+    """How often a true claim is consistent or better, from 0 to 1."""
+    return _share(planned, OFF if planned.exact else 0, CONFIRMED, draws)
+
+
+def contradicted(planned: Planned, draws: int = DRAWS) -> float:
+    """How often a claim that is off by `OFF` margins differs or is not reproduced, from 0 to 1."""
+    return _share(planned, -OFF, (DIFFERS, NOT_REPRODUCED), draws)
+
+
+def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> float:
+    found = [verdict_of(planned.claim, one).word in words for one in _drawn(planned, off, draws)]
+    return sum(found) / len(found)
+
+
+def _margin(planned: Planned) -> float:
+    """The margin, of a ratio that of its logarithm."""
+    claim = planned.claim
+    assert claim.margin
+    if claim.compare != "ratio":
+        return claim.margin
+    aim = claim.aim or 1.0
+    return math.log((aim + claim.margin) / aim)
+
+
+def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
+    """Runs of settings whose means are the claimed number and so many margins, on the good side if positive."""
+    claim, dice = planned.claim, np.random.default_rng(0)
+    ratio, best = claim.compare == "ratio", claim.statistic == "best"
+    bad_is_high = claim.direction in ("lower", "below", "below_other")
+    level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
+    middle = (math.log(level) if ratio else level) + off * _margin(planned) * (-1 if bad_is_high else 1)
+    for _ in range(draws):
+        every = []
+        for _ in range(planned.statements):
+            theirs = 0.0 if planned.exact else _error(planned, dice, best)
+            one = _runs(middle - theirs, planned.runs[0], planned.spreads[0], dice, ratio)
+            if len(planned.runs) == 1:
+                every.append(of_sample("best" if best else "mean", one))
+                continue
+            other = _runs(0.0, planned.runs[1], planned.spreads[1], dice, ratio)
+            comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
+            every.append(of_two(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
+        yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
+
+
+def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> Sample:
+    values = dice.normal(mean, spread, runs)
+    return Sample(tuple(float(value) for value in (np.exp(values) if ratio else values)), tuple(range(runs)))
+
+
+def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:
+    """What the paper's own runs came out above their mean: the claimed number is the true one and this."""
+    k = planned.claim.runs
+    errors = [dice.normal(0, spread, k) for spread in planned.spreads]
+    taken = [float(error.max() if best else error.mean()) for error in errors]
+    return taken[0] - sum(taken[1:])
