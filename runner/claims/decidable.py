@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
 from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_REPRODUCED, verdict_of
@@ -94,7 +94,7 @@ def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
                 every.append(of_sample("best" if best else "mean", one))
                 continue
             other = _runs(0.0, planned.runs[1], planned.spreads[1], dice, ratio)
-            comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
+            comparison: Comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
             every.append(of_two(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
         yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
 

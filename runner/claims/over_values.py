@@ -85,11 +85,11 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     if claim.statistic == "lowest":
         return of_sample("mean", settings[means.index(min(means))].sample())
     number = partial(_NUMBERS[claim.statistic], [float(of[0].field(claim.by)) for of in settings])
-    found = Measured(float(number(np.array(means))))
+    value = float(number(np.array(means)))
     if spread is None:
-        return found
+        return Measured(value)
     draws = redrawn(number, means, [spread.std / math.sqrt(len(of.sample().values)) for of in settings])
-    return replace(found, interval_at=partial(_interval, claim.statistic, found.value, draws))
+    return Measured(value, interval_at=partial(_interval, claim.statistic, value, draws))
 
 
 def _interval(statistic: str, value: float, draws: NDArray[np.float64], level: float) -> Interval:

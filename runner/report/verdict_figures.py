@@ -123,7 +123,7 @@ def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
         return None
     drawn = plots.figure(11, 1.2 + 0.11 * sum(map(len, panels.values())))
     left, right = _halves(panels)
-    columns = drawn.subfigures(1, 2)
+    columns: Any = drawn.subfigures(1, 2)
     for column, titles in zip(columns, (left, right), strict=True):
         heights = [len(panels[title]) + 12 for title in titles]
         grid = column.subplots(max(len(titles), 1), squeeze=False, height_ratios=heights or None)

@@ -34,7 +34,6 @@ _BELIEVED = {
     "screening": "the update rule {}: it is believed to see no training example",
 }
 _ASKS = re.compile("DataDependent")  # in the names of PyTorch's errors
-_NO_LOSSES = re.compile(r"one loss per example.*got \(\)")
 _OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
 _LIBRARIES = ("runner", "torch", "opacus")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
@@ -179,7 +178,7 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
             within = run.clipping if isinstance(run.clipping, Backprop) else None
             parts[_names(objective)] = engine.mapped(inputs, targets, within)
     except NotMappableError as error:
-        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {_said(error)}") from error
+        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
     return parts
 
 
@@ -202,10 +201,3 @@ def _pace(part: Mapped, run: Run) -> str:
     recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
     faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
     return f" They are computed one after another, {pace}: {why}.{faster}"
-
-
-def _said(error: NotMappableError) -> str:
-    """What a user can do about an error; where that is not known, what was raised."""
-    if _NO_LOSSES.search(str(error)):
-        return "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
-    return str(error)

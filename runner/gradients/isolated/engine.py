@@ -52,6 +52,10 @@ class _Gradient:
         within = nullcontext() if self.within is None else self.within.layers_clip(objective, 1)
         with torch.enable_grad(), within:
             losses = functional_call(objective, {**shared, **leaves}, (inputs[None], target[None]))
+        if losses.shape == ():
+            raise ValueError(
+                "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
+            )
         if losses.shape != (1,):
             raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
         for leaf in leaves.values():

@@ -136,8 +136,9 @@ def _operator(target: Any) -> Callable[..., Any]:
     if name in _RESIZING:
         raise RecordingError(f"it applies {target}, which leaves memory as it was found")
     if target is torch.ops.aten.view.default:  # whose strides are those of one example alone, not of one in a batch
-        return torch.ops.aten.reshape.default  # type: ignore[no-any-return]
-    return target
+        target = torch.ops.aten.reshape.default
+    found: Callable[..., Any] = target
+    return found
 
 
 def _is_there(target: OpOverload) -> bool:
