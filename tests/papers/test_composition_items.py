@@ -335,7 +335,7 @@ def test_one_seed_a_corner_has_no_interval(tmp_path, fabricate) -> None:
         if job.config.seed == 0:
             fabricate(job, [60.0 if job.experiment == one.experiments[0] else 55.0], sound=3.0)
     found = measures.added(one, collect([one.sweep], results_root=tmp_path))
-    assert (found.value, found.interval, found.n, found.planned) == (5.0, None, 2, 6)
+    assert (found.value, found.interval_at, found.n, found.planned) == (5.0, None, 2, 6)
     assert judge(one, found, "paper").verdict == "not judged"
 
 

@@ -231,7 +231,7 @@ def test_the_narrowest_norms_are_over_those_of_plain_images():
     claim = next(c for c in PAPER.claims if c.number == "narrowest(inputs)")
     found = measures.least_spread(claim, runs)
     assert found.value == pytest.approx(0.15 / 0.7 / 0.5)
-    assert found.interval.low < found.value < found.interval.high
+    assert found.interval_at(0.95).low < found.value < found.interval_at(0.95).high
     assert found.explanation == "HSV 0.500, YIQ 0.214; RGB 0.500"
     assert measures.least_spread(next(c for c in PAPER.claims if c.number == "narrowest(gradients)"), runs).value == 0.0
 
@@ -300,7 +300,7 @@ def test_runs_with_a_violation_are_a_share_with_an_interval():
     ):
         measured = measures.share_beyond(Runs(runs))
         assert measured.value == expected
-        assert measured.interval.low <= expected <= measured.interval.high
+        assert measured.interval_at(0.95).low <= expected <= measured.interval_at(0.95).high
         assert judge(claim, measured, "paper").verdict == word
 
 
