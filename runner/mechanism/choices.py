@@ -98,9 +98,6 @@ def mechanism_for(
             raise ValueError(f"{made.__qualname__} is the base of other mechanisms, and none by itself.")
         return lambda nm: made(*arguments, nm, noise_groups=groups, before=before, **given)
 
-    if not issubclass(made, Mechanism):
-        raise ValueError(f"{made.__qualname__} is no mechanism: subclass runner.mechanism.dp_sgd.Mechanism.")
-
     def built(multiplier: float) -> Any:
         try:
             found = kind(*arguments, multiplier, **deepcopy({"noise_groups": groups, "before": before}))

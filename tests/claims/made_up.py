@@ -36,7 +36,11 @@ def run(
     update = {"update": {"_target_": "runner.training.updates.Plain"}}
     config = OmegaConf.create({"seed": seed, "epochs": epochs, "delta": 1e-5, "screening": None, **update, **fields})
     job: Any = SimpleNamespace(
-        experiment=experiment, config=config, label=f"{experiment} seed={seed}", setting_id=f"{experiment} {fields}"
+        run_id=f"{experiment} {seed} {fields}",
+        experiment=experiment,
+        config=config,
+        label=f"{experiment} seed={seed}",
+        setting_id=f"{experiment} {fields}",
     )
     return PlannedRun(job, record if recorded else None)
 

