@@ -17,7 +17,7 @@ from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
-from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_REPRODUCED, verdict_of
+from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
 
 OFF = 5  # margins that a false claim is off
 DRAWS = 200
@@ -48,7 +48,7 @@ def planned_of(row: ClaimRow) -> Planned | None:
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
     )
-    if not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
+    if row.verdict == NOT_JUDGED or not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
         return None
     return Planned(row.claim, tuple(map(int, runs)), tuple(spreads), row.statements)
 
