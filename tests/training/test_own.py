@@ -21,6 +21,7 @@ from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.layers import Scale
 from runner.runs.execute import execute
+from runner.runs.sources import sources_of
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
 from runner.training.own import OwnFeatures, check_own, rests_on
@@ -349,6 +350,7 @@ def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_p
     config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
     with open_dict(config):
         config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own_clipping.Psac", "norm": 0.1})
+        config.sources = sources_of(config)
     assert execute(config, lambda row, run: None) == "finished"
     (path,) = tmp_path.rglob("runs/*.json")
     record = json.loads(path.read_text())
