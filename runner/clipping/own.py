@@ -43,7 +43,7 @@ class OwnClipping:
 
     Attributes:
         own: the user's object.
-        groups: what it states, as it was read before training.
+        groups: what it states, as plain numbers, read when this is made.
         needs_gradients: whether it asks for gradients, and not for their norms alone.
     """
 
@@ -53,6 +53,10 @@ class OwnClipping:
     _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
 
     needs_engine = True
+
+    def __post_init__(self) -> None:
+        read = tuple(_read(group, type(self.own).__qualname__) for group in self.groups)
+        object.__setattr__(self, "groups", read)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """The groups that the class states."""
@@ -141,11 +145,11 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
         raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
     if not hasattr(own, "noise_groups"):
         raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
-    groups = tuple(_read(group, name) for group in own.noise_groups(model))
-    named = [parameter for group in groups for parameter in group.parameters]
+    found = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
+    named = [parameter for group in found.groups for parameter in group.parameters]
     if sorted(named) != sorted(parameter for parameter, _ in model.named_parameters()):
         raise ValueError(f"{name}.noise_groups does not name every parameter once.")
-    return OwnClipping(own, groups, needs_gradients="contribution" in methods)
+    return found
 
 
 def _read(group: Any, name: str) -> NoiseGroup:

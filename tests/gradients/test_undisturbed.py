@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.modules.module import register_module_forward_pre_hook, register_module_module_registration_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from runner.clipping import Flat, gradient_sum
@@ -42,7 +42,6 @@ def keep(tensor: Tensor) -> Tensor:
 
 WATCHERS = {
     "a hook on all modules": lambda: hook(register_module_forward_pre_hook),
-    "a hook on all containers": lambda: hook(register_module_module_registration_hook),
     "hooks on saved tensors": lambda: saved_tensors_hooks(keep, keep),
     "a function mode": Watching,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),

@@ -126,8 +126,9 @@ def _operator(target: Any) -> Callable[..., Any]:
     Raises:
         RecordingError: it is none, draws more random numbers for some numbers, or has memory that nobody filled.
     """
+    called: Callable[..., Any] = target
     if target is operator.getitem:
-        return operator.getitem
+        return called
     if type(target) is not OpOverload or target.name() not in _OPERATORS or not _is_there(target):
         raise RecordingError(f"it applies {target}, which is no operator of PyTorch's own")
     name = target.overloadpacket.__name__.rstrip("_")
@@ -136,9 +137,8 @@ def _operator(target: Any) -> Callable[..., Any]:
     if name in _RESIZING:
         raise RecordingError(f"it applies {target}, which leaves memory as it was found")
     if target is torch.ops.aten.view.default:  # whose strides are those of one example alone, not of one in a batch
-        target = torch.ops.aten.reshape.default
-    found: Callable[..., Any] = target
-    return found
+        called = torch.ops.aten.reshape.default
+    return called
 
 
 def _is_there(target: OpOverload) -> bool:
