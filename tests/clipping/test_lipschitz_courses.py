@@ -56,9 +56,10 @@ def test_a_step_gets_the_gradient_clipped_at_the_present_bound(engine):
     course = Falling(last=0.2, epochs=3)
     moving, fixed = made(course), made(None, 0.2 * FIRST)
     course.start_epoch(2)
-    groups = Lipschitz().noise_groups(fixed)
-    sums = gradient_sum(Lipschitz(), ENGINES[engine](moving), *examples(), 5, groups).gradients
-    expected = gradient_sum(Lipschitz(), ENGINES[engine](fixed), *examples(), 5, groups).gradients
+    sums, expected = (
+        gradient_sum(Lipschitz(), ENGINES[engine](each), *examples(), 5, Lipschitz().noise_groups(each)).gradients
+        for each in (moving, fixed)
+    )
     received = moving.received(dict(sums))
     for name, total in expected.items():
         assert torch.allclose(received[name], total, rtol=1e-9, atol=1e-14)
