@@ -241,7 +241,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     claims = load(PAPER).claims
     page = (tmp_path / PAPER / "README.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("| [")]
-    assert len(lines) == len(claims) == 56
+    assert len(lines) == len(claims)
     assert f"[Every claim]({PAPER}/README.md)" in (tmp_path / "README.md").read_text()
     for item in load(PAPER).items:
         expected = sum(c.item == item.name for c in claims)
@@ -278,7 +278,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
         *(item.name for item in paper.items),
     }
     assert "too few runs" in printed
-    here, there = printed.splitlines()[10:]  # below the headline of figure 3
+    here, there = printed.splitlines()[-2:]  # below the headline of figure 3
     assert here.startswith(".: runs.csv, settings.csv, ")
     assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
     assert there.endswith("table.md, table.csv")
@@ -301,7 +301,7 @@ def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabrica
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     lines = headline(PAPER, results_root=tmp_path).splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 1 + len([c for c in load(PAPER).claims if c.item == "fig-3"])
     assert "98.00 (1 of 10)" in lines[1]
     claim = rows(tmp_path / PAPER / "fig-3" / "claims.csv")[0]
     epsilons = [f"{float(claim[name]):.4g}" for name in ("epsilon", "epsilon_sound")]
@@ -342,10 +342,10 @@ def test_ratios_of_norms(tmp_path, fabricate, jobs):
         fabricate(jobs("fig_4", experiment)[0], [97.0], diagnostics=diagnostics)
     aggregate(PAPER, items=["fig-4", "fig-5"], results_root=tmp_path)
     relu = claim(tmp_path, "fig-4", "ReLU DP-SGD / ReLU SGD")
-    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "too few runs", "2", "6")
-    tanh = claim(tmp_path, "fig-4", "tanh DP-SGD vs ReLU SGD")
+    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "too few runs", "2", "10")
+    tanh = claim(tmp_path, "fig-4", "tanh DP-SGD / ReLU SGD")
     assert (tanh["measured"], tanh["verdict"]) == ("1.2", "too few runs")
-    activations = claim(tmp_path, "fig-5", "DP ReLU vs DP tanh vs SGD ReLU")
+    activations = claim(tmp_path, "fig-5", "ReLU DP-SGD / the others")
     assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "too few runs", "2")
     assert "mnist_relu_norms 90 (n = 1) over mnist_tanh_norms 30 (n = 1) is 3" in activations["how"]
 
@@ -356,10 +356,8 @@ def test_spread_over_the_classes_is_judged_by_its_order(tmp_path, fabricate, job
         classes = [[97.0 + spread, 97.0 - spread] * 5]
         fabricate(jobs("fig_3", experiment)[0], [97.0], diagnostics={"per_class_accuracy": classes})
     aggregate(PAPER, items=["text-std"], results_root=tmp_path)
-    relu = claim(tmp_path, "text-std", "DP-SGD ReLU", "unspecified")
-    assert (relu["measured"], relu["verdict"], relu["difference"]) == ("2", "too few runs", "1")
-    tanh = claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")
-    assert (tanh["measured"], tanh["verdict"]) == ("1", "too few runs")
+    spreads = claim(tmp_path, "text-std", "ReLU above tanh")
+    assert (spreads["measured"], spreads["verdict"], spreads["difference"]) == ("2", "too few runs", "1")
 
 
 def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jobs):
@@ -371,7 +369,7 @@ def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jo
         for job in due:
             fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[95.0, 99.0] * 5]})
         aggregate(PAPER, items=["text-std"], results_root=tmp_path)
-        verdicts.append(claim(tmp_path, "text-std", "DP-SGD tanh", "unspecified")["verdict"])
+        verdicts.append(claim(tmp_path, "text-std", "ReLU above tanh")["verdict"])
     assert verdicts == ["too few runs", "reproduced"]
 
 
@@ -384,8 +382,6 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
     means = [row for row in rows(tmp_path / PAPER / "fig-2" / "claims.csv") if row["quantity"].startswith("mean_")]
     assert {(row["verdict"], row["measured"]) for row in means} == {("not run", "")}
     assert "30 are needed" in means[0]["how"]
-    best = claim(tmp_path, "fig-2", "DP-SGD best tempered sigmoid")
-    assert (best["measured"], best["mean"], best["n"], best["n_planned"]) == ("92.8", "91.4", "29", "60")
     fabricate(triples[29], [99.0])
     aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
     top = [float(job.config.activation.scale) for job in (triples[29], triples[28], triples[27])]
@@ -400,8 +396,6 @@ def test_the_triples_are_compared_after_the_last_epoch(tmp_path, fabricate, jobs
     for place, job in enumerate(triples):  # the later a triple, the better it ends, and the worse its best epoch is
         fabricate(job, [99.5 - place / 10, 90.0 + place / 10])
     aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-    best = claim(tmp_path, "fig-2", "DP-SGD best tempered sigmoid")
-    assert (best["measured"], best["max"], best["best_epoch_mean"]) == ("92.9", "92.9", "99.5")
     means = rows(tmp_path / PAPER / "fig-2" / "claims.csv")
     for quantity, name in (("mean_s", "scale"), ("mean_T", "inverse_temperature"), ("mean_o", "offset")):
         row = next(row for row in means if (row["dataset"], row["quantity"]) == ("MNIST", quantity))
