@@ -11,10 +11,13 @@ from runner.claims.verdicts import (
     CONFIRMED,
     DIFFERS,
     FAILS,
+    GUARANTEED,
     HOLDS,
+    NOT_GUARANTEED,
     NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_RUN,
+    REFUTED,
     REPRODUCED,
     TOO_FEW_RUNS,
 )
@@ -95,7 +98,7 @@ def sentence(finding: Finding, judged: Sequence[ClaimRow]) -> str:
 def tally(numbers: Sequence[ClaimRow]) -> str:
     """`31 consistent or better, 17 of them reproduced; 5 differ, 0 are not reproduced; ...`, of a row a claim each.
 
-    What follows from formulas is counted apart.
+    What follows from formulas is counted apart, and so is whether the claimed epsilons hold for what was run.
     """
     of = Counter(row.verdict for row in numbers)
     parts = [f"{sum(of[word] for word in CONFIRMED)} consistent or better, {of[REPRODUCED]} of them reproduced"]
@@ -103,6 +106,9 @@ def tally(numbers: Sequence[ClaimRow]) -> str:
     parts += [f"{of[word]} {word}" for word in (TOO_FEW_RUNS, NOT_RUN)]
     if of[HOLDS] or of[FAILS]:
         parts.append(f"by formula {of[HOLDS]} hold and {of[FAILS]} fail")
+    private = Counter(row.guarantee for row in numbers)
+    if judged := sum(private[word] for word in (GUARANTEED, NOT_GUARANTEED, REFUTED)):
+        parts.append(f"of {judged} claimed ε {private[GUARANTEED]} are guaranteed")
     return "; ".join(parts)
 
 

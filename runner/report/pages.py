@@ -18,10 +18,13 @@ from runner.claims.verdicts import (
     DIFFERS,
     EXCEEDS,
     FAILS,
+    GUARANTEED,
     HOLDS,
+    NOT_GUARANTEED,
     NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_RUN,
+    REFUTED,
     REPRODUCED,
     TOO_FEW_RUNS,
     WIDEST,
@@ -122,29 +125,25 @@ def _rows_of(folder: Path, paper: Paper) -> list[ClaimRow]:
 
 
 def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]]) -> Table:
-    """How many claims of each paper have each verdict; the two counts that lead are the sums of such counts."""
-    counts = {paper.name: counts_of(by_paper[paper.name]) for paper in papers}
-    together = counts_of([row for rows in by_paper.values() for row in rows])
-    rows = [
-        [name, sum(of[word] for word in CONFIRMED), of[REPRODUCED], *(of[word] for word in _REST), _claims_in(of)]
-        for name, of in [*counts.items(), ("**all**", together)]
-    ]
-    header = (
-        "paper",
-        "consistent or better",
-        "of these reproduced",
-        *_REST[:4],
-        "holds by formula",
-        "fails by formula",
-    )
+    """How many claims of each paper have each verdict, and for how many the claimed epsilon holds."""
+    every = [row for rows in by_paper.values() for row in rows]
+    shown = {**{paper.name: by_paper[paper.name] for paper in papers}, "**all**": every}
+    rows, together = [], counts_of(every)
+    for name, judged in shown.items():
+        of, private = counts_of(judged), Counter(row.guarantee for row in counted_once(judged))
+        known = sum(private[word] for word in (GUARANTEED, NOT_GUARANTEED, REFUTED))
+        counts = [sum(of[word] for word in CONFIRMED), of[REPRODUCED], *(of[word] for word in _REST)]
+        rows.append([name, *counts, _claims_in(of), f"{private[GUARANTEED]} of {known}"])
+    header = ("paper", "consistent or better", "of these reproduced", *_REST[:4], *_BY_FORMULA)
     note = (
         "A number that was measured once counts once, whatever number of claims it serves (also of several papers: the "
         "last row is no sum), under the least favourable of their verdicts. Of several readings the first counts. "
         f"Further {together[NOT_JUDGED]} numbers are shown for context and not judged."
     )
-    return Table((*header, "claims"), rows, [note])
+    return Table((*header, "claims", "claimed ε guaranteed"), rows, [note])
 
 
+_BY_FORMULA = ("holds by formula", "fails by formula")
 _REST = (DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN, HOLDS, FAILS)
 
 

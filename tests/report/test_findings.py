@@ -60,9 +60,12 @@ def test_a_tally_leads_with_two_counts_and_keeps_formulas_apart():
     ]
     rows = [replace(ROW, verdict=word) for word in words]
     said = "4 consistent or better, 2 of them reproduced; 1 differs; 1 not reproduced; 1 too few runs; 1 not run"
-    assert tally(rows) == said
+    assert tally(rows) == f"{said}; of 8 claimed ε 8 are guaranteed"
     formulas = [replace(ROW, verdict=word, computed=True) for word in ("holds", "holds", "fails")]
-    assert tally([*rows, *formulas]) == f"{said}; by formula 2 hold and 1 fail"
+    broken = [replace(ROW, verdict="reproduced", guarantee="refuted")]
+    counted = tally([*rows, *formulas, *broken])
+    assert counted.startswith("5 consistent or better, 3 of them reproduced; ")
+    assert counted.endswith("; 1 not run; by formula 2 hold and 1 fail; of 12 claimed ε 11 are guaranteed")
 
 
 def test_every_finding_is_of_one_claim():
@@ -97,7 +100,7 @@ def test_all_papers_together_are_told_by_how_much_is_measured_and_where_the_rest
     row = findings_table(papers, tmp_path).rows[-1]
     claims = len(counted_once(rows))  # readings are no claims of their own
     assert row[1].startswith(f"of {claims} claims 0 are measured or computed; ")
-    assert row[2].endswith(f"0 too few runs; {claims} not run")
+    assert f"0 too few runs; {claims} not run" in row[2]
 
 
 def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
