@@ -85,7 +85,7 @@ def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
 def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Half the 95% interval of the paper's own mean of k runs, if they spread as those measured; None if unknown."""
     means = _means(measured)
-    if not means or not claim.of.startswith("mean of ") or measured.comparison == "ratio":
+    if not means or not claim.of.startswith("mean of ") or claim.runs < 2 or measured.comparison == "ratio":
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
     return statistics.less_claim(exact, 0.0, None).half_width

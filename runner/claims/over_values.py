@@ -2,9 +2,10 @@
 
 A parametric bootstrap tells where such a number lies. Each setting's mean is drawn again with its standard error,
 s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The best value and the
-correlation lie between quantiles of what is drawn. A range of means is larger by chance than that of the true means:
-once in what was measured, and again in what is drawn. So its interval is reflected, from 2 R - q_high to 2 R - q_low
-(the basic bootstrap), and begins at 0 at least.
+correlation lie between quantiles of what is drawn. Where the best may be the least or the largest value that was
+tried, one beyond may be better, so that the interval has no end there. A range of means is larger by chance than that of
+the true means: once in what was measured, and again in what is drawn. So its interval is reflected, from 2 R - q_high to
+2 R - q_low (the basic bootstrap), and begins at 0 at least.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by 
 def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
     """A number made of the accuracies of all settings of a sweep; of several experiments, the least favourable.
 
-    An experiment counts once half of its runs are recorded, of two values or more; for the best value two settings do.
+    An experiment counts once half of its values have a run, two or more; for the best value two settings do.
     """
     every = [Runs(run for run in runs if _among(claim, float(field_of(claim, run, claim.by)))) for runs in experiments]
     found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
@@ -67,7 +68,7 @@ def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
 def _enough(claim: Claim, runs: Runs) -> bool:
     if claim.statistic == "best_value":
         return len(runs.recorded.by(_setting)) > 1
-    return len(runs.recorded) >= max(2, len(runs) / 2) and len(_samples(claim, runs)) > 1
+    return len(_samples(claim, runs)) >= max(2, len(runs.by_value(claim.by)) / 2)
 
 
 def _among(claim: Claim, value: float) -> bool:
@@ -89,11 +90,16 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     if spread is None:
         return Measured(value)
     draws = redrawn(number, means, [spread.std / math.sqrt(len(of.sample().values)) for of in settings])
-    return Measured(value, interval_at=partial(_interval, claim.statistic, value, draws))
+    values = [float(of[0].field(claim.by)) for of in settings]
+    ends = (min(values), max(values)) if claim.statistic == "best_value" else (-math.inf, math.inf)
+    return Measured(value, interval_at=partial(_interval, claim.statistic, value, draws, ends))
 
 
-def _interval(statistic: str, value: float, draws: NDArray[np.float64], level: float) -> Interval:
+def _interval(
+    statistic: str, value: float, draws: NDArray[np.float64], tried: tuple[float, float], level: float
+) -> Interval:
     low, high = (float(end) for end in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
+    low, high = (-math.inf if low <= tried[0] else low), (math.inf if high >= tried[1] else high)
     return (
         Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))
         if statistic == "spread"

@@ -119,7 +119,7 @@ PAPER = Paper(
             {"item": "text-cert", "dataset": "MNIST", "method": "clipless"},
             dict.fromkeys(
                 (REPRODUCED, CONSISTENT, TOO_FEW_RUNS),
-                "runs in which a gradient exceeded its bound (2,048 images, once an epoch): {measured}",
+                "runs on MNIST in which a gradient exceeded its bound (2,048 images, once an epoch): {measured}",
             ),
         ),
         Finding(
@@ -129,7 +129,7 @@ PAPER = Paper(
         ),
         Finding(
             {"item": "table-2", "method": "RKO conv, kernel"},
-            {FAILS: "that of a kernel by at least {measured}"},
+            {FAILS: "that of a kernel by about {measured}"},
         ),
         Finding(
             {"item": "table-3", "method": "layer centering of the library, vectors and tokens"},

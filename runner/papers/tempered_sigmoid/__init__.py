@@ -2,7 +2,7 @@
 and Erlingsson, AAAI 2021): its items, the headline first.
 """
 
-from runner.claims.verdicts import CONSISTENT, DIFFERS, EXCEEDS, NOT_REPRODUCED, REPRODUCED
+from runner.claims.verdicts import NOT_JUDGED, REPRODUCED
 from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
 from runner.report.items import Finding, Item, Paper
 
@@ -80,16 +80,17 @@ PAPER = Paper(
             },
         ),
         Finding(
-            {"item": "table-3", "dataset": "FashionMNIST", "method": _EACH_AT_ITS_BEST},  # the leading reading
+            {
+                "item": "table-3",
+                "dataset": "FashionMNIST",
+                "method": _EACH_AT_ITS_BEST,
+                "reading": "learning rate searched here",
+            },
             {REPRODUCED: "on FashionMNIST by {difference} points {runs} at {sound}, where they differ by 4.2"},
         ),
         Finding(
             {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
-            dict.fromkeys(
-                (REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS, NOT_REPRODUCED),
-                "on CIFAR-10, at one learning rate for both, by {measured} points at {sound}, where they differ by "
-                "{claimed}",
-            ),
+            {NOT_JUDGED: "on CIFAR-10, at one learning rate for both, by {measured} points at {sound}"},
         ),
     ),
 )
