@@ -3,9 +3,9 @@
 A parametric bootstrap tells where such a number lies. Each setting's mean is drawn again with its standard error,
 s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The best value and the
 correlation lie between quantiles of what is drawn. Where the best may be the least or the largest value that was
-tried, one beyond may be better, so that the interval has no end there. A range of means is larger by chance than that of
-the true means: once in what was measured, and again in what is drawn. So its interval is reflected, from 2 R - q_high to
-2 R - q_low (the basic bootstrap), and begins at 0 at least.
+tried, one beyond may be better, so that the interval has no end there. A range of means is larger by chance than that
+of the true means: once in what was measured, and again in what is drawn. So its interval is reflected, from
+2 R - q_high to 2 R - q_low (the basic bootstrap), and begins at 0 at least.
 """
 
 from __future__ import annotations
