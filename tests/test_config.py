@@ -71,7 +71,7 @@ BAD = {
     "+normalization._target_=runner.networks.activations.TemperedSigmoid": "normalization",
     "dataset.shape=[1,4,4]": "vanishes",
     "loss.reduction=mean": "one loss per example",
-    "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "one loss per example",
+    "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "drop .mean() or .sum()",
     "activation=tempered_sigmoid activation.scale=-1": "activation.scale",
     "activation._target_=torch.nn.Flatten": "architecture: the network cannot take features of shape [1, 28, 28]",
     "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
