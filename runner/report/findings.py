@@ -106,7 +106,7 @@ def tally(numbers: Sequence[ClaimRow]) -> str:
     parts += [f"{of[word]} {word}" for word in (TOO_FEW_RUNS, NOT_RUN)]
     if of[HOLDS] or of[FAILS]:
         parts.append(f"by formula {of[HOLDS]} hold and {of[FAILS]} fail")
-    private = Counter(row.guarantee for row in numbers)
+    private = Counter(row.guarantee for row in numbers if row.verdict != NOT_JUDGED)
     if judged := sum(private[word] for word in (GUARANTEED, NOT_GUARANTEED, REFUTED)):
         parts.append(f"of {judged} claimed ε {private[GUARANTEED]} are guaranteed")
     return "; ".join(parts)

@@ -130,7 +130,8 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
     shown = {**{paper.name: by_paper[paper.name] for paper in papers}, "**all**": every}
     rows, together = [], counts_of(every)
     for name, judged in shown.items():
-        of, private = counts_of(judged), Counter(row.guarantee for row in counted_once(judged))
+        of = counts_of(judged)
+        private = Counter(row.guarantee for row in counted_once(judged) if row.verdict != NOT_JUDGED)
         known = sum(private[word] for word in (GUARANTEED, NOT_GUARANTEED, REFUTED))
         counts = [sum(of[word] for word in CONFIRMED), of[REPRODUCED], *(of[word] for word in _REST)]
         rows.append([name, *counts, _claims_in(of), f"{private[GUARANTEED]} of {known}"])
