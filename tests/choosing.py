@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
@@ -126,7 +126,9 @@ class Bare:
 
 @dataclass(frozen=True)
 class Telescopes(Mechanism):
-    """z_t - z_(t-1): the noise of sums of steps is that of one step."""
+    """z_t - kept z_(t-1): with 1 kept, the noise of sums of steps is that of one step."""
+
+    kept: ClassVar[float] = 1.0
 
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
         last = self.__dict__.setdefault("last", {})
@@ -134,7 +136,9 @@ class Telescopes(Mechanism):
         for group in self.noise_groups:
             for name in group.parameters:
                 z = torch.randn(sums[name].shape, generator=generator)
-                noisy[name] = (sums[name] + self.noise_std(group) * (z - last.get(name, 0))) / self.denominator
+                noisy[name] = (
+                    sums[name] + self.noise_std(group) * (z - self.kept * last.get(name, 0))
+                ) / self.denominator
                 last[name] = z
         return noisy
 
@@ -149,18 +153,10 @@ class ChargesSome(Mechanism):
 
 
 @dataclass(frozen=True)
-class ChargesOnce(Mechanism):
+class ChargesOnce(Telescopes):
     """Correlated noise, charged as one Gaussian an epoch."""
 
-    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
-        last = self.__dict__.setdefault("last", {})
-        noisy = {}
-        for group in self.noise_groups:
-            for name in group.parameters:
-                z = torch.randn(sums[name].shape, generator=generator)
-                noisy[name] = (sums[name] + self.noise_std(group) * (z - 0.9 * last.get(name, 0))) / self.denominator
-                last[name] = z
-        return noisy
+    kept: ClassVar[float] = 0.9
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         if step_in_epoch == 0:

@@ -35,14 +35,12 @@ from runner.claims.summary import summarise
 REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS = "reproduced", "exceeds", "consistent", "differs"
 NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN = "not reproduced", "too few runs", "not run"
 HOLDS, FAILS, NOT_JUDGED = "holds", "fails", "not judged"
-VERDICTS = (
-    *(REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN, HOLDS, FAILS, NOT_JUDGED),
-)
 CONFIRMED = (REPRODUCED, EXCEEDS, CONSISTENT)  # consistent or better
 GUARANTEED, REFUTED = "guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
 
 WIDEST = 2  # margins that an interval may reach to either side and still say consistent
+_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_tries", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs, none of which reaches a number, before it is taken for one that is never reached
 _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
 
@@ -88,13 +86,11 @@ def _row(
         guarantee,
         measured.value,
         **summary,
-        n=measured.n,
+        **{name: getattr(measured, name) for name in _AS_MEASURED},
         n_each=measured.sizes,
         n_planned=measured.planned,
         n_diverged=measured.diverged,
-        computed=measured.computed,
         best_epoch_mean=measured.best,
-        at_least=measured.at_least,
         difference=difference,
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
@@ -105,11 +101,6 @@ def _row(
         statements=max(len(measured.every), 1),
         reproducible=can_be_reproduced(claim, measured),
         own_precision=own_precision(claim, measured) if decided.word != NOT_JUDGED else None,
-        epsilon=measured.epsilon,
-        epsilon_tries=measured.epsilon_tries,
-        epsilon_sound=measured.epsilon_sound,
-        epsilon_least=measured.epsilon_least,
-        delta=measured.delta,
         reason=decided.reason,
         how=measured.explanation,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from runner.claims.claim import Claim
-from runner.claims.decidable import Planned, confirmed, contradicted, planned_of
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
 from runner.report.claim_rows import read_rows
 from runner.report.papers import every_paper
+from tests.claims.deciding import Planned, confirmed, contradicted, planned_of
 
 OFTEN = 0.8
 ROWS = [
