@@ -7,7 +7,6 @@ their code can be recorded (`runner.gradients.isolated`). What cannot be enforce
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
-_ASKS = re.compile("DataDependent")  # in the names of PyTorch's errors
+_ASKS = "DataDependent"  # in the names of PyTorch's errors
 _OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
 _LIBRARIES = ("runner", "torch", "opacus")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
@@ -192,12 +191,11 @@ def _pace(part: Mapped, run: Run) -> str:
     """How fast a part is whose examples are not taken together, why that is, and what is faster; nothing for others."""
     if part.slow is None:
         return ""
-    why, _, pace = part.slow.rpartition("; ")
-    pace = re.sub(r"\d[\d.e+-]*", lambda rate: f"{float(rate[0]):g}", pace, count=1)
+    why = part.slow
     if not part.forked:
         why = "PyTorch cannot map one of its operators over examples"
-    elif _ASKS.search(why):
+    elif _ASKS in why:
         why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
     recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
     faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
-    return f" They are computed one after another, {pace}: {why}.{faster}"
+    return f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second: {why}.{faster}"

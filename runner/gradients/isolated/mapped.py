@@ -10,6 +10,7 @@ There are three ways, and the first one that works on made-up examples is taken:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,7 +43,8 @@ class Mapped:
             device, say), in the same lists or dicts.
 
     Attributes:
-        slow: None where the examples are taken together; else why they are not, and how many a second go by.
+        slow: None where the examples are taken together; else why they are not.
+        rate: how many examples a second go by where they are not taken together.
         forked: whether the function runs as it is, in a process for each example.
 
     Raises:
@@ -52,6 +54,7 @@ class Mapped:
     def __init__(self, function: Callable[..., Any], shared: Shared, example: tuple[Tensor, ...], result: Any) -> None:
         self._leaves, self._structure = pytree.tree_flatten(result)
         self.slow: str | None = None
+        self.rate = math.inf
         self.forked = False
         try:
             graph = recorded(function, (shared, *example), self._structure)
@@ -100,7 +103,7 @@ class Mapped:
         self._try(shared, example)  # a first call also loads libraries
         started = time.perf_counter()
         self._try(shared, example)
-        self.slow = f"{why}; some {_MADE_UP / (time.perf_counter() - started):.2g} examples a second"
+        self.slow, self.rate = why, _MADE_UP / (time.perf_counter() - started)
 
     def _try(self, shared: Shared, example: tuple[Tensor, ...]) -> None:
         """Call on copies of the made-up example. PyTorch's generators are left as they were."""
