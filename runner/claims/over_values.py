@@ -85,13 +85,13 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     means = [fmean(of.sample().values) for of in settings]
     if claim.statistic == "lowest":
         return of_sample("mean", settings[means.index(min(means))].sample())
-    number = partial(_NUMBERS[claim.statistic], [float(of[0].field(claim.by)) for of in settings])
+    values = [float(of[0].field(claim.by)) for of in settings]  # the smallest first
+    number = partial(_NUMBERS[claim.statistic], values)
     value = float(number(np.array(means)))
     if spread is None:
         return Measured(value)
     draws = redrawn(number, means, [spread.std / math.sqrt(len(of.sample().values)) for of in settings])
-    values = [float(of[0].field(claim.by)) for of in settings]
-    ends = (min(values), max(values)) if claim.statistic == "best_value" else (-math.inf, math.inf)
+    ends = (values[0], values[-1]) if claim.statistic == "best_value" else (-math.inf, math.inf)
     return Measured(value, interval_at=partial(_interval, claim.statistic, value, draws, ends))
 
 
@@ -100,11 +100,9 @@ def _interval(
 ) -> Interval:
     low, high = (float(end) for end in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
     low, high = (-math.inf if low <= tried[0] else low), (math.inf if high >= tried[1] else high)
-    return (
-        Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))
-        if statistic == "spread"
-        else Interval(low, high)
-    )
+    if statistic == "spread":
+        return Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))
+    return Interval(low, high)
 
 
 def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:

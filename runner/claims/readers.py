@@ -81,11 +81,6 @@ def mean_less_end(run: PlannedRun, epoch: int) -> float:
     return mean_accuracy(run, epoch) - run.history("test_accuracy")[-1]
 
 
-def config(run: PlannedRun, _: int, field: str) -> float:
-    """A field of the run's config."""
-    return float(run.field(field))
-
-
 def class_accuracy_std(run: PlannedRun, _: int) -> float:
     """Standard deviation over the classes of the last epoch's accuracies, in points, with n in the denominator."""
     return pstdev(float(value) for value in run.diagnostic("per_class_accuracy")[-1])
@@ -106,14 +101,9 @@ def last_weight_norm(run: PlannedRun, _: int) -> float:
     return layer_norms(run, WEIGHTS)[-1][-1]
 
 
-def weight_norms(run: PlannedRun, _: int) -> list[float]:
-    """Norm of each layer's weights after the last epoch."""
-    return [values[-1] for values in layer_norms(run, WEIGHTS)]
-
-
-def hidden_weight_norms(run: PlannedRun, epoch: int) -> list[float]:
+def hidden_weight_norms(run: PlannedRun, _: int) -> list[float]:
     """Norm of each layer's weights after the last epoch, without the last layer."""
-    return weight_norms(run, epoch)[:-1]
+    return [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]]
 
 
 def pre_activation_norms(run: PlannedRun, _: int) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -132,10 +133,12 @@ def test_a_setting_that_is_compared_with_several_counts_once_all_of_them_have_ru
 
 def test_every_number_of_a_reader_is_a_statement():
     def norms(weights):
-        return {"layer_norms": {"weights": {str(i): [1.0, w] for i, w in enumerate(weights)}, "pre_activations": {}}}
+        return {"layer_norms": {"pre_activations": {str(i): [1.0, w] for i, w in enumerate(weights)}, "weights": {}}}
 
     runs = evidence(run("p/a", diagnostics=norms((6.0, 2.0))), run("p/b", diagnostics=norms((2.0, 4.0))))
-    one = claim(("p/a", "p/b"), number="weight_norms", compare="ratio", statistic="geometric", direction="above")
+    one = claim(
+        ("p/a", "p/b"), number="pre_activation_norms", compare="ratio", statistic="geometric", direction="above"
+    )
     found = measure(one, runs, {})
     assert [of.value for of in found.every] == [pytest.approx(3.0), pytest.approx(0.5)]
     assert found.value == pytest.approx(0.5)
@@ -155,6 +158,51 @@ def test_accuracies_by_the_values_of_a_field(statistic, value):
     found = measure(claim(by="x", statistic=statistic), swept(95.0, 97.0, 93.0, 94.0), {})
     assert found.value == pytest.approx(value)
     assert (found.n, found.planned) == (4, 4)
+
+
+def seeds(*means: float, spread: float = 0.1):
+    """Three runs for each value of the field x, 1, 2, 3, ..., of these means and this standard deviation."""
+    return evidence(
+        *(run(accuracy=(mean + spread * step,), seed=step + 1, x=x, dataset={"name": "MNIST"})
+          for x, mean in enumerate(means, 1) for step in (-1, 0, 1))
+    )  # fmt: skip
+
+
+def test_the_best_of_the_values_tried_has_an_end_where_one_beyond_is_no_better():
+    """Means 2 apart with a standard error of 0.06: the best is certain. At an end of the values there may be more."""
+    between = measure(claim(by="x", statistic="best_value"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
+    assert (between.low, between.high) == (2.0, 2.0)
+    largest = measure(claim(by="x", statistic="best_value"), seeds(93.0, 95.0, 97.0), {}).interval_at(0.95)
+    assert (largest.low, largest.high) == (3.0, math.inf)
+    unsure = measure(claim(by="x", statistic="best_value"), seeds(95.0, 95.01, 95.0), {}).interval_at(0.95)
+    assert (unsure.low, unsure.high) == (-math.inf, math.inf)
+
+
+def test_a_range_of_means_that_are_equal_may_be_nothing():
+    """Three means with a standard error of 0.06 are 0.1 apart by chance; means 2 apart are 2 apart, within 0.2."""
+    equal = measure(claim(by="x", statistic="spread"), seeds(95.0, 95.05, 95.0), {}).interval_at(0.95)
+    assert equal.low == 0.0
+    apart = measure(claim(by="x", statistic="spread"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
+    assert 1.7 < apart.low < 2.0 < apart.high < 2.2
+
+
+def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
+    """Two settings of three runs, 0.1 and 0.3 apart: sqrt((0.01 + 0.09) / 2), of four degrees of freedom."""
+    both = [run("p/a", accuracy=(95 + 0.1 * step,), seed=step, dataset={"name": "MNIST"}) for step in (-1, 0, 1)]
+    both += [run("p/b", accuracy=(80 + 0.3 * step,), seed=step, dataset={"name": "MNIST"}) for step in (-1, 0, 1)]
+    broken = run("p/b", accuracy=(10.0,), seed=5, dataset={"name": "MNIST"})
+    broken.record["status"] = "diverged"
+    found = evidence(*both, broken).spread("MNIST")
+    assert (found.std, found.freedom) == (pytest.approx(0.05**0.5), 4)
+    assert evidence(*both).spread("CIFAR10") is None
+
+
+@pytest.mark.parametrize(("planned", "margin", "possible"), [(5, 0.3, True), (5, 0.2, False), (2, 5.0, False)])
+def test_whether_the_planned_runs_can_show_equality(planned, margin, possible):
+    """Five runs 0.158114 apart against a mean of five: 2.131847 * 0.158114 * sqrt(2/5) = 0.213185 at 90%."""
+    five = of_sample("mean", Sample((98.0, 98.1, 98.2, 98.3, 98.4), (0, 1, 2, 3, 4)))
+    one = claim(claimed="98.2", of="mean of 5", margin=margin)
+    assert judge(one, replace(five, planned_each=(planned,)), "paper").reproducible is possible
 
 
 def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runner.claims import readers
+from runner.report.papers import known, load
 from tests.claims.made_up import run
 
 NORMS = {"epoch": [0, 1], "weights": {"0": [1.0, 2.0], "1": [1.0, 3.0]}, "pre_activations": {"0": [1, 5], "1": [1, 7]}}
@@ -26,13 +27,11 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("test_accuracy", 1, {}, 92.0),
         ("mean_accuracy", 1, {}, 91.0),
         ("mean_less_end", 1, {}, 91.0 - 95.0),
-        ("config(lr)", 3, {}, 0.5),
         ("class_accuracy_std", 3, {"per_class_accuracy": [[0.0, 0.0], [94.0, 98.0]]}, 2.0),
         ("class_train_accuracy(0)", 1, {"confusion": CONFUSION}, 75.0),
         ("class_train_accuracy(1)", 3, {"confusion": CONFUSION}, 50.0),
         ("logit_norm", 3, {"layer_norms": NORMS}, 7.0),
         ("last_weight_norm", 3, {"layer_norms": NORMS}, 3.0),
-        ("weight_norms", 3, {"layer_norms": NORMS}, [2.0, 3.0]),
         ("pre_activation_norms", 3, {"layer_norms": NORMS}, [5.0, 7.0]),
         ("hidden_weight_norms", 3, {"layer_norms": NORMS}, [2.0]),
         ("gradient_norm", 0, {"gradient_histogram": HISTOGRAM}, 2.0),
@@ -48,8 +47,13 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
     ],
 )
 def test_a_number_by_hand(text: str, epoch: int, diagnostics: dict[str, Any], value: float | list[float]) -> None:
-    of = run(diagnostics=diagnostics, diagnostics_every=20, lr=0.5)
+    of = run(diagnostics=diagnostics, diagnostics_every=20)
     assert readers.reader_of(text)(of, epoch) == pytest.approx(value, rel=1e-12)
+
+
+def test_every_reader_is_named_by_a_claim() -> None:
+    named = {claim.reader[0] for name in known() for claim in load(name).claims}
+    assert set(readers._readers()) <= named
 
 
 def test_every_reader_is_tried_above() -> None:
@@ -63,7 +67,7 @@ def test_every_reader_is_tried_above() -> None:
     [
         ("test_acuracy", "no number 'test_acuracy': choose from .*test_accuracy"),
         ("test_accuracy(3)", "test_accuracy takes no argument in brackets"),
-        ("config", "config takes an argument in brackets"),
+        ("class_train_accuracy", "class_train_accuracy takes an argument in brackets"),
         ("config(a, (b))", "is not a name"),
     ],
 )
