@@ -31,10 +31,9 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, ConfigError
-from runner.training.modules import is_installed, place_of, spec_of
+from runner.training.modules import LIBRARIES, is_installed, place_of, spec_of
 from runner.training.targets import check_targets, targets
 
-_KNOWN = ("runner", "torch", "torchvision", "opacus")  # nobody's own, and not looked for
 # A file with one of these may import what a text in it names.
 _BY_TEXT = (
     b"importlib", b"__import__", b"runpy", b"exec", b"resolve_name", b"locate",
@@ -81,7 +80,7 @@ def check_sources(config: DictConfig) -> None:
 
 def _is_own(target: str) -> bool:
     top = target.partition(".")[0]
-    spec = None if top in _KNOWN else spec_of(top)
+    spec = None if top in LIBRARIES else spec_of(top)
     place = None if spec is None else place_of(spec)
     return place is not None and not is_installed(place)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 
+LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # whose classes are nobody's own
 _PACKAGE = REPOSITORY / "runner"
 _INSTALLED = ("site-packages", "dist-packages")
 

@@ -20,6 +20,7 @@ from runner.clipping import Backprop, NoClipping, OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
 from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known
+from runner.training.modules import LIBRARIES
 from runner.training.targets import bare_name, targets
 
 if TYPE_CHECKING:
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
 _AT_ONCE = 256  # images
 _LEFT = 1 - 1e-6  # of a norm, for rounding
 _BELIEVED = {
-    "dataset": "the data set {}: its test images are believed to be no training images",
+    "dataset": "the data set {}: each of its images is believed to be of one example, and no test image a training image",
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
 _ASKS = "DataDependent"  # in the names of PyTorch's errors
 _OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
-_LIBRARIES = ("runner", "torch", "opacus")
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 
@@ -116,8 +116,9 @@ def rests_on(run: Run) -> list[str]:
     if not run.mechanism.private:
         return []
     dataset = getattr(run.dataset, "own", run.dataset)
-    named = [target for _, target in targets(OmegaConf.to_container(run.config, resolve=True))]
-    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in _LIBRARIES)
+    every = targets(OmegaConf.to_container(run.config, resolve=True))
+    named = [target for place, target in every if not place.startswith("dataset.")]  # which holds the examples
+    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
     parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
     found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
     found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]

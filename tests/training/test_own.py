@@ -353,9 +353,9 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
         config.accountant = OmegaConf.create({"_target_": f"{HERE}.OwnAccountant"})
         config.max_epsilon = None
     assert rests_on(prepare(config)) == [
-        "the data set Own: its test images are believed to be no training images",
+        "the data set Own: each of its images is believed to be of one example, and no test image a training image",
         "the accountant OwnAccountant: its ε is believed",
-        f"Own, OwnAccountant{OF_ALL}",
+        f"OwnAccountant{OF_ALL}",
     ]
 
 
