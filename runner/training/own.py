@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 256  # images
 _LEFT = 1 - 1e-6  # of a norm, for rounding
 _BELIEVED = {
-    "dataset": "the data set {}: each of its images is believed to be of one example, and no test image a training image",
+    "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }

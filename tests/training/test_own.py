@@ -353,7 +353,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
         config.accountant = OmegaConf.create({"_target_": f"{HERE}.OwnAccountant"})
         config.max_epsilon = None
     assert rests_on(prepare(config)) == [
-        "the data set Own: each of its images is believed to be of one example, and no test image a training image",
+        "the data set Own: each of its images is believed to be one example, and none both trained on and tested",
         "the accountant OwnAccountant: its ε is believed",
         f"OwnAccountant{OF_ALL}",
     ]
