@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "claims/verdicts.py",
-        "return GUARANTEED if holds and not delta_exceeded(claim, measured) else NOT_GUARANTEED",
+        "return GUARANTEED if holds and not claim.exceeded_by(measured.delta) else NOT_GUARANTEED",
         "return GUARANTEED if holds else NOT_GUARANTEED",
         "an epsilon is guaranteed at a larger delta",
         _VERDICTS,

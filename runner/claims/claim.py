@@ -157,6 +157,10 @@ class Claim:
         """The claimed delta; None where none above 0 is claimed."""
         return float(self.at_delta or 0) or None
 
+    def exceeded_by(self, delta: float | None) -> bool:
+        """Check that a delta, which may not be known, is not at most the claimed one."""
+        return self.delta is not None and (delta is None or delta > self.delta)
+
     @property
     def identity(self) -> tuple[str, ...]:
         """What all readings of one claim have in common."""

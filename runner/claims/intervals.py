@@ -1,4 +1,4 @@
-"""Which interval belongs to a claim and what was measured for it: like is compared with like."""
+"""The interval that belongs to a claim and its measurement: like is compared with like."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGREEING = 5  # runs that all came out the same before their spread is taken to
 
 
 def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: int | None = None) -> Interval | None:
-    """Where measured minus claimed lies; of an order, where the claim's setting minus the other lies.
+    """The interval of measured minus claimed; of an order, of the claim's setting minus the other.
 
     A best of k is compared with the best of k further runs, a mean of k with a mean of k. Of a claimed difference of
     bests, the interval is that of single runs, which is too wide rather than too narrow. A setting with fewer than
@@ -55,7 +55,7 @@ def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: floa
 
 
 def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bool:
-    """Whether there are runs enough to confirm a claim: three of each setting, and k where a best of k is claimed.
+    """Check that there are runs enough to confirm a claim: three of each setting, and k where a best of k is claimed.
 
     Args:
         runs: as if there were so many of each setting; None for those there are.
@@ -68,7 +68,7 @@ def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bo
 
 
 def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
-    """Whether the planned runs could show that claim and measurement are equal within the margin, if they are.
+    """Check that the planned runs could show claim and measurement to be equal within the margin, if they are.
 
     Returns:
         None where that is not known, or where the claim is a threshold, an order or not judged.

@@ -68,7 +68,7 @@ class _Setting:
 
 
 def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -> Measured:
-    """What was measured for a claim; nothing where its runs are not recorded."""
+    """Measure a claim; the result is empty where its runs are not recorded."""
     name, _ = claim.reader
     if name in formulas:
         return formulas[name](claim, evidence)
@@ -108,7 +108,7 @@ def _setting(claim: Claim, evidence: Evidence, name: str) -> _Setting:
 
 
 def _how(settings: Mapping[str, _Setting]) -> str:
-    """How the runs were chosen, of each setting."""
+    """Say how the runs of each setting were chosen."""
     if len(settings) == 1:
         return next(iter(settings.values())).how
     return "; ".join(f"{name.rpartition('/')[2]}: {of.how}" for name, of in settings.items() if of.how)
@@ -263,7 +263,7 @@ def _spread(sample: Sample) -> str:
 
 
 def counted(planned: Runs, found: Measured) -> Measured:
-    """What was found, with how many runs are planned, recorded and diverged, and their cost if it says none."""
+    """Add the numbers of runs that are planned, recorded and diverged, and their cost if it is not there yet."""
     n, of = found.n or len(planned.recorded), found.planned or len(planned)
     counts = replace(found, n=n, planned=of, diverged=planned.diverged)
     return counts if found.value is None or found.delta is not None else charged(counts, planned.last)

@@ -71,15 +71,10 @@ class ClaimRow:
 
     @property
     def interval(self) -> Interval | None:
-        """Where the difference lies; None where there is no interval."""
+        """The interval of the difference; None where there is none."""
         if self.interval_low is None or self.interval_high is None:
             return None
         return Interval(self.interval_low, self.interval_high)
-
-    @property
-    def delta_exceeded(self) -> bool:
-        """Whether what was run is at a larger delta than the claim's, or at none that is known."""
-        return self.claim.delta is not None and (self.delta is None or self.delta > self.claim.delta)
 
     @property
     def explanation(self) -> str:
@@ -91,7 +86,7 @@ class ClaimRow:
             parts.append(f"partial: {self.n} of {self.n_planned} runs")
         if self.n_diverged:
             parts.append(f"{self.n_diverged} diverged, counted as they ended")
-        if self.guarantee == NOT_GUARANTEED and self.delta_exceeded:
+        if self.guarantee == NOT_GUARANTEED and self.claim.exceeded_by(self.delta):
             run = "unknown" if self.delta is None else f"{self.delta:g}"
             parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
         return "; ".join(part for part in (*parts, self.how, self.claim.note) if part)

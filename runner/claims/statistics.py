@@ -41,17 +41,17 @@ _NODES = 64  # of each quadrature
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a difference lies, with some confidence."""
+    """The ends of an interval of a difference, with some confidence."""
 
     low: float
     high: float
 
     def within(self, margin: float) -> bool:
-        """Whether all of it is at most `margin` from zero."""
+        """Check that all of it is at most `margin` from zero."""
         return -margin <= self.low and self.high <= margin
 
     def less(self, number: float) -> Interval:
-        """Where the difference less a number lies."""
+        """The interval of the difference less a number."""
         return Interval(self.low - number, self.high - number)
 
     @property
@@ -171,7 +171,7 @@ def redrawn(
 
 
 def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
-    """How many runs in all would decide, if they came out as those measured did; None where no number would.
+    """The number of runs that would decide, if they came out as those measured did; None where no number would.
 
     Args:
         decided: whether so many runs would; where some would, more would, too.

@@ -47,7 +47,7 @@ _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows for a claim's number.
+    """The outcome for a claim's number.
 
     interval: where measured minus claimed lies, of an order the claim's setting minus the other, at 95%; None where
         there is none.
@@ -114,7 +114,7 @@ def _difference(claim: Claim, value: float) -> float | None:
 
 
 def verdict_of(claim: Claim, measured: Measured, runs: int | None = None) -> Verdict:
-    """What follows for the number of a claim that has been measured at the paper's scale.
+    """Judge the number of a claim that has been measured at the paper's scale.
 
     Args:
         runs: as if there were so many runs of each setting, of the present mean and spread; None for those there are.
@@ -135,7 +135,7 @@ def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
 
 
 def _runs_needed(claim: Claim, measured: Measured) -> int | None:
-    """How many runs of each setting would do if they came out like those there are; None where no number would."""
+    """The number of runs of each setting that would do if they came out alike; None where no number does."""
     sizes = [len(sample.values) for one in (measured, *measured.every) for sample in one.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
@@ -168,7 +168,7 @@ def _shown(measured: Measured) -> Measured:
 
 
 def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
-    """What decides, where it is not what is shown."""
+    """Name the statement that decides, where another one is shown."""
     if verdict.interval is None:
         return verdict.reason
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
@@ -264,7 +264,7 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
 
 
 def _holds(claim: Claim, measured: Measured) -> bool:
-    """Whether the claim follows from what is computed, which is exact: the number alone decides."""
+    """Decide a claim by what is computed, which is exact: the number alone counts."""
     assert measured.value is not None
     above = claim.direction.startswith("above")
     if claim.direction in ORDERS:
@@ -284,7 +284,7 @@ def _margin(claim: Claim) -> float:
 
 
 def privacy(claim: Claim, measured: Measured) -> str:
-    """Whether the epsilon and delta that a claim names hold for what was run.
+    """Judge whether the epsilon and delta that a claim names hold for what was run.
 
     Guaranteed where they cover its sound epsilon, an upper bound, and its delta. That they do not shows nothing false:
     refuted is a claim below a lower bound on the true epsilon.
@@ -300,9 +300,4 @@ def privacy(claim: Claim, measured: Measured) -> str:
     if measured.epsilon_least is not None and measured.epsilon_least > bound and at_no_smaller_delta:
         return REFUTED  # a lower bound at one delta is one at every smaller delta, and at no larger
     holds = measured.epsilon_sound < bound if strict else measured.epsilon_sound <= bound
-    return GUARANTEED if holds and not delta_exceeded(claim, measured) else NOT_GUARANTEED
-
-
-def delta_exceeded(claim: Claim, measured: Measured) -> bool:
-    """Whether what was run is at another, larger delta than the claim's, or at none that is known."""
-    return claim.delta is not None and (measured.delta is None or measured.delta > claim.delta)
+    return GUARANTEED if holds and not claim.exceeded_by(measured.delta) else NOT_GUARANTEED

@@ -115,7 +115,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
 
 
 def _words() -> str:
-    """What the words of these pages mean."""
+    """The text that explains the words of these pages."""
     text = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
     return "\n" + text.format(widest=WIDEST, fewest=FEWEST_RUNS)
 
@@ -125,7 +125,7 @@ def _rows_of(folder: Path, paper: Paper) -> list[ClaimRow]:
 
 
 def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]]) -> Table:
-    """How many claims of each paper have each verdict, and for how many the claimed epsilon holds."""
+    """The numbers of each paper's claims by verdict, and of those whose claimed epsilon holds."""
     every = [row for rows in by_paper.values() for row in rows]
     shown = {**{paper.name: by_paper[paper.name] for paper in papers}, "**all**": every}
     rows, together = [], counts_of(every)
@@ -153,7 +153,7 @@ def _claims_in(counts: Counter[str]) -> int:
 
 
 def counts_of(rows: Sequence[ClaimRow]) -> Counter[str]:
-    """How many claims have each verdict."""
+    """The number of claims with each verdict."""
     return Counter(row.verdict for row in counted_once(rows))
 
 
@@ -194,7 +194,7 @@ def _items(folder: Path, paper: Paper) -> Table:
 
 
 def _not_reproducible(rows: Sequence[ClaimRow]) -> str:
-    """Which claims the planned runs can at best find consistent; empty where there are none."""
+    """Name the claims that the planned runs can at best find consistent; empty where there are none."""
     named = [f"{row.claim.item}, {row.claim.dataset}, {row.claim.method}" for row in rows if row.reproducible is False]
     if not named:
         return ""
@@ -203,7 +203,7 @@ def _not_reproducible(rows: Sequence[ClaimRow]) -> str:
 
 
 def _unmeasured(rows: Sequence[ClaimRow]) -> bool:
-    """Whether an item has claims, and nothing was measured for any: timings that no run makes, say."""
+    """Check that an item has claims, and that nothing was measured for any: timings that no run makes, say."""
     return bool(rows) and all(row.verdict == NOT_RUN for row in rows)
 
 
