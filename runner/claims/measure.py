@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper, wraps
-from statistics import fmean, median
+from statistics import fmean
 from types import ModuleType
 
 from runner.claims.choice import at_chosen_rate
 from runner.claims.claim import ORDERS, OVER_VALUES, Claim
 from runner.claims.costs import charged, tries_text
-from runner.claims.epochs import FIFTHS, epochs_of, last_with
+from runner.claims.epochs import FIFTHS, epochs_of
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import decides
 from runner.claims.measured import Measured, of_sample, of_two
@@ -226,40 +226,20 @@ def _middle_text(claim: Claim, found: Sequence[Measured]) -> list[str]:
 
 
 def _text_of_one(claim: Claim, at: RunsAt) -> str:
-    runs = at.runs
-    if claim.statistic == "best":
-        return _text_of_best(claim, at)
+    runs, best = at.runs, "the best of the runs " if claim.statistic == "best" else ""
     if claim.statistic == "largest":
         return f"the largest of {len(at)} runs" if len(at) > _FEW else _text_of_each(claim, at)
     if claim.at == "within" and all(decides(run) for run in runs):
         return tries_text(runs)
     if claim.at in ("below", "within"):
         whole = f"; the whole run ends at {runs.largest('epsilon'):.3g}" if claim.at == "below" else ""
-        return f"after epoch {at.epochs}, the last {claim.at} {claim.bound:g}{whole}"
-    return ""
+        return f"{best}after epoch {at.epochs}, the last {claim.at} {claim.bound:g}{whole}"
+    return best and f"{best}after epoch {at.epochs}"
 
 
 def _text_of_each(claim: Claim, at: RunsAt) -> str:
     read = reader_of(claim.number)
     return ", ".join(f"{_numbers(read(run, epoch))[0]:.4g} ({run.job.label.partition(' ')[2]})" for run, epoch in at)
-
-
-def _text_of_best(claim: Claim, at: RunsAt) -> str:
-    """The best with the mean and the median, by the sound epsilon and after the last epoch, too."""
-    sound = at.runs.at(lambda run: last_with(run, lambda spent: spent < claim.bound, "epsilon_sound"))
-    within = f", the last {claim.at} {claim.bound:g}" if claim.at in ("below", "within") else ""
-    parts = [f"the best of the runs after epoch {at.epochs}{within} ({_middle(at.sample())})"]
-    if sound:
-        parts.append(f"by the sound ε after epoch {sound.epochs}: {_spread(sound.sample())}")
-    return "; ".join([*parts, f"after the last epoch: {_spread(at.runs.sample())}"])
-
-
-def _middle(sample: Sample) -> str:
-    return f"mean {fmean(sample.values):.2f}, median {median(sample.values):.2f}"
-
-
-def _spread(sample: Sample) -> str:
-    return f"best {max(sample.values):.2f}, {_middle(sample)}"
 
 
 def counted(planned: Runs, found: Measured) -> Measured:

@@ -23,10 +23,12 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     assert (measured.epsilon, measured.epsilon_sound) == (3.005, 2.365)
     assert measured.best == pytest.approx((70.0 + 71.0 + 72.0) / 3)
     assert (three.verdict, three.row.difference, three.row.guarantee) == ("too few runs", -2.2, "guaranteed")
-    assert "after epoch 3 (mean 60.07, median 60.00)" in measured.explanation
+    assert (three.row.mean, three.row.median) == (pytest.approx(60.0667, abs=1e-4), 60.0)
+    assert measured.explanation.startswith("the best of the runs after epoch 3")
     half = only_verdict(tmp_path, "fig-3", at_epsilon="<1.5", claimed="55.4")
     assert (half.measured.value, half.measured.epsilon, half.verdict) == (55.0, 1.4, "too few runs")
-    assert "after epoch 1, the last below 1.5 (mean 54.00, median 54.00)" in half.measured.explanation
+    assert (half.row.mean, half.row.median) == (54.0, 54.0)
+    assert half.measured.explanation.startswith("the best of the runs after epoch 1, the last below 1.5")
     rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
     row = next(r for r in rows if r[:3] == ["CIFAR-10", "ours", "2"])
     assert row[3:] == ["3 of 5", "1", "55.00", "54.00", "54.00", "53.00", "2", "72.00", "71.00", "71.00", "70.00"]
