@@ -81,25 +81,25 @@ wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each on
 	$(RUN) -m runner.runs.offline $(OVERRIDES)
 
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
-	$(RUN) -m runner.runs.verify
+	$(RUN) -m runner.records.verify
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
-	$(RUN) -m benchmarks $(OVERRIDES)
+	$(RUN) -m checks.benchmarks $(OVERRIDES)
 
 gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
-	$(RUN) -m parity $(OVERRIDES)
+	$(RUN) -m checks.parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
-	$(RUN) -m audit $(OVERRIDES)
+	$(RUN) -m checks.audit $(OVERRIDES)
 
 mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a fast test notice each of them?
-	$(RUN) -m mutants $(OVERRIDES)
+	$(RUN) -m checks.mutants $(OVERRIDES)
 
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
-	$(RUN) -m faults $(OVERRIDES)
+	$(RUN) -m checks.faults $(OVERRIDES)
 
 cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
-	$(RUN) -m cluster $(OVERRIDES)
+	$(RUN) -m checks.cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb

@@ -59,12 +59,12 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
+    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.identity import identify, resolved
     from runner.report.own import explain_command, result_text
     from runner.report.served import served
     from runner.runs.execute import execute
-    from runner.runs.identity import identify, resolved
     from runner.runs.models import model_path
-    from runner.runs.records import read_record, record_path, results_folder
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
     from runner.training.own import rests_on
@@ -132,8 +132,8 @@ def main() -> None:
     """Run Hydra, and turn what it raises into one sentence and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
     from runner.data import DataError
-    from runner.runs.hydra_keys import judge
-    from runner.runs.options import check_options
+    from runner.records.hydra_keys import judge
+    from runner.records.options import check_options
 
     on_termination_as_on_interrupt()
     judge()
@@ -157,9 +157,9 @@ def main() -> None:
 def _show_ended() -> None:
     """A table of the runs of a multirun, those recorded before included; of very many the last ones. Then a plot."""
     if len(_ENDED) > 1:
+        from runner.records.files import read_record
         from runner.report.own import runs_text
         from runner.report.own_plot import drawn
-        from runner.runs.records import read_record
 
         print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
         if len(_ENDED) > _SHOWN:

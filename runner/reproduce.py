@@ -29,23 +29,23 @@ from runner.claims.evidence import check_scale
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.data import DataError
+from runner.launch import Work, launcher_of, run_jobs
+from runner.launch.choice import known as known_launchers
+from runner.launch.choice import split
+from runner.launch.devices import workers as usual_workers
+from runner.launch.processes import Tally
+from runner.launch.status import status_text
+from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
+from runner.records.jobs import Job
+from runner.records.options import check_options
 from runner.report.files import write_text
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs import timings
-from runner.runs.devices import workers as usual_workers
 from runner.runs.estimate import Estimator, check_once, without_calibration
-from runner.runs.jobs import Job
-from runner.runs.launch import Work, launcher_of, run_jobs
-from runner.runs.launch.choice import known as known_launchers
-from runner.runs.launch.choice import split
-from runner.runs.launch.status import status_text
 from runner.runs.listed import listed_jobs
-from runner.runs.local import Tally
-from runner.runs.options import check_options
 from runner.runs.plan import estimated, plan_text
 from runner.runs.planned import Planned, planned_jobs
-from runner.runs.records import failure_path, is_recorded, record_path, recorded, results_folder
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
-    from runner.runs.jobs import Job
+    from runner.records.jobs import Job
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
 os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no folder of the checkout is the user's own
@@ -62,7 +62,7 @@ def _parsed(override: str) -> Override:
 @pytest.fixture(scope="session", autouse=True)
 def _composed_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """What sweeps and commands are made of is composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
-    from runner.runs import command, jobs
+    from runner.records import command, jobs
     from tests import composing
 
     if hasattr(request.config, "cache"):
@@ -86,7 +86,7 @@ def composed(tmp_path: Path) -> Compose:
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
-    from runner.runs.identity import resolved
+    from runner.records.identity import resolved
     from tests import composing
 
     def make(*overrides: str) -> DictConfig:
@@ -118,8 +118,8 @@ def fabricate(tmp_path: Path) -> Fabricate:
     With sound=None no sound epsilon is known of it.
     """
     from runner.claims.evidence import folder_of
-    from runner.runs.identity import recorded_config
-    from runner.runs.records import record_path, write_record
+    from runner.records.files import record_path, write_record
+    from runner.records.identity import recorded_config
 
     def write(
         job: Job,
@@ -185,7 +185,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
 @pytest.fixture
 def jobs() -> Callable[..., list[Job]]:
     """`jobs("fig_3", "mnist_tanh")`: the planned jobs of one experiment of a paper, in order."""
-    from runner.runs.jobs import sweep_jobs
+    from runner.records.jobs import sweep_jobs
 
     def of(sweep: str, experiment: str, scale: str = "paper", paper: str = "tempered_sigmoid") -> list[Job]:
         listed = sweep_jobs(f"{paper}/{sweep}", (f"scale={scale}",))

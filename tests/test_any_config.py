@@ -23,8 +23,8 @@ from omegaconf import DictConfig, ListConfig
 
 from runner.__main__ import explained
 from runner.config import FIELDS, REPOSITORY
+from runner.records.options import check_options
 from runner.runs.execute import execute
-from runner.runs.options import check_options
 from tests.conftest import Compose
 
 CONF = REPOSITORY / "conf"

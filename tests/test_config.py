@@ -18,8 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 from runner import __main__ as command
 from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import ImageDataset
+from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
-from runner.runs.identity import identify, plain, resolved
 from runner.training.prepare import prepare
 
 BAD = {

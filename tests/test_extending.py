@@ -11,8 +11,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from runner.config import REPOSITORY, register
+from runner.records.identity import resolved
 from runner.runs.execute import execute
-from runner.runs.identity import resolved
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 FILE = re.compile(r"^`([\w./]+)`\n\n```(?:python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -108,7 +108,7 @@ def test_the_exceptions_are_still_needed() -> None:
     [
         ("runner/accounting/pld.py", "from runner.mechanism import dp_sgd"),
         ("runner/accounting/pld.py", "from ..mechanism.dp_sgd import Mechanism"),
-        ("runner/data/cache.py", "def late():\n    import runner.runs.records"),
+        ("runner/data/cache.py", "def late():\n    import runner.records.files"),
         (
             "runner/config/__init__.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from runner import networks",
@@ -119,7 +119,7 @@ def test_the_exceptions_are_still_needed() -> None:
         ("runner/papers/losing_less/tables.py", "from runner.papers.tempered_sigmoid import measures"),
         ("runner/speed/machine.py", "from benchmarks import measure"),
         ("runner/mechanism/dp_sgd.py", "from audit.bounds import lower_bounds"),
-        ("runner/runs/local.py", "import mutants.trial"),
+        ("runner/launch/processes.py", "import mutants.trial"),
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str) -> None:

@@ -10,8 +10,8 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
-from runner.runs.jobs import sweep_jobs
-from runner.runs.records import upper_bound
+from runner.records.files import upper_bound
+from runner.records.jobs import sweep_jobs
 from runner.training.prepare import Run, prepare
 
 

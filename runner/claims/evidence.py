@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, pooled
 from runner.config import PAPER, REPOSITORY, scales
-from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.records import read_record, record_path, results_folder
-from runner.runs.search import Space, Trial, trials_of
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.jobs import Job, sweep_jobs
+from runner.search import Space, Trial, trials_of
 
 PAPER_SCALE = PAPER
 

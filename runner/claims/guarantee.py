@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.claims.runs import PlannedRun
-from runner.runs.records import upper_bound
+from runner.records.files import upper_bound
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import Run, prepare
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from runner.runs.jobs import Job
-from runner.runs.records import upper_bound
+from runner.records.files import upper_bound
+from runner.records.jobs import Job
 
 
 @dataclass(frozen=True)

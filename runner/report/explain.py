@@ -16,6 +16,9 @@ from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
+from runner.records.command import overrides_of
+from runner.records.files import read_record
+from runner.records.verify import run_of
 from runner.report.claim_rows import read_rows
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import cells_of
@@ -31,9 +34,6 @@ from runner.report.own import (
     sound_epsilon_of,
 )
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
-from runner.runs.command import overrides_of
-from runner.runs.records import read_record
-from runner.runs.verify import run_of
 from runner.terminal import bound_text, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run

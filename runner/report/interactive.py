@@ -20,6 +20,8 @@ from typing import Any
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY, ConfigError
+from runner.records.command import first_that_gives, overrides_of
+from runner.records.verify import run_of
 from runner.report.claim_rows import read_rows
 from runner.report.explain import released_text, trained_text
 from runner.report.files import read_csv, write_text
@@ -28,8 +30,6 @@ from runner.report.leaderboard.entries import planned_runs
 from runner.report.markdown import CLAIMED_EPSILON, cells_of
 from runner.report.own import result_text
 from runner.report.papers import Paper, every_paper, papers_and_studies
-from runner.runs.command import first_that_gives, overrides_of
-from runner.runs.verify import run_of
 from runner.terminal import Line, Parser
 
 TEMPLATE = Path(__file__).with_suffix(".html")

@@ -17,12 +17,12 @@ from runner.claims.measure import planned_for
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun
 from runner.claims.verdicts import NOT_RUN
+from runner.records.files import read_record
+from runner.records.identity import recorded_config
 from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
 from runner.runs import timings
-from runner.runs.identity import recorded_config
 from runner.runs.recorded_times import estimated, likenesses, seconds_by_likeness
-from runner.runs.records import read_record
 from runner.runs.timings import Timing
 
 FILE = "not_run.csv"

@@ -9,8 +9,8 @@ from typing import Any
 
 from runner.config import FIELDS, REPOSITORY
 from runner.config.fields import Part
+from runner.records.files import read_record
 from runner.report.files import Table, aligned
-from runner.runs.records import read_record
 from runner.terminal import bound_text, number
 from runner.training.targets import targets
 

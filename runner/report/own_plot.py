@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.records.files import read_record, upper_bound
 from runner.report.own import Record, labels
-from runner.runs.records import read_record, upper_bound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from runner.claims.rows import ClaimRow
 from runner.config import TrackingMode
+from runner.records.files import results_folder
+from runner.records.jobs import Job
 from runner.report.claim_rows import read_rows
 from runner.report.markdown import method_text
 from runner.report.papers import known, load
-from runner.runs.jobs import Job
-from runner.runs.records import results_folder
 
 
 def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from runner.config import FIELDS
 from runner.config.fields import Differs, Part
-from runner.runs.identity import identify, plain
+from runner.records.identity import identify, plain
 from runner.runs.paces import MINOR
 
 _NEVER_PAID = ("activation", "optimizer")  # what a network is made of and what is done with a noisy sum cost nothing

@@ -21,8 +21,8 @@ from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
 from runner.data.files import write_whole
-from runner.runs.identity import identify, recorded_config
-from runner.runs.provenance import device_name, versions
+from runner.records.identity import identify, recorded_config
+from runner.records.provenance import device_name, versions
 from runner.training.prepare import Run
 from runner.training.targets import targets
 

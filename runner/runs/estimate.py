@@ -17,12 +17,12 @@ from omegaconf import DictConfig
 
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.fields import Part
+from runner.records.files import results_folder
+from runner.records.identity import plain
+from runner.records.provenance import device_name
 from runner.runs import kept, timings
-from runner.runs.identity import plain
 from runner.runs.paces import START_SECONDS, UNTOLD, Paces, read
 from runner.runs.planned import Planned
-from runner.runs.provenance import device_name
-from runner.runs.records import results_folder
 from runner.runs.timed import timed_seconds, usual_epochs
 from runner.runs.timings import Timing
 from runner.speed import kernels

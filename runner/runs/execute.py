@@ -15,11 +15,7 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
 from runner.data.files import check_writable
-from runner.runs import models, tracking
-from runner.runs.checkpoints import Checkpoint, checkpoint_path
-from runner.runs.identity import identify, recorded_config
-from runner.runs.provenance import LOADED_REVISION, provenance
-from runner.runs.records import (
+from runner.records.files import (
     STOPPED,
     claim,
     claims_folder,
@@ -32,7 +28,11 @@ from runner.runs.records import (
     write_record,
     write_stopped,
 )
-from runner.runs.sources import check_sources
+from runner.records.identity import identify, recorded_config
+from runner.records.provenance import LOADED_REVISION, provenance
+from runner.records.sources import check_sources
+from runner.runs import models, tracking
+from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import choices, machine
 from runner.terminal import part_done
 from runner.training.instantiation import device_of
@@ -55,7 +55,7 @@ def execute(
     on_step: OnStep = lambda epoch, step, run: None,
     on_record: OnRecord = lambda path: None,
 ) -> Outcome:
-    """Carry out one resolved config (see `runner.runs.identity.resolved`), unless its record exists.
+    """Carry out one resolved config (see `runner.records.identity.resolved`), unless its record exists.
 
     Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it,
     "stopped" where `on_epoch` ended the run: that leaves no record of a run, but one of how far it came.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from runner.config import register
+from runner.records.jobs import Job, sweep_jobs
 from runner.runs import kept
-from runner.runs.jobs import Job, sweep_jobs
 
 
 def listed_jobs(extra: Sequence[str], sweep: str) -> list[Job]:
-    """What `runner.runs.jobs.sweep_jobs` returns and raises, kept as long as `runner.runs.kept` keeps things.
+    """What `runner.records.jobs.sweep_jobs` returns and raises, kept as long as `runner.runs.kept` keeps things.
 
     What is kept has been written by the user alone, or it is not read: see `runner.runs.kept`.
     """

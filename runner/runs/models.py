@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.data.files import write_or_rescue
 from runner.gradients import Objective
-from runner.runs.identity import recorded_config
-from runner.runs.sources import check_sources
+from runner.records.identity import recorded_config
+from runner.records.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
 from runner.training.targets import check_recorded
 

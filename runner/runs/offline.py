@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.config import REPOSITORY, ConfigError
-from runner.runs.records import claim
+from runner.records.files import claim
 from runner.runs.tracking import check_login
 from runner.terminal import Parser
 

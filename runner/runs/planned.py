@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY, ConfigError
-from runner.runs.jobs import Job, Named, composed_job
+from runner.records.jobs import Job, Named, composed_job
 from runner.runs.listed import listed_jobs
 
 FILE = "planned.json"
@@ -33,7 +33,7 @@ _COMMENT = re.compile(r"^\s*(#(?!\s*@package).*)?\n", re.MULTILINE)  # Hydra obe
 
 
 class Planned(Protocol):
-    """What plans know of a run: `runner.runs.jobs.Job` is one, and `Listed`."""
+    """What plans know of a run: `runner.records.jobs.Job` is one, and `Listed`."""
 
     @property
     def sweep(self) -> str: ...
@@ -55,8 +55,8 @@ class Planned(Protocol):
 
 @dataclass(frozen=True)
 class Listed(Named):
-    """A run by its line in the file. Its attributes are those of `runner.runs.jobs.Job`; its config is composed when it
-    is asked for.
+    """A run by its line in the file. Its attributes are those of `runner.records.jobs.Job`; its config is composed when
+    it is asked for.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Listed(Named):
 
 
 def planned_jobs(paper: str, extra: Sequence[str], sweep: str) -> Sequence[Planned]:
-    """The runs of one of a paper's sweeps, as `runner.runs.jobs.sweep_jobs` lists them.
+    """The runs of one of a paper's sweeps, as `runner.records.jobs.sweep_jobs` lists them.
 
     Args:
         extra: overrides of the scale and of what is no part of a run's identity.

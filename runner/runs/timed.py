@@ -22,7 +22,7 @@ from runner.config.fields import Cost
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.seeds import generator
-from runner.runs.identity import plain
+from runner.records.identity import plain
 from runner.runs.paces import MINOR, START_SECONDS
 from runner.speed.faster import fastest_to_evaluate
 from runner.speed.inference import batches, evaluating

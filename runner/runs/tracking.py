@@ -21,9 +21,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.runs.identity import recorded_config
+from runner.records.files import upper_bound
+from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
-from runner.runs.records import upper_bound
 from runner.training.targets import bare_name
 
 Log = Callable[[dict[str, Any]], None]

@@ -162,7 +162,7 @@ class Run:
 
 
 def prepare(config: DictConfig) -> Run:
-    """Check a resolved config (see `runner.runs.identity.resolved`) and build what needs no data.
+    """Check a resolved config (see `runner.records.identity.resolved`) and build what needs no data.
 
     Raises:
         ConfigError: with one sentence, for anything that cannot be run as configured.

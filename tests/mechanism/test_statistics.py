@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from runner.accounting import Ledger, Pld, Rdp, RdpClassic, sound_epsilon
 from runner.config import ConfigError
 from runner.mechanism.statistics import GroupNormalization, PrivateStatistics, Standardize
-from runner.runs.identity import identify
+from runner.records.identity import identify
 from runner.training.loop import load, train
 from runner.training.prepare import Run, prepare
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.runs.jobs import Job
+from runner.records.jobs import Job
 
 
 @pytest.fixture

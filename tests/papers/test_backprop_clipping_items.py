@@ -17,8 +17,8 @@ from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.backprop_clipping import computed, story
 from runner.papers.backprop_clipping.measures import last_layer_epsilon
+from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
-from runner.runs.jobs import sweep_jobs
 
 NAME = "backprop_clipping"
 PAPER = load(NAME)

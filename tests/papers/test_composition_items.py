@@ -18,8 +18,8 @@ from runner.config.chosen import chosen
 from runner.papers.composition import choose, figures, measures, tables
 from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
 from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, pairs_of, words
+from runner.records.jobs import sweep_jobs
 from runner.report.papers import every_paper, every_study, load
-from runner.runs.jobs import sweep_jobs
 from runner.training.prepare import prepare
 
 MNIST = "composition/mnist"

@@ -16,8 +16,8 @@ from runner.claims.runs import Runs
 from runner.claims.verdicts import NOT_RUN, judge
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, fronts, measures, norms, timing
-from runner.runs.jobs import sweep_jobs
-from runner.runs.search import space_of
+from runner.records.jobs import sweep_jobs
+from runner.search import space_of
 from runner.training import bounds as command
 from runner.training.prepare import prepare
 

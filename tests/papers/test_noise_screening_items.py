@@ -19,13 +19,13 @@ from runner.claims.runs import PlannedRun, Runs, Sample
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1, toy
+from runner.records.files import read_record, record_path
+from runner.records.jobs import sweep_jobs
 from runner.report.files import bound_text, plus_minus
 from runner.report.markdown import cells_of
 from runner.report.papers import load
 from runner.report.plots import style
 from runner.report.rows import runs_table
-from runner.runs.jobs import sweep_jobs
-from runner.runs.records import read_record, record_path
 from runner.training.prepare import prepare
 
 NOTHING = Evidence("paper", {})

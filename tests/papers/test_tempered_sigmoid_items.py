@@ -15,8 +15,8 @@ from runner.claims.measure import measure
 from runner.claims.runs import last_accuracy
 from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
+from runner.records.jobs import sweep_jobs
 from runner.report.papers import known, load, papers_and_studies
-from runner.runs.jobs import sweep_jobs
 
 NOTHING = Evidence("paper", {})
 ITEMS = (

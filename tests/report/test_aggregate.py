@@ -17,11 +17,11 @@ from runner.aggregate import aggregate, headline, main
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
+from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
 from runner.report.pages import write_report
 from runner.report.papers import load
 from runner.reproduce import _conclude
-from runner.runs.local import Tally
 
 PAPER = "tempered_sigmoid"
 RENDER = Figure.savefig

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from runner.aggregate import aggregate
 from runner.config import REPOSITORY
+from runner.records.jobs import sweep_jobs
 from runner.report.papers import known
 from runner.report.readme import write_readme
 from runner.runs import planned
-from runner.runs.jobs import sweep_jobs
 
 SWEEPS = sorted(
     path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()

@@ -14,13 +14,13 @@ import pytest
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY, TrackingMode
+from runner.records.files import read_record, record_path
+from runner.records.jobs import sweep_jobs
 from runner.report.dashboard import __main__ as command
 from runner.report.dashboard import definition, local
 from runner.report.dashboard.definition import Dashboard, Panel, read
 from runner.report.papers import known
 from runner.report.served import served, tell
-from runner.runs.jobs import sweep_jobs
-from runner.runs.records import read_record, record_path
 from tests.conftest import Refusal
 from tests.wandb_server import serving
 

@@ -11,6 +11,10 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 
 from runner.config import REPOSITORY
 from runner.explain import main
+from runner.records.command import overrides_of, text_of
+from runner.records.files import read_record
+from runner.records.identity import recorded_config
+from runner.records.verify import run_of
 from runner.report.claim_rows import read_rows
 from runner.report.explain import (
     claim_text,
@@ -23,10 +27,6 @@ from runner.report.explain import (
     run_text,
     served_text,
 )
-from runner.runs.command import overrides_of, text_of
-from runner.runs.identity import recorded_config
-from runner.runs.records import read_record
-from runner.runs.verify import run_of
 
 RUNS = REPOSITORY / "results" / "runs"
 

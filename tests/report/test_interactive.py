@@ -14,10 +14,10 @@ from markupsafe import Markup
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
+from runner.records.files import read_record, record_path
 from runner.report import interactive
 from runner.report.files import write_csv
 from runner.report.interactive import inline, label, page, runs_of, searchable_table
-from runner.runs.records import read_record, record_path
 from runner.terminal import Line
 
 pytest.importorskip("altair")
@@ -57,7 +57,7 @@ setTimeout(async () => {
 @pytest.fixture(scope="module")
 def runs() -> list[PlannedRun]:
     """Two recorded runs of a figure."""
-    from runner.runs.jobs import sweep_jobs
+    from runner.records.jobs import sweep_jobs
 
     listed = [
         job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0 and "/mnist_" in job.experiment

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from runner.claims.runs import PlannedRun
+from runner.records.files import read_record
+from runner.records.jobs import Job
 from runner.report.leaderboard.entries import entries
 from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.tables import board, row
-from runner.runs.jobs import Job
-from runner.runs.records import read_record
 
 Fabricate = Callable[..., Path]
 SOUND = [0.4, 0.9, 1.1]

@@ -9,11 +9,11 @@ import pytest
 from runner.claims.evidence import collect
 from runner.claims.measured import Measured
 from runner.claims.verdicts import judge
+from runner.records.files import read_record, write_record
 from runner.report.files import read_csv, write_csv
 from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
 from runner.report.papers import load
 from runner.runs import timings
-from runner.runs.records import read_record, write_record
 from runner.runs.timings import Timing
 
 PAPER = load("tempered_sigmoid")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from runner.config import FIELDS, REPOSITORY
+from runner.records.files import digest_of, read_record
+from runner.records.identity import identify
+from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.own import own_records, privacy_text, result_text, runs_table
-from runner.runs.identity import identify
-from runner.runs.jobs import Job
-from runner.runs.records import digest_of, read_record
 from runner.show import main
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from runner.records.files import read_record
 from runner.report import own_plot
 from runner.report.own_plot import drawn, figure_of
-from runner.runs.records import read_record
 
 
 @pytest.fixture

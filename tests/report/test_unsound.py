@@ -22,6 +22,9 @@ from runner.claims.runs import PlannedRun, Runs
 from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
 from runner.config import REPOSITORY
 from runner.explain import main as explain
+from runner.records.files import read_record, write_record
+from runner.records.jobs import Job
+from runner.records.verify import verify
 from runner.report.dashboard import local
 from runner.report.dashboard.definition import read
 from runner.report.files import read_csv
@@ -32,10 +35,7 @@ from runner.report.rows import runs_table as rows_of_runs
 from runner.report.rows import settings_table
 from runner.runs import tracking
 from runner.runs.execute import execute
-from runner.runs.jobs import Job
-from runner.runs.records import read_record, write_record
-from runner.runs.search.trials import Trial
-from runner.runs.verify import verify
+from runner.search.trials import Trial
 from runner.show import main as show
 from runner.terminal import epoch_text
 

@@ -19,11 +19,11 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.runs.execute import execute
-from runner.runs.identity import identify
-from runner.runs.records import read_record, record_path, results_folder
 from runner.training import diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training

@@ -11,11 +11,11 @@ import pytest
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
+from runner.launch.processes import run_jobs
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
-from runner.runs.identity import identify
-from runner.runs.jobs import Job, sweep_jobs
-from runner.runs.local import run_jobs
-from runner.runs.records import read_record, record_path, results_folder
 from runner.terminal import Line
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare

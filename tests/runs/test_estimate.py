@@ -10,11 +10,11 @@ import pytest
 from omegaconf import DictConfig
 
 from runner.config import ConfigError
+from runner.records.identity import identify, resolved
+from runner.records.jobs import Job
 from runner.runs import estimate, timed, timings
 from runner.runs.alike import alike
 from runner.runs.estimate import TIMED, TIMED_BEFORE, Estimate, Estimator
-from runner.runs.identity import identify, resolved
-from runner.runs.jobs import Job
 from runner.runs.paces import START_SECONDS, Pace
 from runner.runs.plan import plan_text
 from runner.runs.timings import Timing

@@ -13,11 +13,11 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError
 from runner.data import files
+from runner.records.files import claims_folder, is_recorded, record_path, recorded, results_folder, set_aside
+from runner.records.identity import identify
 from runner.runs import checkpoints
 from runner.runs.checkpoints import checkpoint_path
 from runner.runs.execute import execute, execute_together
-from runner.runs.identity import identify
-from runner.runs.records import claims_folder, is_recorded, record_path, recorded, results_folder, set_aside
 from tests.data.test_files import failing
 
 ONE = ("scale.epochs=1", "diagnostics=[]")

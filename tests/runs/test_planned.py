@@ -11,10 +11,10 @@ import torch
 
 from runner import reproduce
 from runner.config import REPOSITORY, ConfigError
+from runner.records.jobs import Job, sweep_jobs
 from runner.report.papers import known, load
 from runner.runs import planned, timings
 from runner.runs.estimate import Estimate
-from runner.runs.jobs import Job, sweep_jobs
 from runner.runs.planned import FILE, Listed, made_of, planned_jobs, planned_text
 
 PAPER_SCALE = ("scale=paper",)

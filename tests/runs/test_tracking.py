@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY, ConfigError
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
 from runner.runs import media, tracking
 from runner.runs.execute import execute, execute_together
-from runner.runs.identity import identify
-from runner.runs.records import read_record, record_path, results_folder
 from runner.training import diagnostics
 from runner.training.prepare import prepare
 from tests.wandb_server import serving
@@ -462,7 +462,7 @@ def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) ->
 def test_the_package_imports_without_what_it_uses_in_places() -> None:
     """wandb, matplotlib, pandas and scikit-learn are imported where they are used."""
     code = (
-        "import sys; import runner.runs.execute, runner.runs.local, runner.runs.jobs; "
+        "import sys; import runner.runs.execute, runner.launch.processes, runner.records.jobs; "
         "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

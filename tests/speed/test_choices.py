@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 
 import runner.speed.choices as choices
-from benchmarks import __main__ as benchmark
-from benchmarks import layers
-from benchmarks.kernels import main, table
+from checks.benchmarks import __main__ as benchmark
+from checks.benchmarks import layers
+from checks.benchmarks.kernels import main, table
 from runner import reproduce
 from runner.clipping.clips import clip_upstream
 from runner.config import ConfigError
 from runner.gradients.one_pass.method import method_for
 from runner.networks.geometry import Geometry
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
 from runner.runs.execute import execute
-from runner.runs.identity import identify
-from runner.runs.records import read_record, record_path, results_folder
 from runner.speed.choices import COMPILED, PYTORCH, Trial, fastest, trial_shape, trials
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.kernels import kernels_wanted, library

@@ -20,8 +20,8 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.layers import Scale
+from runner.records.identity import resolved
 from runner.runs.execute import execute
-from runner.runs.identity import resolved
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
 from runner.training.own import OwnFeatures, check_own, rests_on

@@ -70,7 +70,7 @@ REFUSED = {
     "runner.speed.kernels.library": {"name": "file"},
     "runner.speed.kernels.subprocess.Popen": {"args": ["mkdir", "mark"]},
     "runner.runs.models.load": {"path": "file.pt"},
-    "runner.runs.launch.local.Local": {},
+    "runner.launch.local.Local": {},
     "runner.terminal.Parser": {},
     "foreign_module.Loss": {},
     "cluster.paper.said": {"line": ["mkdir", "mark"], "environment": {}},

@@ -20,7 +20,7 @@ from runner.report.plots import (
     name_not_run,
     runs_text,
 )
-from runner.runs.search import best, curve, pareto, space_of
+from runner.search import best, curve, pareto, space_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.measure import Formula, counted, planned_for
 from runner.claims.measured import Measured, of_two
 from runner.claims.runs import PlannedRun, Runs, Sample, last_accuracy
-from runner.runs.jobs import sweep_jobs
+from runner.records.jobs import sweep_jobs
 
 FIELDS = {
     "fig_10_threshold_epoch": "loss.threshold_epoch",

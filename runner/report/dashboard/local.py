@@ -9,12 +9,12 @@ from typing import Any
 
 from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
+from runner.records.files import upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
 from runner.report.interactive import label, searchable_table, tables_head
 from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.served import served
-from runner.runs.records import upper_bound
 
 Row = dict[str, Any]
 ByItem = Mapping[str, Sequence[PlannedRun]]

@@ -15,9 +15,9 @@ from runner.claims.runs import PlannedRun
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
+from runner.records.identity import hashed_config, trained
+from runner.records.jobs import Job
 from runner.runs.estimate import without_calibration
-from runner.runs.identity import hashed_config, trained
-from runner.runs.jobs import Job
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import prepare
 

@@ -17,8 +17,8 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
+from runner.records.files import read_record, record_path, results_folder
 from runner.runs.execute import execute, final_metrics
-from runner.runs.records import read_record, record_path, results_folder
 from runner.runs.timed import timed_seconds
 from runner.training.loop import load, train
 from runner.training.prepare import prepare

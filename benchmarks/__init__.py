@@ -1,1 +1,0 @@
-"""How fast a private step is: every per-example engine against the non-private step. `python -m benchmarks`."""

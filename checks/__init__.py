@@ -1,0 +1,1 @@
+"""Checks of the whole, no part of the package: attacks, planted faults, failing machines, parity with a GPU, speed."""

@@ -1,0 +1,147 @@
+"""Attacks: many independent trials of a target in both worlds, and what an attacker who knows all but the canary sees.
+
+Attackers know the code, the weights, all other examples and every number of the configuration; they do not know the
+noise, the batches that were drawn, and whether the canary is there. Everything random is the project's own: batches are
+those of the mechanism, noise that of its `release`, which is asked for many trials at once, as a leading dimension.
+Sums of a batch are computed once for each batch that comes up: no weight changes before an attack ends, or no gradient
+depends on the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, islice, repeat
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from checks.audit.bounds import Array, Scores
+from checks.audit.targets import Target, World
+from runner.accounting import Ledger
+from runner.mechanism.seeds import generator
+from runner.mechanism.statistics import PrivateStatistics, Standardize
+from runner.training.updates.plain import PlainUpdates
+
+_CPU = torch.device("cpu")
+_PILOT = 4000  # trials from which an attacker learns the noise
+
+
+def released(target: Target, world: World, trials: int, stream: str) -> list[dict[str, Tensor]]:
+    """What each step releases, by parameter [trials, *shape]: a list of steps."""
+    sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
+    place: dict[tuple[int, ...], int] = {}
+    which = torch.tensor([[place.setdefault(b, len(place)) for b in run] for run in _runs(target, trials, sampling)])
+    sums = [target.sums(world, list(batch)) for batch in place]
+    steps = []
+    for step in range(target.setting.steps):
+        of_step = {name: torch.stack([each[name] for each in sums])[which[:, step]] for name in sums[0]}
+        steps.append(target.mechanism.release(of_step, noise))
+    return steps
+
+
+def _runs(target: Target, trials: int, sampling: Generator) -> Iterator[list[tuple[int, ...]]]:
+    """The batches of one trial after the other, each trial from the start of an epoch."""
+    mechanism, steps = target.mechanism, target.setting.steps
+    for _ in range(trials):
+        batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
+        yield [tuple(sorted(batch.tolist())) for batch in islice(batches, steps)]
+
+
+def of_releases(target: Target, trials: int, stream: str) -> Scores:
+    """Scores of an attacker who sees every release."""
+    seer = _Seer(target, stream)
+    names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
+    sides = [seer.scores(released(target, w, trials, f"{stream}/{i}")) for i, w in enumerate(target.worlds)]
+    return {name: (sides[0][name], sides[1][name]) for name in names}
+
+
+def of_weights(target: Target, trials: int, stream: str) -> Scores:
+    """Scores of an attacker who sees the weights before the first step and after the last, all updates being kept.
+
+    The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must not depend on them:
+    it takes a network of one layer.
+    """
+    sides = []
+    for i, world in enumerate(target.worlds):
+        steps = released(target, world, trials, f"{stream}/{i}")
+        weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
+        updates = PlainUpdates(torch.optim.SGD(weights.values(), lr=1.0))
+        for step in steps:
+            for name, parameter in weights.items():
+                parameter.grad = step[name]
+            updates.step()
+        sides.append({name: -p.detach() for name, p in weights.items()})
+    seer = _Seer(target, stream)
+    out, within = (seer.projected(side, offset=target.setting.steps) for side in sides)
+    return {"change": (out, within)}
+
+
+def of_statistics(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:
+    """Scores of an attacker who reads the constants that a normalisation was set up with, and what one set-up costs.
+
+    The canary is at both bounds, or zero. The others have means of zero and mean squares at the bound, so many that no
+    variance is so small that it would be rounded up: the two noisy means can be read off the constants.
+    """
+    others = torch.tensor([1e3, -1e3]).expand(100, 2, 2).unsqueeze(3)
+    noise = generator(0, f"{stream}/noise", _CPU)
+    layer, ledger, sides = statistics.layer(2), Ledger(), []
+    assert isinstance(layer, Standardize)
+    norms = np.array([[statistics.mean_norm], [statistics.square_norm]])
+    for canary in (0.0, 1e3):
+        features = torch.cat([others, torch.full((1, 2, 2, 1), canary)])
+        seen = np.empty((trials, 2, 2))
+        for trial in range(trials):
+            ledger = Ledger()
+            statistics.fit(layer, features, noise, ledger)
+            mean = layer.mean.flatten().double()
+            seen[trial] = np.stack([mean, layer.std.flatten().double().square() + mean.square()])
+        sides.append((seen / norms).sum((1, 2)))
+    return {"sum": (sides[0], sides[1])}, ledger
+
+
+class _Seer:
+    """Projects releases on what the canary moves, every coordinate in units of its noise.
+
+    The noise is measured in trials of the attacker's own, of an empty batch: it is not taken from what the mechanism
+    says of itself. A projection is 0 on average where the canary is not in the batch, 1 where it is.
+    """
+
+    def __init__(self, target: Target, stream: str) -> None:
+        setting, mechanism = target.setting, target.mechanism
+        everyone = list(range(setting.examples))
+        batch = everyone if setting.everyone else everyone[-setting.batch_size :]
+        if not setting.everyone and mechanism.neighbouring_relation == "add-or-remove-one":
+            batch = everyone[-1:]
+        quiet = replace(mechanism, noise_multiplier=0.0)
+        means = [quiet.release(target.sums(world, batch), Generator()) for world in target.worlds]
+        self.without = means[0]
+        empty = {name: torch.zeros(_PILOT, *mean.shape) for name, mean in self.without.items()}
+        noise = mechanism.release(empty, generator(0, f"{stream}/pilot", _CPU))
+        self.direction, square = {}, 0.0
+        for name, without in self.without.items():
+            shift = means[1][name] - without
+            variance = noise[name].double().var().item()
+            self.direction[name] = shift / variance
+            square += float((shift * self.direction[name]).sum())
+        self.square = square
+        self.rate = mechanism.sampling_rate
+
+    def projected(self, seen: dict[str, Tensor], offset: float = 1.0) -> Array:
+        """[trials]; `offset` times what is released without the canary is taken away first."""
+        total = sum(
+            ((seen[name] - offset * self.without[name]) * direction).flatten(1).sum(1)
+            for name, direction in self.direction.items()
+        )
+        assert isinstance(total, Tensor)
+        return total.double().numpy() / self.square
+
+    def scores(self, steps: list[dict[str, Tensor]]) -> dict[str, Array]:
+        """Of all steps: the logarithm of the likelihood ratio; the largest difference between two steps."""
+        seen = np.stack([self.projected(step) for step in steps])
+        losses = self.square * (seen - 0.5)
+        if self.rate < 1:
+            losses = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + losses)
+        return {"likelihood": losses.sum(0), "difference": seen.max(0) - seen.min(0)}

@@ -1,0 +1,184 @@
+"""Deliberate faults: mistakes that papers and libraries have made, planted in the code under attack.
+
+Each replaces one part of a target by one with the mistake. The audit has to accuse it, and not to accuse what it was
+planted in. The mistake of charging kept updates alone needs no planting: it is the claim in `audit.screened`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from torch import Generator, Tensor, nn
+
+from checks.audit.targets import Setting, Target
+from runner.accounting import Ledger
+from runner.clipping import Backprop, Clipping, NoiseGroup, Numbers, PerLayer
+from runner.config import Sampling
+from runner.gradients import Engine, GradientSum
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.layerwise import Joint, OriginalBug
+
+
+class NoiseHalved(Mechanism):
+    """Draws noise of half the standard deviation that is charged."""
+
+    def noise_std(self, group: NoiseGroup) -> float:
+        return super().noise_std(group) / 2
+
+
+class NoiseReused(Mechanism):
+    """Draws from a copy of the generator: all steps get the same noise."""
+
+    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        return super().release(sums, torch.Generator().set_state(generator.get_state()))
+
+
+class ActualBatchSize(Mechanism):
+    """Divides the sum by the number of examples that were drawn, and adds the noise that the expected number needs."""
+
+    def applied(self, clipping: Clipping, batch: int) -> Clipping:
+        return _Times(clipping, self.batch_size / max(1, batch))
+
+
+class AmplifiedFirst(Joint):
+    """Charges every layer as a sample of its own, which composition then adds up: the layers share one batch."""
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        layers = len(self.noise_groups)
+        event = PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self.noise_multiplier * layers**0.5))
+        ledger.release(event, event, layers)
+
+
+class ShufflingAmplified(Mechanism):
+    """Charges shuffled batches as if each had been drawn by Poisson sampling."""
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        ledger.release(actual=self._step_event(), claimed=self._step_event())
+
+
+class BugBelieved(OriginalBug):
+    """Backpropagation Clipping's own code, charged as its authors did."""
+
+    def _true_multiplier(self) -> float:
+        return self.noise_multiplier
+
+
+@dataclass(frozen=True)
+class _Times:
+    """A clipping whose sums are multiplied by a number."""
+
+    clipping: Clipping
+    factor: float
+    needs_engine = True
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return self.clipping.noise_groups(model)
+
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        found = self.clipping.sum_contributions(engine, inputs, targets, groups)
+        return GradientSum({name: self.factor * g for name, g in found.gradients.items()}, found.losses, found.norms)
+
+
+class LastLayerUnclipped(PerLayer):
+    """Leaves the last layer's gradients as they are."""
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        factors = super().factors(norms, numbers)
+        return torch.cat([factors[..., :-1], torch.ones_like(factors[..., -1:])], dim=-1)
+
+
+class KernelForgotten(Backprop):
+    """States a b for a convolution under plain l2 norms, without the factor sqrt(kh kw) of its kernel."""
+
+    def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
+        return self.input_bound * self.upstream_bound
+
+
+class MapForgotten(Backprop):
+    """States (a^2 + 1)^(1/2) b for a convolution with a bias under l2 norms: a bias on a map of P has sqrt(P) b."""
+
+    def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
+        return float((self.input_bound**2 + 1) ** 0.5 * self.upstream_bound)
+
+
+def _mechanism(kind: type[Mechanism]) -> Callable[[Target], Target]:
+    def plant(target: Target) -> Target:
+        return replace(target, mechanism=kind(**_arguments(target.mechanism)))
+
+    return plant
+
+
+def _clipping(kind: Any, **changes: Any) -> Callable[[Target], Target]:
+    def plant(target: Target) -> Target:
+        clipping = kind(**_arguments(target.clipping) | changes)
+        groups = clipping.noise_groups(target.network.objective)
+        return replace(target, clipping=clipping, mechanism=replace(target.mechanism, noise_groups=groups))
+
+    return plant
+
+
+def _arguments(of: Any) -> dict[str, Any]:
+    return {field.name: getattr(of, field.name) for field in fields(of)}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake, and what it is planted in.
+
+    `gaussian`: whether what is released still has the shape of the charge, so that it has a bound of that shape.
+    """
+
+    name: str
+    setting: Setting
+    noise_multiplier: float
+    plant: Callable[[Target], Target]
+    gaussian: bool = True
+
+
+_BUG = Setting("backprop", "original_bug", Sampling.shuffled, more={"asked_for": "original_bug"})
+
+FAULTS = (
+    Fault("noise halved", Setting("flat"), 2.0, _mechanism(NoiseHalved)),
+    Fault(
+        "the same noise at two steps",
+        Setting("flat", steps=2).sampled(5),
+        2.0,
+        _mechanism(NoiseReused),
+        gaussian=False,
+    ),
+    Fault("sum divided by the actual batch size", Setting("flat"), 2.0, _mechanism(ActualBatchSize)),
+    Fault("clip dropped in one layer", Setting("per_layer", network="convolution"), 2.0, _clipping(LastLayerUnclipped)),
+    Fault(
+        "Lipschitz factor of a kernel forgotten",
+        Setting("backprop", "joint", network="smooth"),
+        1.0,
+        _clipping(KernelForgotten, convolution_norm="l2"),
+    ),
+    Fault(
+        "Lipschitz factor of a bias on a map forgotten",
+        Setting("backprop", "joint", network="smooth, bias"),
+        2.0,
+        _clipping(MapForgotten, convolution_norm="l2"),
+    ),
+    Fault(
+        "layers amplified first, then composed",
+        Setting("backprop", "joint", network="deep").sampled(),
+        0.35,
+        _mechanism(AmplifiedFirst),
+        gaussian=False,
+    ),
+    Fault(
+        "shuffled batches charged as Poisson samples",
+        Setting("flat", sampling=Sampling.shuffled, steps=10).sampled(),
+        0.14,
+        _mechanism(ShufflingAmplified),
+        gaussian=False,
+    ),
+    Fault("noise too small by the batch size (the original bug)", _BUG, 2.5, _mechanism(BugBelieved)),
+)

@@ -1,0 +1,173 @@
+"""`python -m checks.benchmarks`: a table of every engine in results/benchmark/<instruction set> as CSV and figure."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from checks.benchmarks.command import Command
+from checks.benchmarks.figure import draw
+from checks.benchmarks.measure import (
+    MATMUL_OPERATIONS,
+    interleaved,
+    matrix_products,
+    one_thread_each,
+    peak_memory,
+    quartiles,
+    step_operations,
+    waited_for,
+)
+from checks.benchmarks.methods import methods, problem
+from runner.config import REPOSITORY
+from runner.records.provenance import device_name
+from runner.speed import machine
+from runner.speed.kernels import kernels_wanted, why_off
+
+
+def _arguments() -> argparse.Namespace:
+    parser = Command(prog="python -m checks.benchmarks", description=__doc__)
+    parser.add_argument("--networks", nargs="+", default=["M", "R", "C"], choices=["M", "R", "C"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
+    parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
+    parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
+    parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
+    parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
+    parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
+    arguments = parser.options()
+    cpu = arguments.device == "cpu"
+    if not cpu and not torch.cuda.is_available():
+        parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
+    if arguments.methods is None:
+        left_out = "one_pass_graph" if cpu else "jax_vmap"
+        arguments.methods = [name for name in methods() if name != left_out]
+        if cpu:
+            print("one_pass_graph is left out: it is for CUDA (--device cuda).")
+    kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
+    arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / kind
+    if arguments.quick:
+        arguments.batches, arguments.rounds, arguments.seconds, arguments.no_memory = [128, 512], 5, 20.0, True
+    if "non_private" not in arguments.methods:
+        arguments.methods.insert(0, "non_private")
+    return arguments
+
+
+def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
+    """Measure one network at one batch size: a row a method."""
+    device = arguments.device
+    steps = {name: methods()[name](problem(network, batch, device)) for name in arguments.methods}
+    steps["products"] = matrix_products(device)
+    waited = {name: waited_for(step, device) for name, step in steps.items()}
+    times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
+    speed = MATMUL_OPERATIONS / min(times.pop("products"))
+    floor = step_operations(network, batch) / speed
+    rows = []
+    for name, seconds in times.items():
+        low, median, high = quartiles(seconds)
+        ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
+        memory = None if arguments.no_memory else peak_memory(name, network, batch, arguments.threads, device)
+        rows.append(
+            {
+                "network": network,
+                "batch": batch,
+                "method": name,
+                "ms": _digits(1e3 * median),
+                "ms_q1": _digits(1e3 * low),
+                "ms_q3": _digits(1e3 * high),
+                "examples_per_s": _digits(batch / median),
+                "ratio": _digits(ratios[1]),
+                "ratio_q1": _digits(ratios[0]),
+                "ratio_q3": _digits(ratios[2]),
+                "share_of_floor": _digits(floor / median),
+                "peak_mib": None if memory is None else _digits(memory),
+                "rounds": len(seconds),
+                "matmul_gflops": _digits(speed / 1e9),
+            }
+        )
+    return rows
+
+
+def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
+    """The process's own time, where it is one thread on a CPU: what else the machine does hardly shows in it."""
+    alone = arguments.device == "cpu" and arguments.threads == 1 and "jax_vmap" not in arguments.methods
+    return time.process_time if alone else time.perf_counter
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _line(row: dict[str, Any]) -> str:
+    memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:9,.0f}"
+    return (
+        f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
+        f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
+        + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
+        f"  {row['share_of_floor']:>5.0%} {memory}"
+    )
+
+
+class _Report:
+    """What is printed, kept for the file beside the table."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+        self.text += line.rstrip() + "\n"
+
+
+def main() -> None:
+    arguments = _arguments()
+    one_thread_each(arguments.threads)
+    machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
+    report = _Report()
+    report.say(
+        f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
+        f"{arguments.threads} thread(s), float32, freed memory "
+        f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
+        f"{machine.described()}; kernels: {why_off() or kernels_wanted()}. "
+        f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
+        "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
+        "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
+        "can be faster than that on some processors); peak: MiB a step adds;\n"
+        "non_private_faster: with the max-pooling, tanh and slices of this project's engines.\n"
+    )
+    report.say(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
+    rows: list[dict[str, Any]] = []
+    for network in arguments.networks:
+        for batch in arguments.batches:
+            measured = _rows(arguments, network, batch)
+            products = measured[0]["matmul_gflops"]
+            seconds = measured[0]["share_of_floor"] * measured[0]["ms"] / 1e3
+            report.say(
+                f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s"
+            )
+            for row in measured:
+                report.say(_line(row))
+            rows += measured
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "engines.txt").write_text(report.text)
+    with (arguments.output / "engines.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    try:
+        draw(rows, arguments.output / "engines.png")
+    except ImportError:
+        print("No figure: matplotlib is not installed.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""`python -m checks.benchmarks.clipless`: time an epoch and peak memory of Lipschitz networks against the batch size.
+
+Figure 4 of the Lipschitz paper: ordinary training, clipless DP-SGD, its projection alone, and DP-SGD with clipping by
+this project's engine and by Opacus, on the same convolutional networks and made-up images of CIFAR-10's shape. On a CPU
+the process's own time is taken, in which what else the machine does hardly shows. It takes an hour or more; `--quick`
+shows in a minute that it works, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from checks.benchmarks.command import Command
+from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles, waited_for
+from checks.benchmarks.methods import EXAMPLES, LIPSCHITZ, methods, problem
+from runner.config import REPOSITORY
+from runner.records.provenance import device_name
+from runner.speed import machine
+
+TABLE = REPOSITORY / "results" / "benchmark" / "clipless.csv"
+METHODS = ("non_private_faster", "clipless", "projection", "one_pass", "opacus_hooks")
+
+
+def rows(network: str, batch: int, device: str, rounds: int, seconds: float, memory: bool) -> list[dict[str, Any]]:
+    """Measure one network at one batch size: a row a method."""
+    steps = {name: waited_for(methods(network)[name](problem(network, batch, device)), device) for name in METHODS}
+    times = interleaved(steps, rounds, seconds, time.process_time if device == "cpu" else time.perf_counter)
+    found = []
+    for name, taken in times.items():
+        low, median, high = (EXAMPLES // batch * each for each in quartiles(taken))
+        found.append(
+            {
+                "network": network,
+                "parameters": sum(p.numel() for p in problem(network, 1).network.parameters()),
+                "batch": batch,
+                "method": name,
+                "s_per_epoch": _digits(median),
+                "s_q1": _digits(low),
+                "s_q3": _digits(high),
+                "peak_mib": _digits(peak_memory(name, network, batch, 1, device)) if memory else "",
+                "rounds": len(taken),
+                "device": device_name(torch.device(device)),
+                "date": time.strftime("%Y-%m-%d"),
+            }
+        )
+    return found
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Command(prog="python -m checks.benchmarks.clipless", description=__doc__.partition("\n")[0])
+    parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
+    parser.add_argument("--batches", nargs="+", type=int, default=[128, 512, 2048, 8192])
+    parser.add_argument("--device", default="cpu", help="cpu (default, with one thread) or cuda")
+    parser.add_argument("--rounds", type=int, default=9, help="steps of each method at most (at least three)")
+    parser.add_argument("--seconds", type=float, default=240, help="start no new round after so long")
+    parser.add_argument("--output", type=Path, default=TABLE)
+    parser.add_argument("--quick", action="store_true", help="one network, small batches, no memory, no table")
+    options = parser.options(arguments)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        parser.error(f"--device {options.device}: PyTorch finds no CUDA device here.")
+    if options.quick:
+        options.networks, options.batches, options.rounds = ["VGG5"], [16, 32], 3
+    one_thread_each(1)
+    machine.set_up(1)
+    found: list[dict[str, Any]] = []
+    for network in options.networks:
+        for batch in options.batches:
+            for row in rows(network, batch, options.device, options.rounds, options.seconds, not options.quick):
+                found.append(row)
+                print(
+                    f"{network:<12}{batch:>6}  {row['method']:<20}{row['s_per_epoch']:>9,.1f} s an epoch "
+                    f"[{row['s_q1']:,.1f}, {row['s_q3']:,.1f}]  {row['peak_mib']} MiB",
+                    flush=True,
+                )
+    if options.quick:
+        return 0
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with options.output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

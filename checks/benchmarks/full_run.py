@@ -1,0 +1,119 @@
+"""`python -m checks.benchmarks.full_run`: time of a whole run by engine, and on CUDA as a graph and in lockstep.
+
+Network and settings are those of an experiment, on made-up images of its size: nothing is downloaded, and nothing
+recorded. Each epoch ends with an evaluation on 10,000 images, as it does in a real run. Not in the times: reading data,
+the epsilons, and on CUDA an epoch to warm up.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from checks.benchmarks.command import Command
+from runner.accounting import sound_epsilon
+from runner.config import REPOSITORY, ConfigError, register
+from runner.data.datasets import Split
+from runner.gradients import ENGINES
+from runner.records.identity import resolved
+from runner.speed import machine
+from runner.training.loop import train, training
+from runner.training.prepare import Run, prepare
+
+GRAPH, LOCKSTEP = "graph", "lockstep:"
+
+
+def prepared(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
+    """One run of the experiment. Raises ConfigError."""
+    register()
+    overrides = [f"experiment={experiment}", f"seed={seed}", "max_epsilon=null", "tracking=disabled", "diagnostics=[]"]
+    overrides += [f"runtime.device={device}", f"runtime.engine={engine}", f"runtime.step={step}", "runtime.threads=1"]
+    overrides += [] if epochs is None else [f"epochs={epochs}"]
+    try:
+        with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+            return prepare(resolved(compose("config", overrides)))
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+
+
+def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[Run]:
+    """The runs of a way to train: an engine's name, "graph", or "lockstep:R" for R runs at once. Raises ConfigError."""
+    if way in ENGINES:
+        return [prepared(experiment, device, way, "eager", epochs)]
+    if way == GRAPH:
+        return [prepared(experiment, device, "one_pass", "graph", epochs)]
+    count = way.removeprefix(LOCKSTEP)
+    if way.startswith(LOCKSTEP) and count.isdecimal() and int(count) > 1:
+        return [prepared(experiment, device, "one_pass", "graph", epochs, seed) for seed in range(int(count))]
+    raise ConfigError(f"--ways {way}: it must be one of {', '.join(ENGINES)}, {GRAPH}, or {LOCKSTEP}R with R above 1.")
+
+
+def made_up(examples: int, run: Run) -> Split:
+    """Random features of the run's shape."""
+    inputs = torch.randn(examples, *run.features.shape(run.dataset.shape), device=run.device)
+    return Split(inputs, torch.arange(examples, device=run.device) % run.dataset.classes)
+
+
+def warm_up(way: str, experiment: str, device: str, data: tuple[Split, Split]) -> None:
+    """What the first run of a process pays for all that follow: one epoch, not timed."""
+    seconds(runs_of(way, experiment, device, 1), data)
+
+
+def price(run: Run) -> None:
+    """Compute the epsilons of all epochs, which are kept for the process."""
+    for epoch in range(1, run.epochs + 1):
+        ledger = run.mechanism.charges_of_epochs(epoch)
+        run.accountant.epsilon(ledger.claimed, run.config.delta)
+        sound_epsilon(ledger.actual, run.config.delta)
+
+
+def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
+    """Training and evaluation of these runs, together where they are several; a capture is counted."""
+    started = time.perf_counter()
+    if len(runs) == 1:
+        train(runs[0], data, lambda row: None)
+    else:
+        training(runs, data)([lambda row: None] * len(runs))
+    if runs[0].device.type == "cuda":
+        torch.cuda.synchronize(runs[0].device)
+    return time.perf_counter() - started
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    parser = Command(prog="python -m checks.benchmarks.full_run", description=__doc__)
+    parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--epochs", type=int, help="default: the experiment's")
+    parser.add_argument("--ways", nargs="+", help=f"of {', '.join(ENGINES)}, {GRAPH}, {LOCKSTEP}R (R runs at once)")
+    options = parser.options(arguments)
+    try:
+        cuda = prepared(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
+        default = ["one_pass", GRAPH, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)
+        ways = {
+            way: runs_of(way, options.experiment, options.device, options.epochs) for way in options.ways or default
+        }
+    except ConfigError as error:
+        print(f"full_run: {error}", file=sys.stderr)
+        return 2
+    machine.set_up(threads=1)
+    (first, *_) = next(iter(ways.values()))
+    data = made_up(first.mechanism.examples, first), made_up(10_000, first)
+    print(f"{options.experiment}: {first.epochs} epochs of {first.mechanism.steps_per_epoch} steps on {first.device}")
+    print(f"{'':<16}{'seconds':>10}{'a run':>10}")
+    price(first)
+    for name, runs in ways.items():
+        if cuda:
+            warm_up(name, options.experiment, options.device, data)
+        taken = seconds(runs, data)
+        print(f"{name:<16}{taken:>10.1f}{taken / len(runs):>10.1f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Times and peak memory of steps. Times are taken in turns in one process, so that what else the machine does hits
+every method alike; memory is taken in a process for each method."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from checks.benchmarks.methods import Step, methods, problem
+
+SLOW = 2.0  # seconds of a step
+
+
+def one_thread_each(threads: int) -> None:
+    """Give PyTorch and JAX so many threads. Must come before JAX is imported."""
+    torch.set_num_threads(threads)
+    if threads == 1:
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+
+def interleaved(
+    steps: Mapping[str, Step], rounds: int, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of each step, in turns: at least three rounds, at most `rounds`, and no new one after `seconds`.
+
+    Before that every step is taken twice, or once if it is slow: compiling and filling caches is not timed. A `clock`
+    of the process's own time leaves out what else the machine does.
+    """
+    for step in steps.values():
+        started = time.perf_counter()
+        step()
+        if time.perf_counter() - started < SLOW:
+            step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    started = time.perf_counter()
+    while len(next(iter(times.values()))) < 3 or (
+        len(next(iter(times.values()))) < rounds and time.perf_counter() - started < seconds
+    ):
+        for name, step in steps.items():
+            before = clock()
+            step()
+            times[name].append(clock() - before)
+    return times
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """First quartile, median, third quartile."""
+    first, median, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, median, third
+
+
+MATMUL_OPERATIONS = 8 * 2 * 1024**3
+
+
+def waited_for(step: Step, device: str) -> Step:
+    """The step, over when the device is done with it."""
+    if device == "cpu":
+        return step
+
+    def take() -> None:
+        step()
+        torch.cuda.synchronize(device)
+
+    return take
+
+
+def matrix_products(device: str = "cpu") -> Step:
+    """A step of eight float32 products of 1024 x 1024 matrices: `MATMUL_OPERATIONS`, what the floor is measured by."""
+    a, b, out = (torch.randn(1024, 1024, device=device) for _ in range(3))
+
+    def step() -> None:
+        for _ in range(8):
+            torch.mm(a, b, out=out)
+
+    return step
+
+
+def step_operations(network: str, batch: int) -> float:
+    """Floating-point operations of the matrix products and convolutions of a non-private step."""
+    with FlopCounterMode(display=False) as counter:
+        methods()["non_private"](problem(network, batch))()
+    return float(counter.get_total_flops())
+
+
+def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:
+    """MiB that a step adds at most to a process that holds the network and the batch; NaN if it fails.
+
+    On CUDA, MiB that PyTorch allocates there; preparing the steps counts too, for it is then that a graph is captured.
+    """
+    arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
+    code = f"from benchmarks.measure import _report_peak as r; r({arguments})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
+
+
+def _report_peak(method: str, network: str, batch: int, threads: int, device: str) -> None:
+    one_thread_each(threads)
+    if device != "cpu":
+        of = problem(network, batch, device)
+        allocated = torch.cuda.memory_allocated(device)
+        methods(network)[method](of)()
+        print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
+        return
+    methods(network)[method](problem(network, 2))()  # what libraries load on first use is no one's memory
+    step = methods(network)[method](problem(network, batch))
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = _status("VmRSS")
+    step()
+    print(json.dumps((_status("VmHWM") - before) / 1024))
+
+
+def _status(field: str) -> int:
+    """KiB that /proc says: VmRSS is now, VmHWM the peak. (getrusage's peak is inherited from the parent process.)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])

@@ -1,0 +1,129 @@
+"""The command under attack, in a session of its own, and the processes that it consists of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from runner.config import REPOSITORY
+from runner.records.files import read_record
+
+DRIVER, FORK_SERVER, WORKER, WANDB = "driver", "fork server", "worker", "W&B's process"
+_PAUSE = 0.02  # seconds
+
+
+class Command:
+    """`faults.driver` on a folder, two runs at a time, tracked offline; what it says goes to a file."""
+
+    def __init__(self, root: Path, log: Path, prepare: Callable[[], None] | None = None) -> None:
+        """Start it. `prepare` is called in its process first, to limit what that may have.
+
+        Signals that are ignored here, as a shell has SIGINT ignored in what it starts by "&", are not ignored there.
+        """
+
+        def prepared() -> None:
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            if prepare is not None:
+                prepare()
+
+        self.log, self.root = log, root
+        self.started = time.monotonic()
+        with log.open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "faults.driver", str(root)],
+                cwd=REPOSITORY,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=prepared,
+            )
+
+    def ended_within(self, seconds: float) -> bool:
+        """Whether it ends in that time."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def members(self) -> dict[int, str]:
+        """The processes of its session that still run, and what each is."""
+        return dict(_members(self.process.pid))
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Whether it becomes `ready` while it runs, within that time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            if ready():
+                return True
+            time.sleep(_PAUSE)
+        return False
+
+    def left_over(self, seconds: float) -> list[str]:
+        """What still runs so long after its end; it is killed then."""
+        until = time.monotonic() + seconds
+        while (left := self.members()) and time.monotonic() < until:
+            time.sleep(0.1)
+        for process in left:
+            send(process, signal.SIGKILL)
+        return sorted(left.values())
+
+    def stop(self) -> None:
+        """Kill all of it."""
+        for process in self.members():
+            send(process, signal.SIGKILL)
+        self.process.wait()
+
+
+def send(process: int, number: signal.Signals) -> bool:
+    """Send a signal. Returns whether there was such a process."""
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def records(root: Path) -> dict[str, tuple[int, int]]:
+    """The records in a folder, all read and checked: inode and time of writing by run id.
+
+    Raises:
+        ValueError: one is not whole.
+    """
+    paths = sorted((root / "results" / "smoke" / "runs").glob("*.json"))
+    for path in paths:
+        read_record(path)
+    return {path.stem: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+
+def _members(session: int) -> Iterator[tuple[int, str]]:
+    """Processes of a session that still run. (W&B's leave the process group, and keep the session or their parent.)"""
+    found: dict[int, tuple[int, int, str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            line = (stat.parent / "cmdline").read_text().replace("\0", " ")
+        except OSError:  # it ended while we looked
+            continue
+        if fields[0] != "Z":
+            found[int(stat.parent.name)] = int(fields[1]), int(fields[3]), line
+    ours = {process for process, (_, its_session, _) in found.items() if its_session == session}
+    while more := {process for process, (parent, _, _) in found.items() if parent in ours and process not in ours}:
+        ours |= more
+    servers = {p for p in ours if "multiprocessing.forkserver" in found[p][2] and found[p][0] == session}
+    for process in ours:
+        parent, _, line = found[process]
+        if process == session:
+            yield process, DRIVER
+        elif process in servers:
+            yield process, FORK_SERVER
+        elif "wandb" in line.partition("--")[0] or "wandb-core" in line or "gpu_stats" in line:
+            yield process, WANDB
+        elif parent in servers or "multiprocessing.forkserver" in line:
+            yield process, WORKER

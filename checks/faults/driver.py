@@ -1,0 +1,50 @@
+"""Nineteen short runs by the code that `make reproduce-...` runs them with, without estimates before and tables after.
+
+`python -m checks.faults.driver FOLDER`: exit codes as of `runner.reproduce`.
+"""
+
+from __future__ import annotations
+
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+
+import sys
+from typing import TYPE_CHECKING
+
+from runner.__main__ import STOPPED, on_termination_as_on_interrupt
+
+if TYPE_CHECKING:
+    from runner.records.jobs import Job
+
+
+def planned(folder: str) -> list[Job]:
+    """The runs, of two sweeps, each once."""
+    from runner.records.jobs import sweep_jobs
+
+    limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=5", "scale.runs_per_sweep=null")
+    folders = (f"runtime.results_root={folder}/results", f"tracking.directory={folder}/tracking")
+    sweeps = ("tempered_sigmoid/text_sgd", "tempered_sigmoid/fig_4")
+    return list({job.run_id: job for sweep in sweeps for job in sweep_jobs(sweep, (*limits, *folders))}.values())
+
+
+def main(folder: str) -> int:
+    """Carry out what is not recorded in the folder; returns the exit code."""
+    on_termination_as_on_interrupt()
+    try:
+        from runner.launch.processes import run_jobs
+        from runner.records.files import recorded
+        from runner.terminal import Line
+
+        tally = run_jobs([job for job in planned(folder) if not recorded(job.config)], 2, 1, {}, None, Line())
+        for job, why in tally.failed:
+            print(f"failed: {job.label}: {why}", file=sys.stderr)
+        return 1 if tally.failed else 0
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

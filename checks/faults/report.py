@@ -1,0 +1,44 @@
+"""The table of faults and of how commands ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.report.files import Table, markdown, write_text
+
+if TYPE_CHECKING:
+    from checks.faults.__main__ import Found
+
+_HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
+
+
+def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str]) -> Path:
+    """Write README.md; returns its path."""
+    kills = sum(each.dealt for each in found if each.scene.name.startswith("SIGKILL"))
+    faults, commands = sum(each.dealt for each in found), sum(each.commands for each in found)
+    every = [*wrong, *(f"{each.scene.name}: {text}" for each in found for text in each.wrong)]
+    lines = [
+        "# What is left of runs when the machine fails",
+        "",
+        "A command that carries out nineteen short runs, two at a time, is dealt faults at random moments. After each, "
+        "every record has to be whole and none gone or done again; at the end of each folder of results the same "
+        "command, undisturbed, has to record what is missing, and every record has to say what undisturbed runs say. "
+        "Written by `make faults`.",
+        "",
+        f"- **{faults} faults, {kills} of them SIGKILL, dealt to {commands} commands on {folders} folders of results: "
+        f"{len(every) or 'nothing'} wrong afterwards.**",
+        *(f"- {text}" for text in every),
+        "",
+        markdown(Table(_HEADER, [_row(each) for each in found])),
+    ]
+    return write_text(folder / "README.md", "\n".join(lines))
+
+
+def _row(found: Found) -> tuple[str, ...]:
+    if found.scene.why_not:
+        return (found.scene.name, "0", "0", f"left out: {found.scene.why_not}", "", "")
+    endings = ", ".join(f"{count} × {ending}" for ending, count in sorted(found.endings.items()))
+    wrong = str(len(found.wrong)) if found.wrong else "nothing"
+    return (found.scene.name, str(found.dealt), str(found.commands), endings, str(found.tracebacks), wrong)

@@ -1,0 +1,113 @@
+"""`python -m checks.mutants`: plant small faults, one at a time, and see whether the fast tests notice every one.
+
+A fault is a replaced text (see `mutants.mutant`), chosen by hand for what it would break: privacy, a gradient, a
+verdict. Tools that make mutants by themselves (mutmut, cosmic-ray) change operators and constants wherever there are
+any, by the thousand, most of them harmless, and take no list of one's own: what they find is how well lines are
+covered, not whether a forgotten charge or a batch cut off is noticed.
+
+Nothing is changed in place: each fault is in a copy of the tree, in a temporary folder, that its tests run on. At the
+end the tests that noticed one have to pass on a copy without any. Compiled kernels are kept under a hash of their
+source, so a fault in one is compiled anew and never found by anything else; and copies have a cache of their own.
+
+Exit codes: 0 every fault was noticed, 1 one was not, 2 a fault no longer fits the code or the tests fail without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from checks.mutants.catalogue import every
+from checks.mutants.mutant import Mutant
+from checks.mutants.trial import HANGS, NOTICED, PASSED, UNUSABLE, Outcome, Trial, compiled, copied, preload, start
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_PAUSE = 0.05  # seconds
+
+
+def main() -> int:
+    """Try all faults and write the table. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m checks.mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="faults whose part, file or reason contains this; writes no table")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults tried at a time")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "mutants")
+    chosen = parser.parse_args()
+    faults = [
+        (part, mutant)
+        for part, mutants in every().items()
+        for mutant in mutants
+        if chosen.only in f"{part} {mutant.file} {mutant.why}"
+    ]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no trial is left behind
+    preload()
+    started = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            found = _all(faults, Path(folder), chosen.jobs)
+    except ValueError as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 2
+    noticed = sum(outcome.word in (NOTICED, HANGS) for outcome in found)
+    print(f"{noticed} of {len(found)} faults noticed, {time.monotonic() - started:.0f} s")
+    if not chosen.only:
+        from checks.mutants.report import write  # of the package, which no trial is to find imported
+
+        print(write(chosen.output, faults, found))
+    return 0 if noticed == len(found) else 1
+
+
+def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outcome]:
+    """The outcome of each fault. Raises ValueError where a fault does not fit, or a test fails without it as well."""
+    tree = copied(REPOSITORY, folder / "tree")  # once: what is edited meanwhile is no part of any trial
+    for _, mutant in faults:
+        mutant.mutated((tree / "runner" / mutant.file).read_text(encoding="utf-8"))
+    cache = folder / "cache"
+    compiled(tree, cache)
+    found: dict[int, Outcome] = {}
+    trials = [(mutant.tests.split(), mutant) for _, mutant in faults]
+    for number, outcome in _tried(trials, tree, cache, jobs):
+        part, mutant = faults[number]
+        if outcome.word == UNUSABLE:
+            raise ValueError(f"{mutant.file}, '{mutant.why}': {outcome.said}")
+        found[number] = outcome
+        print(f"{part}, {mutant.file}: {mutant.why}: {outcome.word} {outcome.said}", flush=True)
+    noticing = sorted({outcome.said for outcome in found.values() if outcome.word == NOTICED and outcome.test})
+    for _, outcome in _tried([(noticing, None)], tree, cache, 1):
+        if outcome.word != PASSED:
+            raise ValueError(f"fails without a fault, too: {outcome.said}")
+    return [found[number] for number in sorted(found)]
+
+
+def _tried(
+    trials: Sequence[tuple[list[str], Mutant | None]], tree: Path, cache: Path, jobs: int
+) -> Iterator[tuple[int, Outcome]]:
+    """Number and outcome of each, as they end, so many at a time. However this ends, no process is left."""
+    going: dict[int, Trial] = {}
+    due = list(enumerate(trials))
+    try:
+        while due or going:
+            while due and len(going) < jobs:
+                number, (tests, mutant) = due.pop(0)
+                going[number] = start(tree, tree.parent / str(number), cache, tests, mutant)
+            for number, trial in list(going.items()):
+                outcome = trial.ended()
+                if outcome is not None:
+                    del going[number]
+                    shutil.rmtree(trial.folder)
+                    yield number, outcome
+            time.sleep(_PAUSE)
+    finally:
+        for trial in going.values():
+            trial.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

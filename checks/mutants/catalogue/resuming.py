@@ -1,0 +1,64 @@
+"""What a run that was stopped goes on with."""
+
+from checks.mutants.mutant import Mutant, named
+
+_SAME = named("runs/test_checkpoints.py", "test_a_run_that_was_stopped_twice_ends_with_every_bit")
+_OWN = named(
+    "runs/test_checkpoints.py",
+    "test_a_checkpoint_is_of_the_code_that_is_there",
+    "test_a_checkpoint_under_another_runs_name_is_not_gone_on_from",
+    "test_other_threads_are_another_rounding",
+)
+
+MUTANTS = (
+    Mutant(
+        "training/loop.py",
+        'generators = {"sampling": sampling, "noise": noise}',
+        'generators = {"sampling": sampling}',
+        "a resumed run draws the noise of its first steps a second time",
+        _SAME,
+    ),
+    Mutant(
+        "training/loop.py",
+        "            for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):\n"
+        "                self.charge_step(step_in_epoch, each)",
+        "            self._kept += kept[int(begin) : int(end)]",
+        "a resumed run forgets what its steps have cost so far",
+        _SAME,
+    ),
+    Mutant(
+        "training/loop.py",
+        "if self._run.sound_epsilon(self._ledger) != trained.history",
+        "if False and self._run.sound_epsilon(self._ledger) != trained.history",
+        "a state with fewer steps than it says is gone on from",
+        named("runs/test_checkpoints.py", "test_steps_that_cost_another_epsilon_are_refused"),
+    ),
+    Mutant(
+        "training/updates/plain.py",
+        '        self.optimizer.load_state_dict(state["optimizer"])\n',
+        "",
+        "a resumed run has lost its momentum",
+        _SAME,
+    ),
+    Mutant(
+        "training/updates/screened.py",
+        '        self._draws.set_state(state["draws"])\n',
+        "",
+        "a resumed run decides by the uniform numbers of its first tries",
+        _SAME,
+    ),
+    Mutant(
+        "runs/checkpoints.py",
+        "others = [name for name, value in self._bound.items() if content",
+        "others = [name for name, value in () if content",
+        "a checkpoint of other code, or of another run, is gone on from",
+        _OWN,
+    ),
+    Mutant(
+        "runs/checkpoints.py",
+        'map_location="cpu", weights_only=True)',
+        'map_location="cpu", weights_only=False)',
+        "a checkpoint may say what is run when it is read",
+        named("runs/test_checkpoints.py", "test_nothing_that_a_checkpoint_says_is_run"),
+    ),
+)

@@ -1,0 +1,105 @@
+"""What is compared: every architecture, clipping and mechanism that conf/ names, each in a run that can have it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from runner.config import REPOSITORY, ConfigError, register
+from runner.records.identity import resolved
+from runner.training.prepare import Run, prepare
+
+CONF = REPOSITORY / "conf"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+GROUPS = ("architecture", "clipping", "mechanism")
+_EVERYWHERE = ("tracking=disabled", "diagnostics=[]", "max_epsilon=null", "runtime.threads=1", "runtime.device=cpu")
+_FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
+
+
+@dataclass(frozen=True)
+class Case:
+    """An option of a group, and the run that it is compared in, prepared for the CPU."""
+
+    group: str
+    option: str
+    run: Run
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}={self.option}"
+
+
+def options(group: str) -> list[str]:
+    """The options of a group of conf/."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def cases(groups: Collection[str] | None = None) -> Iterator[Case]:
+    """A case for every option of the groups; None: of all."""
+    for group in (group for group in GROUPS if groups is None or group in groups):
+        for option in options(group):
+            yield case(group, option)
+
+
+def case(group: str, option: str) -> Case:
+    """The option in the first experiment that names it; where none does, in the first that can have it.
+
+    Raises:
+        ConfigError: no experiment can.
+    """
+    for overrides in _candidates(group, option):
+        try:
+            return Case(group, option, prepared(*overrides))
+        except ConfigError:
+            continue
+    raise ConfigError(f"No experiment can have {group}={option}, so there is no step to compare.")
+
+
+def prepared(*overrides: str) -> Run:
+    """A run of these overrides.
+
+    Raises:
+        ConfigError: it cannot be run.
+    """
+    register()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return prepare(resolved(compose("config", [*_EVERYWHERE, *overrides])))
+    except HydraException as error:
+        raise ConfigError(str(error).partition("\n")[0]) from error
+
+
+def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
+    named = [name for name, chosen in _experiments().items() if chosen.get(group) == option]
+    for name in named:
+        yield (f"experiment={name}",)
+    one_each = {chosen.get("architecture"): name for name, chosen in reversed(_experiments().items())}
+    for more in ((), (_FREELY,)):
+        yield f"{group}={option}", *more
+        for name in one_each.values():
+            yield f"experiment={name}", f"{group}={option}", *more
+
+
+@cache
+def _experiments() -> dict[str, dict[str, str]]:
+    """Every experiment with the options that it and the files that it is based on choose."""
+    folder = CONF / "experiment"
+    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): _chosen(path) for path in paths}
+
+
+def _chosen(path: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for default in yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER).get("defaults", []):
+        if isinstance(default, dict):
+            found |= {name.removeprefix("override").strip(" /"): option for name, option in default.items()}
+        elif default != "_self_":
+            base = CONF / default.lstrip("/") if default.startswith("/") else path.parent / default
+            found |= _chosen(base.with_suffix(".yaml"))
+    return found

@@ -1,0 +1,157 @@
+"""One step of a run on one side and on the other: sums, norms, losses, what is released of them, the new weights.
+
+In 64 bits both sides compute the same function, so they agree to many digits. In 32 bits they agree to rounding, but
+where a value lies so near a kink (of ReLU, of a maximum) that rounding puts it on the other side: one such unit of a
+million changes the fourth digit of a gradient. In deep networks that happens to a small batch in three, and to another
+one by chance again, where too few bits (TF32) happen to all. So of some batches one has to agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from checks.parity.cases import Case
+from runner.clipping import gradient_sum
+from runner.gradients import ENGINES
+from runner.mechanism.dp_sgd import Mechanism
+from runner.speed.slices import channels_last
+from runner.training.instantiation import input_bound
+from runner.training.prepare import Run
+
+AGREE = {torch.float64: 1e-9, torch.float32: 1e-4}  # rounding to 32 bits stays below, that to TF32 (10 bits) does not
+EXAMPLES = 6
+BATCHES = 8  # at most
+_FLOOR = 1e-3  # of the largest norm: a gradient that is zero but for rounding is held to no more
+_SIGMAS = 6.0
+_LEARNING_RATE = 1.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where and how a step is computed: the device, the engine, the layout of images, examples at a time."""
+
+    device: str
+    engine: str = "one_pass"
+    channels_last: bool = True
+    pieces: int = EXAMPLES
+
+
+CPU = Side("cpu")
+OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
+
+
+@dataclass(frozen=True)
+class Step:
+    """`numbers` by kind and name, on the CPU in float64; `noise` in standard deviations, by parameter."""
+
+    numbers: Mapping[str, Mapping[str, Tensor]]
+    noise: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, order=True)
+class Difference:
+    """How far two sides are apart in what, in units of what is let pass."""
+
+    times: float
+    what: str
+
+    @property
+    def wrong(self) -> bool:
+        return self.times > 1
+
+
+def made_up(run: Run, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random features of the run's shape, of the largest norm where that is stated, and targets."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(examples, *run.features.shape(run.dataset.shape), generator=generator)
+    largest = input_bound(run.features, run.dataset).norm
+    if largest is not None:
+        inputs = inputs.renorm(2, 0, largest)
+    return inputs, torch.arange(examples) % run.dataset.classes
+
+
+def take(run: Run, side: Side, dtype: torch.dtype = torch.float32, seed: int = 0) -> Step:
+    """A step from the run's first weights, by plain SGD: what an optimizer makes of small gradients is no rounding."""
+    objective = run.new_objective().to(side.device, dtype)
+    objective.start_epoch(0)
+    inputs, targets = (tensor.to(side.device) for tensor in made_up(run, EXAMPLES, seed))
+    inputs = inputs.to(dtype)
+    inputs = channels_last(inputs) if side.channels_last and inputs.dim() == 4 else inputs
+    mechanism = run.mechanism
+    clipping = mechanism.applied(run.clipping, len(targets))
+    engine = ENGINES[side.engine](objective)
+    computed = gradient_sum(clipping, engine, inputs, targets, side.pieces, mechanism.noise_groups)
+    seeds = [torch.Generator(side.device).manual_seed(0) for _ in range(2)]
+    released = mechanism.release(computed.gradients, seeds[0])
+    noise = mechanism.release({name: torch.zeros_like(total) for name, total in released.items()}, seeds[1])
+    received = objective.received({name: total - noise[name] for name, total in released.items()})
+    for name, parameter in objective.named_parameters():
+        parameter.data -= _LEARNING_RATE * received[name]
+    objective.project()
+    parts: dict[str, dict[str, Tensor]] = {
+        "sum of": computed.gradients,
+        "weights": {name: parameter.data for name, parameter in objective.named_parameters()},
+        "": {"losses": computed.losses} | ({} if computed.norms is None else {"norms": computed.norms}),
+    }
+    return Step(
+        {kind: {name: _plain(tensor) for name, tensor in numbers.items()} for kind, numbers in parts.items()},
+        {name: _plain(drawn) for name, drawn in _standardised(mechanism, noise).items()},
+    )
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().double().cpu()
+
+
+def _standardised(mechanism: Mechanism, noise: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if not mechanism.private:
+        return {}
+    return {
+        name: noise[name] * mechanism.denominator / mechanism.noise_std(group)
+        for group in mechanism.noise_groups
+        for name in group.parameters
+    }
+
+
+def compared(case: Case, reference: Side, other: Side) -> Difference:
+    """The largest difference of the step: in 64 bits, and in 32 of the batch that agrees best."""
+    found = [worst(case.run, reference, other, torch.float64)]
+    batches: list[Difference] = []
+    while len(batches) < BATCHES and all(batch.wrong for batch in batches):
+        batches.append(worst(case.run, reference, other, torch.float32, len(batches)))
+    return max(*found, min(batches))
+
+
+def worst(run: Run, reference: Side, other: Side, dtype: torch.dtype, seed: int = 0) -> Difference:
+    """The largest difference of two steps on one batch."""
+    expected, found = (take(run, side, dtype, seed) for side in (reference, other))
+    return max([*_differences(expected, found, AGREE[dtype]), *_of_noise(found)])
+
+
+def _differences(expected: Step, found: Step, agree: float) -> Iterator[Difference]:
+    for kind, numbers in expected.numbers.items():
+        floor = _FLOOR * max(tensor.norm().item() for tensor in numbers.values())
+        for name in numbers.keys() | found.numbers[kind].keys():
+            if name in numbers and name in found.numbers[kind]:
+                apart = (found.numbers[kind][name] - numbers[name]).norm().item()
+                let_pass = agree * max(numbers[name].norm().item(), floor)
+                yield Difference(_number(apart / let_pass if let_pass else apart), f"{kind} {name}".strip())
+            elif name != "norms":  # which an engine need not know
+                yield Difference(math.inf, f"{kind} {name}, which one side has not")
+
+
+def _of_noise(found: Step) -> Iterator[Difference]:
+    """Noise of the other side is its own: it has to have the standard deviation that is charged for."""
+    if found.noise:
+        drawn = torch.cat([numbers.flatten() for numbers in found.noise.values()])
+        let_pass = _SIGMAS * math.sqrt(2 / len(drawn))
+        yield Difference(_number(((drawn.square().mean() - 1).abs() / let_pass).item()), "noise")
+
+
+def _number(times: float) -> float:
+    return math.inf if math.isnan(times) else times

@@ -1,1 +1,0 @@
-"""Does a GPU compute what the CPU computes? `python -m parity`. It reads `runner`; nothing there reads it."""

@@ -1,0 +1,6 @@
+"""Who carries many runs out: this machine, a Slurm cluster, a Ray cluster."""
+
+from runner.launch.choice import launcher_of
+from runner.launch.interface import Launcher, Work, run_jobs
+
+__all__ = ["Launcher", "Work", "launcher_of", "run_jobs"]

@@ -1,0 +1,52 @@
+"""The launcher that a command names, made of its file in conf/launcher/ and of the command's `launcher.` overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from runner.config import REPOSITORY, ConfigError
+from runner.launch.interface import Launcher
+
+_PREFIX = "launcher."
+
+
+def known() -> list[str]:
+    """The names of all launchers: local, and those that other machines stand behind."""
+    return sorted(path.stem for path in (REPOSITORY / "conf" / "launcher").glob("*.yaml"))
+
+
+def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides apart: those of the launcher (`launcher.partition=gpu`), without their prefix, and those of runs."""
+    ours = [text.removeprefix(_PREFIX) for text in overrides if text.startswith(_PREFIX)]
+    return ours, [text for text in overrides if not text.startswith(_PREFIX)]
+
+
+def launcher_of(name: str, overrides: Sequence[str] = (), *, wait: bool = True) -> Launcher:
+    """The launcher with this name, its options set by `option=value` texts, ready to carry jobs out.
+
+    Args:
+        wait: whether the command stays until they are done.
+
+    Raises:
+        ConfigError: there is none, an option is wrong, what it needs is not here, or it cannot do without the command.
+    """
+    if name not in known():
+        raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known())}.")
+    options: Any = OmegaConf.load(REPOSITORY / "conf" / "launcher" / f"{name}.yaml")
+    there_are = [option for option in options if option != "_target_"]
+    for text in overrides:
+        option, equals, _ = text.partition("=")
+        if option not in there_are or not equals:
+            listed = f"its options are {', '.join(there_are)}" if there_are else "it has no options"
+            raise ConfigError(f"launcher.{text} sets no option of the launcher {name}: {listed}.")
+    try:
+        launcher: Launcher = instantiate(OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides))))
+    except InstantiationException as error:
+        raise ConfigError(f"launcher {name}: {error.__cause__ or error}") from error
+    launcher.check(wait)
+    return launcher

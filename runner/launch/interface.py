@@ -1,0 +1,98 @@
+"""What a launcher is: given jobs, it carries them out and returns a tally; for a search, it starts jobs one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.launch import notes
+from runner.launch.processes import Tally
+from runner.records.files import recorded
+from runner.records.jobs import Job
+from runner.terminal import Line
+
+
+@dataclass(frozen=True)
+class Work:
+    """Jobs to carry out.
+
+    Attributes:
+        jobs: in the order in which they are to be started.
+        at_once: how many runs, or on a cluster tasks, at a time; None: as many as the launcher takes by default.
+        threads: CPU threads of each run; None leaves it to PyTorch.
+        estimates: seconds a run will take, by run id.
+        deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        wait: whether to stay until all are done. Where not, the tally says which go on.
+    """
+
+    jobs: Sequence[Job]
+    at_once: int | None = None
+    threads: int | None = 1
+    estimates: dict[str, float] = field(default_factory=dict)
+    deadline: float | None = None
+    wait: bool = True
+
+    @property
+    def root(self) -> Path:
+        """The folder of all results, which is one for all jobs of a request."""
+        return Path(self.jobs[0].config.runtime.results_root).expanduser()
+
+
+class Seat(Protocol):
+    """A place that carries out one judged job at a time (see `runner.launch.worker`)."""
+
+    @property
+    def connection(self) -> Connection:
+        """Where its next message comes from, to be waited for."""
+
+    def received(self) -> tuple[str, Any]:
+        """("epoch", an `Epoch`), ("ended", [(outcome, text)]), or ("lost", why): then the seat is gone."""
+
+    def answer(self, goes_on: bool) -> None:
+        """Say after an epoch whether the job goes on."""
+
+    def close(self) -> None:
+        """End what it does."""
+
+
+class Seats(Protocol):
+    """The places of a search: few at first, where a cluster has them wait."""
+
+    @property
+    def free(self) -> int:
+        """How many jobs can be started now."""
+
+    def start(self, job: Job, number: int) -> Seat:
+        """Start a judged job where a place is free."""
+
+    def wait(self, taken: Sequence[Seat]) -> list[Seat]:
+        """Wait until some have a message, which are returned, or a place has come that was not there."""
+
+
+class Launcher(Protocol):
+    """Carries jobs out. Its options are its file in conf/launcher/, and no part of what a run is."""
+
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where it cannot carry anything out here, or needs the command to `wait` for that."""
+
+    def carry_out(self, work: Work, line: Line) -> Tally:
+        """Carry out jobs of which none is recorded; what fails stops no other."""
+
+    def seats(self, root: Path, at_once: int, threads: int | None, line: Line) -> AbstractContextManager[Seats]:
+        """Places for a search's trials, so many at a time, for results in `root`."""
+
+
+def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
+    """Carry out the jobs that are not recorded; the others are in the tally, as recorded."""
+    done = [job for job in work.jobs if recorded(job.config)]
+    known = {job.run_id for job in done}
+    left = [job for job in work.jobs if job.run_id not in known]
+    if left:
+        notes.tidy(notes.folder_of(work.root))
+    tally = launcher.carry_out(replace(work, jobs=left), line) if left else Tally()
+    tally.recorded[:0] = done
+    return tally

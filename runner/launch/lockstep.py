@@ -1,0 +1,46 @@
+"""Which runs of a sweep can be trained together: those that differ only in seed and in numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from omegaconf import DictConfig
+
+from runner.config import FIELDS
+from runner.config.fields import Differs
+from runner.records.identity import plain
+from runner.records.jobs import Job
+
+
+def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """The jobs in groups of at most their `runtime.lockstep` each, the first jobs of the groups in order.
+
+    Whether a group's networks really can be stacked shows when they are built: see
+    `runner.runs.execute.execute_together`.
+    """
+    groups: list[list[Job]] = []
+    filling: dict[str, list[Job]] = {}
+    for job in jobs:
+        kind, most = _kind(job.config), job.config.runtime.lockstep or 1
+        if kind not in filling or len(filling[kind]) >= most:
+            filling[kind] = []
+            groups.append(filling[kind])
+        filling[kind].append(job)
+    return [tuple(group) for group in groups]
+
+
+def _kind(config: DictConfig) -> str:
+    """Everything that runs trained together have in common."""
+    common: dict[str, Any] = {}
+    for name, value in plain(config).items():
+        if FIELDS[name].differs is Differs.nothing:
+            common[name] = value
+        elif FIELDS[name].differs is Differs.numbers:
+            common[name] = {argument: v for argument, v in value.items() if not _is_number(v)}
+    return json.dumps(common, sort_keys=True)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,32 @@
+"""Cheap runs packed into tasks that are worth a scheduler's while, dear ones each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from runner.records.jobs import Job
+
+Group = tuple[Job, ...]
+
+
+def packed(
+    groups: Sequence[Group], estimates: Mapping[str, float], minutes: float, at_once: int = 1
+) -> list[tuple[Group, ...]]:
+    """Tasks of groups, in order, each of at most so many minutes by the estimates, or of one group.
+
+    A task is closed when the next group would make it longer: of runs that take no more than half of `minutes`, all
+    but the last task take at least half.
+
+    Args:
+        at_once: how many groups a task computes at a time.
+    """
+    tasks: list[list[Group]] = []
+    filled = room = 60.0 * minutes * at_once
+    for group in groups:
+        seconds = sum(estimates.get(job.run_id, 0.0) for job in group)
+        if not tasks or filled + seconds > room:
+            tasks.append([])
+            filled = 0.0
+        tasks[-1].append(group)
+        filled += seconds
+    return [tuple(task) for task in tasks]

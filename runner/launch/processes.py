@@ -1,0 +1,150 @@
+"""Many runs, a fixed number of processes at a time: one run each, or a group that is trained together."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from typing import Protocol
+
+from runner.launch.devices import Devices
+from runner.launch.lockstep import grouped
+from runner.launch.worker import BUSY_PAUSE, Worker, received, start
+from runner.records.jobs import Job
+from runner.terminal import Line, duration
+
+
+@dataclass
+class Tally:
+    """What became of the jobs: those recorded now or before, those that failed with why, those not started, and
+    those that go on elsewhere without being waited for."""
+
+    recorded: list[Job] = field(default_factory=list)
+    failed: list[tuple[Job, str]] = field(default_factory=list)
+    not_started: list[Job] = field(default_factory=list)
+    under_way: list[Job] = field(default_factory=list)
+
+
+class Watch(Protocol):
+    """Told of what happens to runs while they are carried out. What it raises ends them all."""
+
+    def began(self, jobs: Sequence[Job]) -> None:
+        """These are now computed, in one process."""
+
+    def epoch(self, run_id: str, text: str) -> None:
+        """An epoch of a run is done, which `text` describes."""
+
+    def ended(self, job: Job, outcome: str, text: str) -> None:
+        """A run is over: `outcome` is "failed", or as of `runner.runs.execute.execute`."""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int,
+    threads: int | None,
+    estimates: dict[str, float],
+    deadline: float | None,
+    line: Line,
+    *,
+    devices: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> Tally:
+    """Run every job in a process of its own, `workers` at a time, in order; a job that fails stops no other.
+
+    Where `runtime.lockstep` says so, jobs that can be trained together share a process, and its fate.
+
+    Args:
+        threads: CPU threads of each run; None leaves it to PyTorch.
+        estimates: seconds a run will take, by run id.
+        deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        devices: GPUs to spread the processes over, each of which sees one alone (see `runner.launch.devices`).
+    """
+    queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
+    clock = _Clock(jobs, estimates, workers)
+    number = 1
+    try:
+        while queue or running:
+            while queue and len(running) < workers:
+                group = queue.popleft()
+                if (
+                    deadline is not None
+                    and time.monotonic() + sum(estimates.get(j.run_id, 0.0) for j in group) > deadline
+                ):
+                    tally.not_started.extend(group)
+                    clock.drop(group)
+                    continue
+                running.append(start(group, threads, number, device=shared.taken()))
+                number += len(group)
+                if watch is not None:
+                    watch.began(group)
+            if not running:
+                continue
+            for connection in wait([worker.connection for worker in running]):
+                worker = next(w for w in running if w.connection is connection)
+                message = received(worker)
+                if message[0] == "epoch":
+                    if watch is not None:
+                        watch.epoch(message[1].run_id, message[1].text)
+                    clock.at(message[1].run_id, message[1].done)
+                    line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {duration(clock.left())} left in all")
+                    continue
+                running.remove(worker)
+                worker.process.join()
+                shared.give_back(worker.device)
+                for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, message[1], strict=True)):
+                    if outcome == "busy":  # another process here is at it: come back when there is nothing else
+                        number -= 1
+                        if not queue:
+                            time.sleep(BUSY_PAUSE)
+                        queue.append((job,))
+                        continue
+                    clock.at(job.run_id, 1.0)
+                    if watch is not None:
+                        watch.ended(job, outcome, text)
+                    if outcome == "failed":
+                        tally.failed.append((job, text))
+                    else:
+                        tally.recorded.append(job)
+                    said = f"{outcome} {text}".strip()
+                    line.keep(
+                        f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {said} · "
+                        f"{duration(clock.left())} left in all"
+                    )
+    finally:
+        for worker in running:
+            worker.process.terminate()
+    return tally
+
+
+class _Clock:
+    """Time left: what is still to be done was estimated at, corrected by how what is done compares."""
+
+    def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
+        self._estimates = {job.run_id: estimates.get(job.run_id, 0.0) for job in jobs}
+        self._done = dict.fromkeys(self._estimates, 0.0)
+        self._workers = workers
+        self._started = time.monotonic()
+
+    def at(self, run_id: str, done: float) -> None:
+        """So much of a run is done, of 1."""
+        self._done[run_id] = done
+
+    def drop(self, jobs: Iterable[Job]) -> None:
+        """These are not started."""
+        for job in jobs:
+            self._estimates[job.run_id] = 0.0
+
+    def left(self) -> float:
+        behind = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
+        elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
+        pace = elapsed / behind if behind else 1.0
+        return (sum(self._estimates.values()) - behind) * pace / self._workers
+
+
+def _name(worker: Worker, total: int) -> str:
+    first, others = worker.jobs[0], len(worker.jobs) - 1
+    if not others:
+        return f"run {worker.number} of {total} · {first.sweep} {first.label}"
+    return f"runs {worker.number} to {worker.number + others} of {total} · {first.sweep} {first.label} and others"

@@ -1,0 +1,232 @@
+"""Slurm as a launcher: tasks of runs, handed over by submitit as one array, and followed by their files and `squeue`.
+
+A task that nears its time limit is queued again by submitit, and goes on: recorded runs are skipped, a long one that
+was cut off has its checkpoint. A task that is gone from the queue, or silent, without having said that it is over, is
+noticed whether or not the cluster keeps accounts; its runs are handed over again, a few times.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from runner.config import ConfigError
+from runner.launch import notes, queue
+from runner.launch.following import Following
+from runner.launch.interface import Seats, Work
+from runner.launch.lockstep import grouped
+from runner.launch.notes import Note
+from runner.launch.packing import packed
+from runner.launch.processes import Tally
+from runner.launch.seats import Place, listening
+from runner.launch.task import Task, until
+from runner.records.jobs import Job
+from runner.terminal import Line
+
+NAME = "slurm"
+JOB_NAME = "dp-repro-bench"
+_GONE = 20.0  # seconds for the last words of a task that has left the queue to be seen on a shared disk
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A Slurm cluster that this machine submits to. conf/launcher/slurm.yaml explains the options."""
+
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    time_limit: int
+    memory: float | None
+    cpus: int
+    gpus: int
+    minutes: float
+    requeues: int
+    retries: int
+    warning: int
+    poll: float
+    silence: float
+    setup: Sequence[str] = ()
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where an option is out of its range."""
+        for name in ("time_limit", "cpus", "minutes", "poll", "silence"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} has to be above 0")
+        for name in ("gpus", "requeues", "retries", "warning"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
+
+    def check(self, wait: bool) -> None:
+        """Raise ConfigError where submitit or Slurm is not here; whether the command stays is all the same."""
+        if find_spec("submitit") is None:
+            raise ConfigError("The launcher slurm needs submitit: pip install -e '.[slurm]'.")
+        if shutil.which("sbatch") is None or shutil.which("srun") is None:
+            raise ConfigError("The launcher slurm needs Slurm's sbatch and srun, which are not on this machine's PATH.")
+
+    def carry_out(self, work: Work, line: Line) -> Tally:
+        """See `Launcher`. Runs that an earlier command handed over, and that are under way, are waited for as well."""
+        folder = notes.folder_of(work.root)
+        following = Following(folder, work.jobs, line)
+        wanted = {job.run_id for job in work.jobs}
+        for note in self._under_way(folder, wanted):
+            following.add(note)
+        earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
+        at_once = self._at_once(work.threads)
+        groups = grouped([job for job in work.jobs if job.run_id not in earlier])
+        tasks = packed(groups, work.estimates, self.minutes, at_once)
+        for note in self._hand_over(folder, [[job for group in task for job in group] for task in tasks], work, 1):
+            following.add(note)
+        line.keep(
+            f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"
+        )
+        if not work.wait:
+            return Tally(under_way=list(work.jobs))
+        return self._follow(folder, following, work, line)
+
+    @contextmanager
+    def seats(self, root: Path, at_once: int, threads: int | None, line: Line) -> Iterator[Seats]:
+        """See `Launcher`: an array of tasks, each of which takes trials from this command one by one."""
+        folder = notes.folder_of(root)
+        jobs: list[str] = []
+
+        def alive() -> bool:
+            there_are = queue.states()
+            return there_are is None or any(job in there_are for job in jobs)
+
+        with listening(threads, alive, line) as (door, seats):
+            place = Place(socket.getfqdn(), door.port, door.key)
+            jobs += self._submitted(folder, [place] * at_once, at_once)
+            line.keep(f"{at_once} tasks for trials handed to Slurm")
+            try:
+                yield seats
+            finally:
+                queue.cancel(jobs)
+
+    def _at_once(self, threads: int | None) -> int:
+        """How many runs a task computes at a time."""
+        return self.gpus or max(1, self.cpus // (threads or self.cpus))
+
+    def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
+        """Tasks of earlier commands that are in the queue, and have runs that are wanted.
+
+        Notes of those that have left it are removed: what they did not record is handed over again.
+
+        Raises:
+            ConfigError: there are some, and Slurm does not say whether they are.
+        """
+        ours = [note for note in notes.notes(folder) if note.launcher == NAME and wanted & set(note.runs)]
+        if not ours:
+            return []
+        there_are = queue.states()
+        if there_are is None:
+            raise ConfigError("Slurm does not answer (squeue), and earlier tasks with these runs may be under way.")
+        for note in ours:
+            if note.job not in there_are:
+                notes.remove(folder, note.name)
+        return [note for note in ours if note.job in there_are]
+
+    def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int) -> list[Note]:
+        made = [
+            Task(
+                folder,
+                notes.new_name(),
+                tuple(jobs),
+                self._at_once(work.threads),
+                work.threads,
+                {job.run_id: work.estimates[job.run_id] for job in jobs if job.run_id in work.estimates},
+                until(work.deadline),
+            )
+            for jobs in tasks
+        ]
+        found = []
+        for task, job in zip(made, self._submitted(folder, made, work.at_once), strict=True):
+            found.append(Note(task.name, NAME, job, tuple(each.run_id for each in task.jobs), attempt))
+            notes.write(folder, found[-1])
+        return found
+
+    def _submitted(self, folder: Path, tasks: Sequence[Any], at_once: int | None) -> list[str]:
+        """Hand callables to Slurm, so many at a time; returns its ids of them.
+
+        Raises:
+            ConfigError: Slurm refuses them, for an unknown partition, say.
+        """
+        if not tasks:
+            return []
+        import submitit
+
+        logs = folder / "logs"
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # tasks are code to whoever may write them, or know a key
+        executor = submitit.AutoExecutor(logs, cluster="slurm", slurm_max_num_timeout=self.requeues)
+        wanted = {"partition": self.partition, "account": self.account, "qos": self.qos, "constraint": self.constraint}
+        executor.update_parameters(
+            name=JOB_NAME,
+            timeout_min=self.time_limit,
+            cpus_per_task=self.cpus,
+            slurm_array_parallelism=at_once or len(tasks),
+            slurm_signal_delay_s=self.warning,
+            slurm_srun_args=[f"--cpus-per-task={self.cpus}"],  # which srun no longer takes from sbatch
+            slurm_setup=list(self.setup) or None,
+            slurm_additional_parameters={"requeue": True, **self.more},
+            **({"mem_gb": self.memory} if self.memory else {}),
+            **({"gpus_per_node": self.gpus} if self.gpus else {}),
+            **{f"slurm_{name}": value for name, value in wanted.items() if value},
+        )
+        jobs = []
+        try:
+            with executor.batch():  # one array; each task is what submitit asks for a checkpoint
+                for task in tasks:
+                    jobs.append(executor.submit(task))
+        except submitit.core.utils.FailedJobError as error:
+            raise ConfigError(f"Slurm refuses: {' '.join(str(error).split())}") from error
+        return [str(job.job_id) for job in jobs]
+
+    def _follow(self, folder: Path, following: Following, work: Work, line: Line) -> Tally:
+        silent: dict[str, float] = {}  # by task: since when nothing was seen of it
+        while not following.done:
+            time.sleep(self.poll)
+            there_are, now, running = queue.states(), time.monotonic(), dict[str, str]()
+            for note in list(following.open.values()):
+                heard = following.look(note)
+                if note.name not in following.open:
+                    continue
+                state = None if there_are is None else there_are.get(note.job, "")
+                fresh = heard is not None and heard.age < self.silence
+                if heard is not None and fresh:
+                    running |= heard.running
+                if state == "RUNNING" and not fresh:
+                    patience, why = self.silence, "has been silent"
+                elif state == "":
+                    patience, why = _GONE, "ended without a word"
+                else:
+                    silent.pop(note.name, None)
+                    continue
+                if now - silent.setdefault(note.name, now) >= patience:
+                    silent.pop(note.name)
+                    self._give_up(folder, following, note, why, work, line)
+            queued = sum((there_are or {}).get(note.job) == "PENDING" for note in following.open.values())
+            following.show(queued, running)
+        return following.tally
+
+    def _give_up(self, folder: Path, following: Following, note: Note, why: str, work: Work, line: Line) -> None:
+        """Hand over what a lost task has left undone, or where that was done often enough, say that it failed."""
+        queue.cancel([note.job])
+        ended = queue.how_it_ended(note.job)
+        said = f"Slurm job {note.job} {why}{f' ({ended})' if ended else ''}"
+        left = following.lost(note)
+        if note.attempt > self.retries:
+            for job in left:
+                following.failed(job, f"{said}; see {folder / 'logs' / note.job}_0_log.err")
+            return
+        if left:
+            line.keep(f"{said}: {len(left)} runs are handed over again")
+            for again in self._hand_over(folder, [left], work, note.attempt + 1):
+                following.add(again)

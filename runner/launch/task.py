@@ -1,0 +1,71 @@
+"""What a cluster's scheduler is given: jobs, to be carried out by local processes of the node that it is put on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.config import register
+from runner.launch import notes
+from runner.launch.devices import to_share
+from runner.launch.processes import Watch, run_jobs
+from runner.records.jobs import Job
+from runner.terminal import Line
+
+NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
+
+
+@dataclass
+class Task:
+    """Jobs for one node. What is recorded when it starts is skipped, so that it may be started again at any time.
+
+    Attributes:
+        folder, name: where it says how it goes (see `notes`).
+        at_once: how many runs at a time.
+        threads: CPU threads of each.
+        estimates: seconds a run will take, by run id.
+        until: time.time() after which no run is started, nor one that would not end before it; None: never.
+    """
+
+    folder: Path
+    name: str
+    jobs: tuple[Job, ...]
+    at_once: int
+    threads: int | None
+    estimates: dict[str, float]
+    until: float | None
+
+    def __call__(self) -> None:
+        """Carry them out."""
+        with notes.Beat(self.folder, self.name) as beat:
+            carry_out(self.jobs, self.at_once, self.threads, self.estimates, self.until, beat)
+
+    def checkpoint(self) -> Any:
+        """What submitit hands over again when the time limit is near: the same. Runs have checkpoints of their own."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def until(deadline: float | None) -> float | None:
+    """A deadline of this process's clock as the time of day, which other machines know."""
+    return None if deadline is None else time.time() + deadline - time.monotonic()
+
+
+def carry_out(
+    jobs: tuple[Job, ...],
+    at_once: int,
+    threads: int | None,
+    estimates: dict[str, float],
+    until: float | None,
+    watch: Watch,
+) -> None:
+    """Carry jobs out on this machine; the watch is told of those that are not started, too."""
+    register()
+    deadline = None if until is None else time.monotonic() + until - time.time()
+    tally = run_jobs(jobs, at_once, threads, estimates, deadline, Line(sys.stderr), devices=to_share(jobs), watch=watch)
+    for job in tally.not_started:
+        watch.ended(job, NOT_STARTED, "")

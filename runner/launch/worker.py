@@ -1,0 +1,133 @@
+"""A process that carries out one run, or some that are trained together, and says how it goes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from runner.records.jobs import Job
+from runner.terminal import epoch_text, part_done
+
+BUSY_PAUSE = 5.0  # seconds before a run that another process is computing is looked at again
+
+
+@dataclass
+class Worker:
+    """The process, what it carries out, and the place of the first of its jobs among all."""
+
+    jobs: tuple[Job, ...]
+    process: BaseProcess
+    connection: Connection
+    number: int
+    device: str | None = None
+
+    def answer(self, goes_on: bool) -> None:
+        """Say after an epoch whether a judged run goes on. One that has died meanwhile says so by itself."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(goes_on)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is said after an epoch: the run's id, the history's row, that in words, and how much of the run is done."""
+
+    run_id: str
+    row: dict[str, float]
+    text: str
+    done: float
+
+
+def start(
+    jobs: tuple[Job, ...], threads: int | None, number: int, *, judged: bool = False, device: str | None = None
+) -> Worker:
+    """Start a process with these jobs. Where it is `judged`, it waits after every epoch for `Worker.answer`.
+
+    Of several GPUs it sees the one that `device` names, as CUDA_VISIBLE_DEVICES does; None: all.
+    """
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
+    here, there = context.Pipe(duplex=True)
+    process = context.Process(target=_work, args=(jobs, threads, there, judged, device), daemon=True)
+    process.start()
+    there.close()
+    return Worker(jobs, process, here, number, device)
+
+
+def received(worker: Worker) -> tuple[str, Any]:
+    """("epoch", an `Epoch`) or ("ended", an outcome and a text for every job)."""
+    try:
+        message: tuple[str, Any] = worker.connection.recv()
+        return message
+    except (EOFError, OSError):  # it ended without a word, or within one: killed, out of memory, crashed
+        worker.process.join()
+        why = f"its process ended with exit code {worker.process.exitcode}"
+        return "ended", [("failed", why)] * len(worker.jobs)
+
+
+def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, judged: bool, device: str | None) -> None:
+    """In the runs' own process: carry them out, and say how it goes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the driver's is the one that counts
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU: none has yet
+    _end_with_parent()
+    from runner.config import register
+    from runner.records.identity import identify
+    from runner.runs.execute import execute_together
+    from runner.training.prepare import Run
+    from runner.training.stacked import NotStackableError
+
+    register()
+    for job in jobs:
+        job.config.runtime.threads = job.config.runtime.threads or threads
+
+    def say(*message: Any) -> None:
+        try:
+            connection.send(message)
+        except BrokenPipeError:  # the parent is gone: end as `_end_with_parent` does
+            os._exit(1)
+
+    def goes_on() -> bool:
+        try:
+            return bool(connection.recv())
+        except (EOFError, OSError):
+            os._exit(1)
+
+    def on_epoch(row: dict[str, float], run: Run) -> bool:
+        identity, _ = identify(run.config)
+        last[identity] = epoch_text(row, run.epochs, run.paid_for)
+        say("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
+        return goes_on() if judged else True
+
+    def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
+        try:
+            outcomes = execute_together([job.config for job in some], on_epoch)
+        except NotStackableError as reason:
+            print(f"lockstep: {reason}, so {len(some)} runs are trained one after the other.", file=sys.stderr)
+            return [result for job in some for result in carry_out((job,))]
+        except Exception as error:
+            return [("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")] * len(some)
+        return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
+
+    last: dict[str, str] = {}
+    say("ended", carry_out(jobs))
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, so that a killed sweep leaves nothing running."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

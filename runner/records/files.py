@@ -1,0 +1,256 @@
+"""Records: one small JSON file per run, written once and never changed.
+
+`runner.records.schema` checks what a record holds. Each carries a digest of itself, so that one that was cut off,
+damaged or edited is found wherever it is read. Measured numbers keep five significant digits; those that JSON cannot
+hold are the strings "inf", "-inf" and "nan", which float() reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from contextlib import AbstractContextManager
+from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+from omegaconf import DictConfig
+
+from runner.config import ConfigError
+from runner.data.files import locked, write_or_rescue
+from runner.data.files import write_whole as write_whole
+from runner.records import schema
+from runner.records.identity import identify, identify_recorded
+from runner.terminal import printable
+
+_MOST_DIGITS = 300  # of a whole number, so that it is a float, too
+STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
+
+
+def results_folder(config: DictConfig) -> Path:
+    """Where a run's results belong: results/ at paper scale, results/<scale>/ at any other, so that they never mix."""
+    root = Path(config.runtime.results_root).expanduser()
+    return root if config.scale.name == "paper" else root / config.scale.name
+
+
+def record_path(folder: Path, run_id: str) -> Path:
+    """The file of a finished run."""
+    return folder / "runs" / f"{run_id}.json"
+
+
+def failure_path(folder: Path, run_id: str) -> Path:
+    """The file of a run that raised: no record, so it is tried again, and then overwritten."""
+    return folder / "failed" / f"{run_id}.json"
+
+
+def stopped_path(folder: Path, run_id: str) -> Path:
+    """The file of a run that a search stopped: what was measured until then, and no run, which can still be made."""
+    return folder / STOPPED / f"{run_id}.json"
+
+
+def recorded(config: DictConfig) -> bool:
+    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`.
+
+    Raises:
+        UnreadableRecordError: its file may be a record, and cannot be read here.
+    """
+    try:
+        read_record(record_path(results_folder(config), identify(config)[0]))
+    except UnreadableRecordError:
+        raise
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
+def is_recorded(folder: Path, run_id: str) -> bool:
+    """Whether there is a record of a run in a folder of results; one that cannot be read is none."""
+    try:
+        read_record(record_path(folder, run_id))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
+def set_aside(path: Path) -> Path | None:
+    """Move what is at a record's place and is no record next to it, for somebody to look at, and make room for one.
+
+    Returns where it is now; None where there was nothing, or a record.
+
+    Raises:
+        UnreadableRecordError: it may be a record, and cannot be read here. It stays.
+    """
+    try:
+        read_record(path)
+    except FileNotFoundError:
+        return None
+    except UnreadableRecordError:
+        raise
+    except ValueError:
+        places = (path.with_suffix(f".broken-{number}") for number in count(1))
+        place = next(place for place in places if not place.exists())
+        path.rename(place)
+        return place
+    return None
+
+
+def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -> bool:
+    """Write a record with rounded numbers, whole or not at all.
+
+    Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
+
+    Raises:
+        OSError: it cannot be written there. The message says where it is instead, and how to put it in its place.
+    """
+    return write_or_rescue(path, dumps(record), replace=replace)
+
+
+def write_stopped(path: Path, record: dict[str, Any]) -> None:
+    """Keep what was measured of a run that was stopped: of one that was stopped before, by a search with another
+    budget, whichever came further. The epochs that both have are the same."""
+    set_aside(path)
+    before = read_record(path)["history"]["epoch"] if path.exists() else []
+    if len(record["history"]["epoch"]) > len(before):
+        write_record(path, record, replace=True)
+
+
+class UnreadableRecordError(ConfigError):
+    """A file at a record's place that cannot be read here and is no damaged record: it stays, and no run replaces it.
+
+    Either the operating system does not give it, or it carries the digest of what it says but is not what this version
+    writes. A newer version may have written it.
+    """
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a record and check that it is the run it is filed under.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        UnreadableRecordError: the file cannot be opened, or a newer version wrote it. This is a ValueError, too.
+        ValueError: naming the file, where it is anything else but a record: see `check_record`.
+    """
+    try:
+        special = path.exists() and not path.is_file()  # a folder, or a pipe, which would be waited for
+        text = "" if special else path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableRecordError(printable(f"{path} cannot be read: {error.strerror}.")) from error
+    except ValueError as error:
+        _refuse(path, f"{type(error).__name__} {error}")
+    if special:
+        _refuse(path, "it is not a file")
+    try:
+        record: dict[str, Any] = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
+    except (RecursionError, ValueError) as error:
+        _refuse(path, f"{type(error).__name__} {error}")
+    check_record(path, record)
+    return record
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a whole number has hundreds of digits")
+    return int(digits)
+
+
+def check_record(path: Path, record: Any) -> None:
+    """Check that a record is the run that `path` would be the file of.
+
+    Raises:
+        UnreadableRecordError: it carries the digest of what it says, and is not what `runner.records.schema` says.
+        ValueError: its digest is another, so that it is not what was written; its ids are not those of its config; or
+            it is not where it belongs.
+    """
+    try:
+        if not isinstance(record, dict) or record.get("digest") != digest_of(record):
+            _refuse(path, "its digest is not that of what it says")
+        schema.validate(record)
+        ids = identify_recorded(record["config"])
+    except RecursionError:
+        _refuse(path, "it is nested too deeply")
+    except schema.SchemaError as error:
+        said = f"{path} was written by a newer version, or changed by hand: {error}. Update, or move it away."
+        raise UnreadableRecordError(printable(said)) from error
+    checks = {
+        "its run_id is not its file's name": record["run_id"] == path.stem,
+        "its ids are not those of its config": ids == (record["run_id"], record["setting_id"]),
+        "it is stopped and lies where runs do, or the other way round": (record["status"] == STOPPED)
+        == (path.parent.name == STOPPED),
+    }
+    for reason, holds in checks.items():
+        if not holds:
+            _refuse(path, reason)
+
+
+def upper_bound(epsilon: float | str | None) -> float:
+    """A recorded epsilon as a number: infinite where none is known, as nothing is then guaranteed."""
+    return math.inf if epsilon is None else float(epsilon)
+
+
+def digest_of(record: dict[str, Any]) -> str:
+    """The SHA-256 of a record but for its digest: of its JSON with sorted keys, no spaces and ASCII only."""
+    content = {name: value for name, value in record.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise ValueError(printable(f"{path} is not a whole record: {reason}."))
+
+
+def dumps(record: dict[str, Any]) -> str:
+    """A record, its measured numbers rounded, with the digest of what it then says, as JSON text."""
+    exact = ("config",)  # the ids are the hash of the config as it is
+    content = {name: value if name in exact else rounded(value) for name, value in record.items()}
+    as_read = json.loads(json.dumps(content))
+    return text_of(content | {"digest": digest_of(as_read)})
+
+
+def text_of(record: dict[str, Any]) -> str:
+    """A record as JSON text, every number as it is: one line a list, so that a diff of two records is readable."""
+    lines = [f"{json.dumps(name)}: {_indented(value)}" for name, value in record.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _indented(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(v)}" for name, v in value.items())
+    return "{\n" + inner + "\n}"
+
+
+def rounded(value: Any, name: str = "") -> Any:
+    """Floats to five significant digits, non-finite ones to strings, through nested lists and dicts.
+
+    What is called epsilon is rounded up, so that an upper bound stays one, and so is the noise that it takes.
+    """
+    if isinstance(value, dict):
+        return {key: rounded(v, key) for key, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v, name) for v in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return str(value)
+    rounding = ROUND_UP if name.startswith(("epsilon", "noise_multiplier")) else ROUND_HALF_EVEN
+    return float(Context(prec=5, rounding=rounding).create_decimal(repr(value)))
+
+
+def claims_folder(results_root: str | Path) -> Path:
+    """The folder of the locks that `claim` holds."""
+    return Path(results_root).expanduser() / ".locks"
+
+
+def claim(results_root: str | Path, run_id: str) -> AbstractContextManager[bool]:
+    """Claim a run on this machine: a context that yields False where another process is computing it."""
+    return locked(claims_folder(results_root) / run_id)

@@ -1,0 +1,146 @@
+"""What makes a run this run: hashes of its resolved config."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from enum import Enum
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from runner.config import FIELDS, ConfigError, check_ranges
+from runner.config.fields import Part
+from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
+from runner.records.sources import sources_of
+from runner.training.targets import bare_name
+
+_MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by their bare names, wherever they are
+
+
+def resolved(composed: DictConfig) -> DictConfig:
+    """The config as it will run: limits of `scale` applied, interpolations resolved, and the source of classes hashed.
+
+    Interpolations see what the limits left: `${batch_size}` is the batch that is trained. The input is not changed.
+
+    Raises:
+        ConfigError: a number is not in its range, a class of the user's own cannot be imported, or `sources` is set.
+    """
+    config = copy.deepcopy(composed)
+    check_ranges(config)
+    scale = config.scale
+    if scale.bundled_data:
+        if str(config.dataset.get("_target_")).startswith(_MAY_MOVE):  # one of the user's own is cut where it is built
+            with open_dict(config.dataset):
+                config.dataset.update({"bundled": True, "train_examples": BUNDLED_TRAIN, "test_examples": BUNDLED_TEST})
+        config.max_epsilon = None  # a budget chosen for a data set forty times as large
+    if scale.epochs is not None:
+        config.epochs = min(config.epochs, scale.epochs)
+    if scale.batch_size is not None:
+        config.batch_size = min(config.batch_size, scale.batch_size)
+    if scale.seeds is not None:
+        config.seed = config.seed % scale.seeds
+    OmegaConf.resolve(config)
+    sources = sources_of(config)
+    if config.sources and config.sources != sources:
+        raise ConfigError("sources cannot be set: it is the hash of the files that the classes of a run come from.")
+    config.sources = sources
+    return config
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The whole resolved config as JSON values; without `sources` where no class is the user's own."""
+    values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
+    return {name: value for name, value in values.items() if value or name != "sources"}
+
+
+def recorded_config(config: DictConfig) -> dict[str, Any]:
+    """The config as a record keeps it: without what speaks of a machine."""
+    return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
+
+
+def hashed_config(config: DictConfig) -> dict[str, Any]:
+    """The part of the config that defines the run.
+
+    A class of this package or of PyTorch is its bare name and its arguments: it stays what it is where its file moves.
+    Any other is its whole path, and where it is the user's own, its source is in `sources`. Null and empty values are
+    left out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a
+    field that is added later makes no old record stale.
+    """
+    return _hashed(plain(config))
+
+
+def identify(config: DictConfig) -> tuple[str, str]:
+    """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
+
+    Same config and seed, same run id, on any machine; the setting id leaves the seed out.
+    """
+    return identify_recorded(plain(config))
+
+
+def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
+    """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
+    content = _hashed(config)
+    setting = {name: value for name, value in content.items() if _part(name).defines_setting}
+    return _digest(content), _digest(setting)
+
+
+def trained(config: DictConfig) -> str:
+    """What a setting trains, whatever it measures along the way: those that differ in that alone have it in common."""
+    content = {name: value for name, value in plain(config).items() if _part(name) is not Part.observed}
+    return identify_recorded(content)[1]
+
+
+def _hashed(config: dict[str, Any]) -> dict[str, Any]:
+    kept = {
+        name: value
+        for name, value in config.items()
+        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
+    }
+    present: dict[str, Any] = _without_absent(_by_bare_names(kept))
+    return present
+
+
+def _part(name: str) -> Part:
+    """What a field is a part of: one that the schema does not know makes another setting, to be on the safe side."""
+    return FIELDS[name].part if name in FIELDS else Part.setting
+
+
+def _by_bare_names(value: Any) -> Any:
+    """A config with classes that may move by their bare names, and without `_partial_`, which changes no run."""
+    if isinstance(value, dict):
+        kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
+        target: Any = kept.get("_target_")
+        may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
+        return kept | {"_target_": bare_name(target)} if may_move else kept
+    return [_by_bare_names(v) for v in value] if isinstance(value, list) else value
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _json_value(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(v) for v in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: _without_absent(v) for name, v in value.items()}
+        return {name: v for name, v in kept.items() if v is not None and v != [] and v != {}}
+    return value
+
+
+def _floats(value: Any) -> Any:
+    """Numbers as floats: `lr=1` and `lr=1.0` are the same run."""
+    if isinstance(value, dict):
+        return {name: _floats(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_floats(v) for v in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

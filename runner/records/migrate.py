@@ -1,0 +1,145 @@
+"""`python -m runner.records.migrate results`: file records under the ids that their configs have now, and move classes.
+
+Records that older code wrote are under the ids of that code, and name classes where they were then. Every number stays
+as it is. Run it when no older code is writing into the folder any more. Whatever interrupts it, the same command goes
+on from there.
+
+Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.data.files import write_whole
+from runner.records.files import check_record, digest_of, record_path, text_of
+from runner.records.identity import identify_recorded
+from runner.terminal import Parser
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One record: where it is, where it belongs, and its text there."""
+
+    old: Path
+    new: Path
+    text: str
+
+
+def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
+    """Bring the records in `folder`/runs up to date; returns the old run id of each, and its new one.
+
+    Args:
+        moved: dotted paths of classes, or of modules with all that is in them, and what they are called now.
+
+    Raises:
+        ValueError: nothing was changed. There are no records, one is damaged, or two would have the same id but are not
+            the same run.
+    """
+    _check_moved(moved)
+    paths = sorted((folder / "runs").glob("*.json"))
+    if not paths:
+        raise ValueError(f"{folder} has no records: expected runs/*.json in it.")
+    moves = [_planned(folder, path, moved) for path in paths]
+    known: dict[Path, _Move] = {}
+    for move in moves:
+        same = known.setdefault(move.new, move)
+        if same.text != move.text:  # an interrupted migration leaves the same record twice
+            raise ValueError(f"{same.old} and {move.old} would both be {move.new.name}, and are not the same record.")
+    for move in moves:
+        _carry_out(move)
+    return {move.old.stem: move.new.stem for move in moves}
+
+
+def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
+    try:
+        record = json.loads(path.read_text())
+        if record["run_id"] != path.stem:
+            raise ValueError("its run_id is not its file's name")
+        config = _with_moved_classes(record["config"], moved)
+        run_id, setting_id = identify_recorded(config)
+        if "digest" in record and record["digest"] != digest_of(record):
+            raise ValueError("its digest is not that of what it says")
+        updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}
+        updated["digest"] = digest_of(updated)
+        new = record_path(folder, run_id)
+        check_record(new, updated)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be migrated: {error}") from error
+    return _Move(path, new, text_of(updated))
+
+
+def _carry_out(move: _Move) -> None:
+    if move.new == move.old:
+        if move.text != move.old.read_text():
+            write_whole(move.old, move.text, replace=True)
+        return
+    if not write_whole(move.new, move.text, replace=False) and move.new.read_text() != move.text:
+        raise ValueError(f"{move.new} was written by another process meanwhile, so {move.old} was left.")
+    move.old.unlink()
+
+
+def _with_moved_classes(content: Any, moved: dict[str, str]) -> Any:
+    if isinstance(content, dict):
+        return {
+            name: _moved_class(value, moved) if name == "_target_" else _with_moved_classes(value, moved)
+            for name, value in content.items()
+        }
+    return [_with_moved_classes(value, moved) for value in content] if isinstance(content, list) else content
+
+
+def _moved_class(target: str, moved: dict[str, str]) -> str:
+    """What a class is called now. The longest of several paths it is in counts; what has moved already stays."""
+    within = [old for old, new in moved.items() if _is_in(target, old) and not _is_in(target, new)]
+    if not within:
+        return target
+    old = max(within, key=len)
+    return moved[old] + target.removeprefix(old)
+
+
+def _is_in(target: str, path: str) -> bool:
+    return target == path or target.startswith(f"{path}.")
+
+
+def _check_moved(moved: dict[str, str]) -> None:
+    """A class that has moved must stay where it is when the same command is given again."""
+    for new in moved.values():
+        if _moved_class(new, moved) != new:
+            raise ValueError(f"--target moves {new} on to {_moved_class(new, moved)}: name the last place at once.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog="python -m runner.records.migrate", description=__doc__)
+    parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses",
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        pairs = [pair.partition("=") for pair in chosen.target]
+        for old, _, new in pairs:
+            if not (old and new):
+                raise ValueError("--target needs an old and a new dotted path: old.module.Class=new.module.Class.")
+        ids = migrate(chosen.folder, {old: new for old, _, new in pairs})
+    except ValueError as error:
+        print(f"migrate: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for old, new in ids.items():
+        if old != new:
+            print(old, new)
+    print(f"{len(ids)} records, {sum(old != new for old, new in ids.items())} under a new id", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

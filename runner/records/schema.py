@@ -1,0 +1,237 @@
+"""What a record has to be: its keys, the types and ranges of its values, and how its columns agree with one another.
+
+Published as JSON Schema in results/record.schema.json (`python -m runner.records.schema` writes it). What follows
+from a record's config, and takes the parts of its run to compute, is checked by `runner.records.verify`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import typing
+from enum import EnumType
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+
+from runner.config import REPOSITORY, Config
+from runner.config.fields import Properties, Range
+
+PUBLISHED = REPOSITORY / "results" / "record.schema.json"
+
+Id = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Finite | Literal["inf", "-inf", "nan"]  # what JSON cannot hold is a string that float() reads
+Amount = Annotated[Finite, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Epoch = Annotated[int, Field(ge=1)]
+Percent = Annotated[Finite, Field(ge=0, le=100)]
+Epsilon = Amount | Literal["inf"]
+# Fields of a config that the oldest records lack.
+_LATER = {"normalization", "mechanism", "schedule", "constraint", "screening", "confusion_epochs", "sources"}
+_GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
+_AT_MOST = "epsilon_sound_at_max_tries"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Measured(RootModel[Any]):
+    """Numbers in lists and dicts, however deep."""
+
+    root: list[Value] | dict[str, Value]
+
+
+Value = Annotated[Number | Measured, Field(union_mode="left_to_right")]  # the other mode takes five times as long
+
+
+class History(_Strict):
+    """By epoch: how many steps were taken, what they cost, and what was measured after it. Update rules add columns."""
+
+    __pydantic_extra__: dict[str, list[Number | bool]]
+
+    epoch: list[Epoch] = Field(min_length=1)
+    steps: list[Count]
+    epsilon: list[Epsilon]
+    epsilon_sound: list[Epsilon | None]
+    train_loss: list[Number]
+    test_loss: list[Number]
+    test_accuracy: list[Percent]
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> History:
+        columns = self.model_dump()
+        if len({len(values) for values in columns.values()}) != 1:
+            raise ValueError("its history is not of equal lengths")
+        if self.epoch != list(range(1, len(self.epoch) + 1)):
+            raise ValueError("its epochs are not 1, 2, 3 and so on")
+        if None in self.epsilon_sound and any(value is not None for value in self.epsilon_sound):
+            raise ValueError("its epsilon_sound is known after some epochs and not after others")
+        for name in _GROWS[:2] if None in self.epsilon_sound else _GROWS:
+            if any(float(one) > float(next_) for one, next_ in pairwise(columns[name])):
+                raise ValueError(f"its {name} falls from one epoch to the next")
+        return self
+
+
+class Final(_Strict):
+    """The last epoch's metrics, the best epoch's, and what the run was made with."""
+
+    __pydantic_extra__: dict[str, Number | bool]
+
+    epoch: Epoch
+    steps: Count
+    epsilon: Epsilon
+    epsilon_sound: Epsilon | None
+    test_accuracy: Percent
+    best_test_accuracy: Percent
+    best_epoch: Epoch
+    noise_multiplier: Amount
+    sampling_rate: Annotated[Finite, Field(gt=0, le=1)]
+    parameters: Annotated[int, Field(ge=1)]
+    neighbouring_relation: str = ""  # the oldest records lack it
+    max_tries: Count = 0  # of runs that decide themselves when they end
+    epsilon_sound_at_max_tries: Epsilon | None = 0.0
+
+
+class Provenance(_Strict):
+    """Where a record comes from: code, versions, machine, cost. Seconds and MiB."""
+
+    git_revision: str | None
+    wall_seconds: Amount
+    processor_seconds: Amount = 0.0
+    yardstick_seconds: Annotated[Finite, Field(gt=0)] = 1.0
+    examples_per_second: Amount = 0.0
+    peak_memory_mib: Amount = 0.0
+    threads: Annotated[int, Field(ge=1)] = 1
+    lockstep: Annotated[int, Field(ge=1)] = 1
+    physical_batch: Annotated[int, Field(ge=1)] = 1
+    engine: str = ""
+    step: str = ""
+    device: str = ""
+    python: str = ""
+    resumed_after: list[Epoch] = Field(default=[], min_length=1)
+    epsilon_rests_on: list[str] = Field(default=[], min_length=1)
+    epsilon_unsound: str | None = None  # why no sound epsilon is known
+    kernels: dict[str, dict[str, str]] = {}
+    versions: dict[str, str | None] = {}
+
+
+def _group(value: dict[str, Any]) -> dict[str, Any]:
+    if value and not isinstance(value.get("_target_"), str):
+        raise ValueError("it names no class")
+    return value
+
+
+def _in_range(within: Range, value: Any) -> Any:
+    if value is not None and not within.holds(value):
+        raise ValueError(f"it has to be {within.words}")
+    return value
+
+
+def _model_of(kind: type) -> type[BaseModel]:
+    """The fields of a schema of `runner.config` that records keep, of the types that they have in JSON."""
+    hints, fields = typing.get_type_hints(kind), dict[str, Any]()
+    for field in dataclasses.fields(kind):
+        hint: Any = hints[field.name]
+        of: Properties | None = field.metadata.get("properties")
+        within: Range | None = field.metadata.get("within")
+        if of is not None and not of.part.recorded:
+            continue
+        if of is not None and of.names_class:
+            hint = Annotated[dict[str, Any], AfterValidator(_group)]
+            hint = hint | None if of.optional else hint
+        elif isinstance(hint, EnumType):
+            hint = Annotated[hint, Field(strict=False)]
+        elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            hint = _model_of(hint)
+        elif hint in (float, float | None):
+            hint = Finite | None if hint == float | None else Finite
+        if within is not None:
+            hint = Annotated[hint, AfterValidator(partial(_in_range, within))]
+        fields[field.name] = hint, None if field.name in _LATER else ...
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields)
+
+
+class Record(BaseModel):
+    """One run that ended; or, with the status "stopped" and in a folder of that name, the first epochs of one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    run_id: Id
+    setting_id: Id
+    status: Literal["finished", "diverged", "stopped"]
+    config: _model_of(Config)  # type: ignore[valid-type]
+    history: History
+    final: Final
+    diagnostics: dict[str, Value]
+    provenance: Provenance
+    digest: Digest = Field(description="SHA-256 of all the rest: see runner.records.files.digest_of.")
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Record:
+        history, final = self.history.model_dump(), self.final.model_dump()
+        if any(str(final.get(name)) != str(values[-1]) for name, values in history.items()):
+            raise ValueError("its final metrics are not the last of its history")
+        unsound = self.provenance.epsilon_unsound is not None
+        known = [final[name] is not None for name in {"epsilon_sound", _AT_MOST} & self.final.model_fields_set]
+        if any(each == unsound for each in known):
+            raise ValueError("its sound epsilon is null without provenance.epsilon_unsound, or the other way round")
+        if len(history["epoch"]) > self.config.epochs:
+            raise ValueError("it has more epochs than its config")
+        finite = [math.isfinite(float(loss)) for loss in history["test_loss"]]
+        if not all(finite[:-1]):
+            raise ValueError("it goes on after a loss that is not a finite number")
+        if self.status != "diverged" and not finite[-1]:
+            raise ValueError("it is not said to have diverged, and its last loss is not a finite number")
+        return self
+
+
+class SchemaError(ValueError):
+    """A record is not what it has to be. The message says the first thing that is wrong."""
+
+
+def validate(content: Any) -> None:
+    """Check what was read of a record's file.
+
+    Raises:
+        SchemaError: one sentence on the first thing that is wrong.
+    """
+    try:
+        Record.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        text = first["msg"].removeprefix("Value error, ")
+        raise SchemaError(f"{where}: {text}" if where else text) from error
+
+
+def published() -> str:
+    """The schema as JSON text."""
+    return json.dumps(Record.model_json_schema(), indent=1) + "\n"
+
+
+def main() -> int:
+    """Write the schema where it is published."""
+    Path(PUBLISHED).write_text(published(), encoding="utf-8")
+    print(PUBLISHED)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""`python -m runner.records.verify`: what every record says, compared with what follows from its config.
+
+Computed again, after every epoch: the steps, epsilon as the paper counts, and the sound epsilon. Compared with the
+config or with other columns: every final metric, the best epoch, the noise multiplier, the number of parameters, where
+the run ended, the counts and rates of a run that takes steps back, and the user's classes that epsilon rests on.
+
+Nothing determines what a run measured. Losses, accuracies, diagnostics, how many steps were taken back, seconds, and
+what is said of the machine and the code are believed. They only have to be possible: an accuracy has to be a number of
+right answers, and a count must not fall. `draw` is believed, too. A record that was changed there alone is not noticed.
+
+Nothing is trained, and nothing is written.
+
+Exit codes: 0 every record says what follows from its config, 1 one does not or cannot be read, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from runner.accounting import Releases, sound_epsilon
+from runner.config import REPOSITORY, Config, ConfigError, EvaluationSplit
+from runner.data.datasets import ImageDataset, Split, holdout_examples
+from runner.records.files import read_record, rounded
+from runner.records.sources import check_sources
+from runner.runs.execute import final_metrics
+from runner.terminal import Line, Parser, end, printable
+from runner.training.loop import HISTORY, Trained
+from runner.training.own import rests_on
+from runner.training.prepare import Run, prepare
+from runner.training.targets import check_recorded, targets
+
+_ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
+_ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records
+_WITHOUT_NEIGHBOURS = "0cbc41275d218c57c593e4d55c3af4939900894b"  # the code whose records do not name them
+_GUARANTEE = ("max_tries", "epsilon_sound_at_max_tries")  # missing in old records of runs that diverged
+_TRUSTED = ("runner", "torch")
+
+Columns = Mapping[str, Sequence[Any]]
+Difference = tuple[str, Any, Any]  # what, what the record says, and what it should say
+
+
+def verify(record: dict[str, Any]) -> list[str]:
+    """Say what in a record does not follow from its config: a sentence each, none where everything does.
+
+    Raises:
+        Exception: the run of its config cannot be prepared, or a column has values that no run writes.
+    """
+    run = _run_of_setting(_text(record["config"]))
+    history, expected = record["history"], run.rule.column_names
+    names = [*HISTORY, *(history.keys() - HISTORY if expected is None else expected)]
+    if history.keys() != set(names):
+        return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
+    due = _due_history(run, record)
+    differences = [
+        [*_of_history(history, due, up), *_of_final(run, record, up), *_of_others(run, record)] for up in _ROUNDED_UP
+    ]
+    return [f"{what} is {said}, and should be {right}" for what, said, right in min(differences, key=len)]
+
+
+def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator[Difference]:
+    """The first difference of each column."""
+    for name, column in history.items():
+        for epoch, said, right in zip(history["epoch"], column, due[name], strict=False):
+            if said not in (allowed := _rounded(name, right, up)):
+                yield f"{name} after epoch {epoch}", said, allowed[0]
+                break
+
+
+def _of_final(run: Run, record: dict[str, Any], up: tuple[str, ...]) -> Iterator[Difference]:
+    """What differs in the final metrics, given the history, and in the epoch after which the run ended."""
+    final, history = record["final"], record["history"]
+    if final["epoch"] != (last := _last_epoch(run, record)):
+        yield "the last epoch", final["epoch"], last
+    metrics = final_metrics(run, Trained(status=record["status"], history=history))
+    if record["provenance"]["git_revision"] == _WITHOUT_NEIGHBOURS:
+        del metrics["neighbouring_relation"]
+    losses = (float(final[name]) for name in ("train_loss", "test_loss"))
+    if not run.rule.takes_back and not final.keys() & set(_GUARANTEE) and not all(map(math.isfinite, losses)):
+        metrics = {name: value for name, value in metrics.items() if name not in _GUARANTEE}
+    for name in dict.fromkeys([*metrics, *final]):
+        said, allowed = final.get(name, "missing"), _rounded(name, metrics.get(name, "missing"), up)
+        if said not in allowed:
+            yield name, said, allowed[0]
+
+
+def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
+    """What differs elsewhere: which diagnostics there are, and what the provenance says of classes and decisions."""
+    measured, asked_for = sorted(record["diagnostics"]), sorted(run.config.diagnostics)
+    if measured != asked_for:
+        yield "diagnostics", measured, asked_for
+    unsound = record["provenance"].get("epsilon_unsound")
+    if unsound != run.unsound:
+        yield "epsilon_unsound", unsound, run.unsound
+    said = record["provenance"].get("epsilon_rests_on", [])
+    own = [target for _, target in targets(record["config"]) if target.partition(".")[0] not in _TRUSTED]
+    if said != (due := rests_on(run) if own else []):
+        yield "epsilon_rests_on", said, due
+    share = run.rule.share_name
+    if share is not None and not 0 <= (part := record["provenance"].get(share, math.nan)) <= 1:
+        yield share, part, "between 0 and 1"
+
+
+def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
+    """What the columns of a history should be, epoch by epoch, as far as the config goes.
+
+    Of a count that is only bounded this is the nearest value within the bounds.
+    """
+    setting, per_epoch = _text(record["config"]), run.mechanism.steps_per_epoch
+    due: dict[str, list[Any]] = {name: column[: run.epochs] for name, column in record["history"].items()}
+    steps = kept = [epoch * per_epoch for epoch in due["epoch"]]
+    if _spent(run, record):
+        steps[-1] = min(max(steps[-1] - per_epoch + 1, due["steps"][-1]), steps[-1])
+    if run.rule.takes_back:
+        kept = due["accepted"] = list(_possible(due["accepted"], steps, run.paid_for))
+    due |= {"steps": steps, **run.rule.due(run, due | {"steps": steps})}
+    due["epsilon"] = [_epsilon(setting, count) for count in kept]
+    due["epsilon_sound"] = [None if run.unsound else _epsilon_sound(setting, count) for count in steps]
+    if (images := _images(run)) is not None:
+        due["test_accuracy"] = [round(float(said) * images / 100) * 100 / images for said in due["test_accuracy"]]
+    return due
+
+
+def _possible(accepted: Sequence[int], steps: Sequence[int], paid_for: int | None) -> Iterator[int]:
+    """The nearest counts of kept steps that grow by no more than the steps, and reach `paid_for` at the end only."""
+    kept = taken = 0
+    for count, now in zip(accepted, steps, strict=True):
+        most = kept + now - taken
+        if paid_for is not None:
+            most = min(most, paid_for if now == steps[-1] else paid_for - 1)
+        yield max(kept, min(count, most))
+        kept, taken = count, now
+
+
+def _spent(run: Run, record: dict[str, Any]) -> bool:
+    """Whether a run ended because it had kept as many steps as its budget pays for."""
+    return run.rule.takes_back and bool(record["history"]["accepted"][-1] == run.paid_for)
+
+
+def _last_epoch(run: Run, record: dict[str, Any]) -> int:
+    """After which epoch a run should have ended: the last one, unless it ended early."""
+    early = record["status"] != "finished" or _spent(run, record)
+    return min(len(record["history"]["epoch"]), run.epochs) if early else run.epochs
+
+
+def _images(run: Run) -> int | None:
+    """How many images a run is evaluated on; None where a data set of the user's own decides."""
+    if type(run.dataset) is not ImageDataset:
+        return None
+    if run.config.evaluation == EvaluationSplit.holdout:
+        return holdout_examples(run.dataset.train_examples)
+    numbers = torch.empty(run.dataset.test_examples, device="meta")
+    return len(run.rule.split(Split(numbers, numbers))[0])
+
+
+def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
+    """What a record may say of a number: one value, or two where the last digits of an epsilon decide."""
+    by = name if name.startswith(up) else ""
+    offs = (0.0, -_ROUNDING, _ROUNDING) if isinstance(right, float) and name.startswith("epsilon") else (0.0,)
+    return [rounded(right * (1 + off) if off else right, by) for off in offs]
+
+
+def _text(config: dict[str, Any]) -> str:
+    """What the seeds of a setting have in common, and with it all that is computed again here."""
+    return json.dumps(config | {"seed": 0, "draw": 0})
+
+
+@cache
+def _run_of_setting(text: str) -> Run:
+    return run_of(json.loads(text))
+
+
+@cache
+def _epsilon(text: str, kept: int) -> float:
+    """Epsilon as the paper counts after so many kept steps of a setting."""
+    run = _run_of_setting(text)
+    return _once(str(run.config.accountant), run.accountant.epsilon, run.mechanism.charges(kept).claimed, run)
+
+
+@cache
+def _epsilon_sound(text: str, steps: int) -> float:
+    """The sound epsilon after so many steps of a setting."""
+    run = _run_of_setting(text)
+    return _once("sound", sound_epsilon, run.mechanism.charges(steps).actual, run)
+
+
+_known: dict[tuple[str, Releases, float], float] = {}
+
+
+def _once(accountant: str, epsilon: Callable[[Releases, float], float], releases: Releases, run: Run) -> float:
+    """Settings that release the same cost the same: computed once."""
+    key = accountant, releases, run.config.delta
+    if key not in _known:
+        _known[key] = epsilon(releases, run.config.delta)
+    return _known[key]
+
+
+def run_of(recorded: dict[str, Any]) -> Run:
+    """Prepare the run of a recorded config on this machine.
+
+    Raises:
+        ConfigError: it names what no record may (see `runner.training.targets`), a class of the user's own has changed
+            since, or it cannot be prepared by the code of today.
+    """
+    machine = {
+        "runtime": {"device": "cpu", "data_root": ".", "results_root": "."},
+        "tracking": {"project": "", "directory": ""},
+    }
+    config = OmegaConf.merge(OmegaConf.structured(Config), recorded, machine)
+    assert isinstance(config, DictConfig)
+    check_recorded(config)
+    check_sources(config)
+    return prepare(config)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = Parser(prog="python -m runner.records.verify", description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
+    chosen = parser.parse_args(arguments)
+    paths = sorted((chosen.folder / "runs").glob("*.json"))[:: max(1, chosen.every)]
+    if not paths:
+        print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
+        return 2
+    line, wrong = Line(), 0
+    for number, path in enumerate(paths, 1):
+        line.show(f"verify: record {number} of {len(paths)} ...")
+        if found := _found(path):
+            wrong += 1
+            line.clear()
+            print(printable(f"{path.name}: {'; '.join(found)}"))
+    line.clear()
+    print(f"{len(paths)} records, {wrong} of which do not say what follows from their config")
+    return 1 if wrong else 0
+
+
+def _found(path: Path) -> list[str]:
+    """What is wrong with a file, whatever is: one record that cannot be read or prepared does not hide the next."""
+    try:
+        return verify(read_record(path))
+    except ConfigError as error:
+        return [str(error)]
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+if __name__ == "__main__":
+    end(main)

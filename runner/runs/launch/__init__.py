@@ -1,6 +1,0 @@
-"""Who carries many runs out: this machine, a Slurm cluster, a Ray cluster."""
-
-from runner.runs.launch.choice import launcher_of
-from runner.runs.launch.interface import Launcher, Work, run_jobs
-
-__all__ = ["Launcher", "Work", "launcher_of", "run_jobs"]

@@ -1,0 +1,126 @@
+"""`python -m runner.search <sweep>`: a search over the fields that a sweep draws, by Optuna, with Hyperband stopping.
+
+The sweep's own draws come first, then suggestions. A trial is a run with a record like any other, and what is recorded
+is not run again, so the same command goes on after an interruption. Trials are judged on held-out training images.
+
+Exit codes: 0 done, 1 a trial failed, 2 the request or a configuration is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
+from runner.config import ConfigError
+from runner.launch import Work, launcher_of, run_jobs
+from runner.launch.choice import known, split
+from runner.records.files import results_folder
+from runner.reproduce import check_overrides
+from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
+from runner.search.carry_out import carry_out
+from runner.search.study import DRAWS, study_of
+from runner.terminal import Line, Parser, bound_text, number
+from runner.training.prepare import prepare
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    on_termination_as_on_interrupt()
+    try:
+        return _search(_parser().parse_intermixed_args(arguments))
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        return 130
+    except (ConfigError, ValueError) as error:
+        return _refuse(str(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        return _refuse(sentence(error))
+
+
+def _search(options: argparse.Namespace) -> int:
+    for name, least in (("jobs", 1), ("threads", 1), ("trials", 0), ("draws", 0), ("retrain", 0)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"Expected --{name} >= {least}, got {getattr(options, name)}.")
+    if not options.epsilon > 0:
+        raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
+    ours, overrides = split(options.overrides)
+    check_overrides(overrides)
+    launcher = launcher_of(options.launcher, ours)
+    space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
+    for draw in space.draws[: options.draws or 1]:
+        prepare(draw.config)
+    folder, line = results_folder(space.draws[0].config), Line()
+    root = Path(space.draws[0].config.runtime.results_root).expanduser()
+    with (
+        study_of(space, folder, options.epsilon, options.draws) as study,
+        launcher.seats(root, options.jobs, options.threads, line) as seats,
+    ):
+        failed = carry_out(study, options.trials, seats, line)
+    trials = trials_of(space, folder)
+    chosen = best(trials, options.epsilon)
+    print(_summary(space, trials, chosen, options.epsilon))
+    if options.retrain and chosen is not None:
+        again = space.retrained(chosen.values, options.retrain)
+        failed += run_jobs(launcher, Work(again, options.jobs, options.threads), line).failed
+    for job, why in failed:
+        print(f"failed: {job.sweep} {job.label}: {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float) -> str:
+    """The front of all epochs, how many trials there are, and how to train the chosen one."""
+    lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
+    lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
+    stopped = sum(trial.stopped for trial in trials)
+    lines.append(f"{len(trials)} trials, {stopped} of them stopped before their last epoch")
+    if chosen is None:
+        return "\n".join([*lines, f"No whole trial has an epoch at a sound ε of {budget:g} or less."])
+    lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
+    values = " ".join(f"{name}={value:g}" for name, value in chosen.values.items())
+    experiment = space.draws[0].experiment
+    scale = space.composed.scale.name
+    more = "" if scale == "paper" else f" scale={scale}"
+    lines.append(f"python -m runner experiment={experiment} {values} evaluation=test seed=1{more}")
+    lines.append(f"(trains all epochs: what was chosen is the last one at a sound ε of {budget:g} or less)")
+    return "\n".join(lines)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runner.search", description=__doc__)
+    parser.add_argument("sweep", help="one that varies draw: lipschitz/fig_5a_search")
+    parser.add_argument("--trials", type=int, default=40, help="in all, those recorded before included (default: 40)")
+    parser.add_argument("--epsilon", type=float, default=3.0, help="the sound ε that trials are judged at (default: 3)")
+    parser.add_argument("--draws", type=int, default=DRAWS, help=f"random ones, which come first (default: {DRAWS})")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
+    parser.add_argument(
+        "--retrain", type=int, default=0, metavar="SEEDS",
+        help=f"then train the best one with so many other seeds, on all training images, and report on test images "
+        f"(the figures show {RETRAINED})",
+    )  # fmt: skip
+    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
+    parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
+    parser.add_argument(
+        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
+    )
+    return parser
+
+
+def _refuse(text: str) -> int:
+    print(f"search: {one_line(text)}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

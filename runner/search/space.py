@@ -1,0 +1,116 @@
+"""What a sweep searches: the fields that its experiment draws, and the run of any values of them.
+
+A sweep is a search where `draw` is all that it varies, and its experiment has `${uniform:...}` or `${log_uniform:...}`
+in some fields. A trial is a run with numbers there: draw number k of the sweep, or numbers that were suggested, which
+make the run that anybody makes who writes them into the config, and its id.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import ConfigError, Dimension, EvaluationSplit, drawn_fields
+from runner.records.identity import identify, identify_recorded, plain, resolved
+from runner.records.jobs import Job, composed_at, sweep_jobs
+
+RETRAINED = 5  # seeds, other than the search's own, that the chosen values are trained with to report on test images
+_DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Space:
+    """The search of one sweep at one scale.
+
+    Attributes:
+        composed: the sweep's config before anything is drawn.
+        dimensions: by field name, what is drawn from.
+        draws: the sweep's own runs.
+    """
+
+    sweep: str
+    composed: DictConfig
+    dimensions: Mapping[str, Dimension]
+    draws: tuple[Job, ...]
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of a whole trial."""
+        return int(self.draws[0].config.epochs)
+
+    def rounded(self, name: str, value: float) -> float:
+        """A suggested value with three significant digits, as draws have them, within its range."""
+        dimension = self.dimensions[name]
+        return min(max(float(f"{value:.{_DIGITS}g}"), dimension.low), dimension.high)
+
+    def job(self, values: Mapping[str, float], **fields: Any) -> Job:
+        """The run with these values of the searched fields, and further fields."""
+        config = copy.deepcopy(self.composed)
+        for name, value in {**values, **fields}.items():
+            OmegaConf.update(config, name, value)
+        experiment = self.draws[0].experiment
+        config.tracking.job_type = experiment
+        final = resolved(config)
+        overrides = {"experiment": experiment, **{name: f"{value:g}" for name, value in values.items()}}
+        overrides |= {name: str(OmegaConf.select(final, name)) for name in fields}
+        return Job(self.sweep, overrides, *identify(final), final)
+
+    def values(self, config: Any) -> dict[str, float]:
+        """The searched fields of a run's config."""
+        nested = OmegaConf.create(config) if isinstance(config, dict) else config
+        return {name: float(OmegaConf.select(nested, name)) for name in self.dimensions}
+
+    def holds(self, recorded: dict[str, Any]) -> bool:
+        """Whether a recorded config is one of the search: the sweep's own in everything but the searched fields."""
+        return _rest(recorded, self.dimensions) == self._own_rest
+
+    @cached_property
+    def _own_rest(self) -> str:
+        """Asked for once a record: of thousands, it would take minutes to make anew."""
+        return _rest(plain(self.draws[0].config), self.dimensions)
+
+    def retrained(self, values: Mapping[str, float], seeds: int = RETRAINED) -> list[Job]:
+        """The runs on all training images, reported on test images, of chosen values: none of the search's seeds."""
+        first = int(self.draws[0].config.seed) + 1
+        evaluation = EvaluationSplit.test
+        found = [self.job(values, evaluation=evaluation, seed=seed) for seed in range(first, first + seeds)]
+        return list({job.run_id: job for job in found}.values())  # a scale may have fewer seeds
+
+
+def space_of(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> Space:
+    """The search of sweeps/<sweep>.yaml under further overrides.
+
+    Raises:
+        ConfigError: the sweep is no search, or its trials would be judged by test images.
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
+    """
+    draws = tuple(sweep_jobs(sweep, extra))
+    others = {tuple((k, v) for k, v in job.overrides.items() if k != "draw") for job in draws}
+    if len(others) != 1 or any("draw" not in job.overrides for job in draws):
+        raise ConfigError(f"{sweep} is no search: a sweep that is one varies draw and nothing else.")
+    fixed = dict(next(iter(others)))
+    composed = composed_at(sweep, tuple(f"{name}={value}" for name, value in fixed.items()), extra)
+    dimensions = drawn_fields(composed)
+    if not dimensions:
+        raise ConfigError(f"{sweep} is no search: no field of its experiment is drawn.")
+    if draws[0].config.evaluation is not EvaluationSplit.holdout:
+        raise ConfigError(f"{sweep} would choose by test images: its experiment needs evaluation: holdout.")
+    return Space(sweep, composed, dimensions, draws)
+
+
+def _rest(config: dict[str, Any], names: Mapping[str, Any]) -> str:
+    """The id of what a config is but for some fields."""
+    blank = copy.deepcopy(config)
+    for name in names:
+        node: Any = blank
+        *groups, last = name.split(".")
+        for group in groups:
+            node = node.get(group) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node[last] = None
+    return identify_recorded(blank)[0]

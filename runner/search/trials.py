@@ -1,0 +1,100 @@
+"""What is known of a search's trials: the records of whole runs, and of those that a search stopped.
+
+A trial that is stopped leaves a record of its epochs, with the status "stopped", in a folder of its own: under the id
+of the whole run, which it is not, so that the run can still be made. Trials are found by what their configs say,
+whoever ran them, and a search needs nothing else to go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.records.files import STOPPED, read_record, record_path, stopped_path, upper_bound
+from runner.search.space import Space
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that was run, whole or until it was stopped: columns by epoch."""
+
+    run_id: str
+    values: dict[str, float]
+    record: dict[str, Any]
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.record["status"] == STOPPED)
+
+    @property
+    def epsilons(self) -> list[float]:
+        """Sound epsilons."""
+        return [upper_bound(value) for value in self.record["history"]["epsilon_sound"]]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Accuracies (percent) on the images that the search judges by."""
+        return [float(value) for value in self.record["history"]["test_accuracy"]]
+
+    def accuracy_within(self, budget: float) -> float | None:
+        """The accuracy after the last epoch with a sound epsilon within the budget; None where there is none."""
+        within = [accuracy for spent, accuracy in zip(self.epsilons, self.accuracies, strict=True) if spent <= budget]
+        return within[-1] if within else None
+
+
+def trials_of(space: Space, folder: Path) -> list[Trial]:
+    """The trials of a search that are recorded below a results folder, each once, a whole run before a stopped one.
+
+    Draws come first, in their order.
+
+    Raises:
+        ValueError: a record of the search is damaged; the message names the file.
+    """
+    found: dict[str, Trial] = {}
+    for path in (*sorted((folder / "runs").glob("*.json")), *sorted((folder / STOPPED).glob("*.json"))):
+        if path.stem in found:
+            continue
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))["config"]
+            held = space.holds(config)
+        except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
+            continue  # damaged, and of no search that anybody could tell: it is set aside when its run is made
+        if held:
+            found[path.stem] = Trial(path.stem, space.values(config), read_record(path))
+    order = {job.run_id: place for place, job in enumerate(space.draws)}
+    return sorted(found.values(), key=lambda trial: (order.get(trial.run_id, len(order)), trial.run_id))
+
+
+def trial_at(space: Space, folder: Path, run_id: str) -> Trial | None:
+    """The trial with this id, where it is recorded; what is damaged is no record."""
+    for path in (record_path(folder, run_id), stopped_path(folder, run_id)):
+        try:
+            record = read_record(path)
+        except (FileNotFoundError, ValueError):
+            continue
+        return Trial(run_id, space.values(record["config"]), record)
+    return None
+
+
+def best(trials: Iterable[Trial], budget: float) -> Trial | None:
+    """The trial, not stopped, that is most accurate within a budget of sound epsilon; of equals the first."""
+    whole = [trial for trial in trials if not trial.stopped and trial.accuracy_within(budget) is not None]
+    return max(whole, key=lambda trial: trial.accuracy_within(budget) or 0.0, default=None)
+
+
+def curve(trial: Trial) -> tuple[list[float], list[float]]:
+    """Every epoch of a trial: sound epsilons and accuracies."""
+    return trial.epsilons, trial.accuracies
+
+
+def pareto(curves: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[tuple[float, float]]:
+    """Of points given as (epsilons, accuracies) a curve, those more accurate than all that cost no more."""
+    points = sorted((epsilon, -accuracy) for curve in curves for epsilon, accuracy in zip(*curve, strict=True))
+    front: list[tuple[float, float]] = []
+    for epsilon, negative in points:
+        if not front or -negative > front[-1][1]:
+            front.append((epsilon, -negative))
+    return front

@@ -1,0 +1,226 @@
+"""What is attacked: the worst case saturates every bound, all of conf/ is audited, faults are caught, nothing else."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from checks.audit import __main__ as command
+from checks.audit import cases
+from checks.audit.attacks import of_statistics, of_weights, released
+from checks.audit.bounds import lower_bounds
+from checks.audit.cases import Row, settings
+from checks.audit.faults import FAULTS, Fault
+from checks.audit.screened import Screened, charges, of_screened
+from checks.audit.targets import DELTA, PLAIN, Setting, Target, calibrated, option, options, target
+from runner.accounting import sound_epsilon
+from runner.config import Sampling
+from runner.mechanism.statistics import PrivateStatistics
+from runner.papers.noise_screening.privacy import OneStep
+
+ERROR = 1e-3
+OF_A_FAULT = (1 - cases.CONFIDENCE) / (2 * len(FAULTS) + 2)  # the chance of error that the command gives each row
+EVERYONE = [s for s, _, _ in settings() if s.everyone and s.steps == 1]
+
+
+def name_of(setting: Setting) -> str:
+    return " ".join([setting.clipping, setting.mechanism, setting.network, *setting.more.values()])
+
+
+_made: dict[tuple[object, ...], tuple[Row, Row]] = {}
+
+
+def _once(attack: Callable[..., tuple[Row, Row]]) -> Callable[..., tuple[Row, Row]]:
+    """An attack, made once for its own test and for the command's: a fault is known by its name."""
+
+    def made(*arguments: object) -> tuple[Row, Row]:
+        key = attack.__name__, *(getattr(argument, "name", argument) for argument in arguments)
+        if key not in _made:
+            _made[key] = attack(*arguments)
+        return _made[key]
+
+    return made
+
+
+faulty, accepted_only = _once(cases._faulty), _once(cases._accepted_only)
+
+
+def distance(attacked: Target) -> float:
+    """How far the canary moves a batch of everyone, in standard deviations of the noise that the mechanism states."""
+    sums = [attacked.sums(world, list(range(attacked.setting.examples))) for world in attacked.worlds]
+    square = 0.0
+    for group in attacked.mechanism.noise_groups:
+        shift = torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in group.parameters])
+        square += float(shift.norm() / attacked.mechanism.noise_std(group)) ** 2
+    return math.sqrt(square)
+
+
+@pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
+def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
+    """So an attack that shows less than the sound epsilon is short of trials, not of malice.
+
+    The mean over the examples drawn moves by 1 + 15/16 bounds where the ledger has 2.
+    """
+    attacked = target(setting, 1.3)
+    ((event, count),) = attacked.ledger.actual
+    multiplier = getattr(event, "event", event).noise_multiplier
+    assert count == 1
+    moved = distance(attacked) * multiplier
+    assert moved == pytest.approx((1 + 15 / 16) / 2 if setting.mechanism == "corrected" else 1.0, rel=2e-3)
+
+
+def test_everything_in_conf_is_audited() -> None:
+    audited = [setting for setting, _, _ in settings()]
+    refused = [name for name in options("clipping") if name not in {s.clipping for s in audited}]
+    assert refused == ["none"]
+    assert {s.mechanism for s in audited} == {PLAIN, *options("mechanism")}
+    assert set(options("screening")) == {"none", "annealing"}  # every update is kept, and `audit.screened`
+    assert [
+        n for n in options("normalization") if "PrivateStatistics" in option("normalization", n).get("_target_", "")
+    ]
+    assert {s.steps > 1 for s in audited} == {s.everyone for s in audited} == {True, False}
+    assert next(iter(cases._refused("none", ERROR))).verdict == "not private"
+
+
+@pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
+def test_what_is_right_is_not_accused(setting: Setting) -> None:
+    row = cases._row(target(setting, 1.0), 3000, "releases", ERROR)
+    assert row.accused is False
+    if row.mechanism != "original_bug":
+        assert 0.4 * row.sound < row.lower <= row.sound
+    expected = {"corrected": "refuted", "original_bug": "refuted"}
+    assert row.verdict == expected.get(row.mechanism, "guaranteed")
+
+
+@pytest.mark.slow
+def test_sampled_batches_hide_the_canary_and_no_more() -> None:
+    row = cases._row(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
+    assert row.accused is False
+    assert 0.7 * row.sound < row.lower <= row.sound
+    alone = sound_epsilon(target(Setting("per_layer"), 0.3).ledger.actual, DELTA)
+    assert row.sound < alone
+
+
+def test_calibration_meets_epsilon() -> None:
+    attacked = calibrated(Setting("flat", steps=4), 2.0)
+    assert 1.99 < attacked.sound <= 2.0
+    bug = Setting("backprop", "original_bug", Sampling.shuffled, more={"asked_for": "original_bug"})
+    claim = calibrated(bug, 2.0, of="claimed")
+    assert 1.99 < claim.claimed <= 2.0
+    assert claim.sound > 40
+
+
+def test_releases_are_the_projects_and_differ_from_trial_to_trial() -> None:
+    attacked = target(Setting("flat", steps=2).sampled(), 1.0)
+    first, second = released(attacked, attacked.worlds[1], 10_000, "test")
+    total = torch.stack([first["network.0.weight"], second["network.0.weight"]]).double()
+    shift = attacked.sums(attacked.worlds[1], [9])["network.0.weight"]
+    where = shift.abs() > 0.5 * shift.abs().max()
+    quiet = total[:, :, ~where]
+    assert quiet.std().item() == pytest.approx(
+        attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0]), rel=0.01
+    )
+    mean = total.mean((0, 1))
+    assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.04)
+    assert abs(torch.corrcoef(quiet.flatten(1))[0, 1]) < 0.02
+
+
+def test_seen_by_the_weights_gradients_do_not_depend_on_them() -> None:
+    attacked = target(Setting("flat", steps=4, network="one layer"), 2.0)
+    before = attacked.sums(attacked.worlds[1], [0, 15])
+    with torch.no_grad():
+        for parameter in attacked.network.objective.parameters():
+            parameter.normal_()
+    after = attacked.sums(attacked.worlds[1], [0, 15])
+    assert all(torch.allclose(before[name], after[name]) for name in before)
+    scores = of_weights(target(Setting("flat", steps=4, network="one layer"), 2.0), 5000, "test")
+    out, within = scores["change"]
+    assert within.mean() - out.mean() == pytest.approx(4, abs=0.32)  # four steps
+    assert out.std() == pytest.approx(2 * 2.0, rel=0.05)  # of noise 2 each
+
+
+def test_statistics_are_charged_as_two_releases() -> None:
+    scores, ledger = of_statistics(PrivateStatistics(2.0, 1.0, 0.5), 1500, "test")
+    out, within = scores["sum"]
+    apart = (within.mean() - out.mean()) / out.std()
+    assert apart == pytest.approx(math.sqrt(2) / 2.0, rel=0.12)
+    found = lower_bounds(scores, ledger.actual, DELTA, ERROR)
+    assert not found.accused
+    assert 0.3 < found.of_shape <= sound_epsilon(ledger.actual, DELTA)
+    once = ((ledger.actual[0][0], 1),)
+    assert lower_bounds({"sum": (out, within + 0.8 * out.std())}, once, DELTA, ERROR).accused
+
+
+SLOW = (
+    "layers amplified first, then composed",
+    "the same noise at two steps",
+    "shuffled batches charged as Poisson samples",
+)
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=[pytest.mark.slow] if f.name in SLOW else []) for f in FAULTS], ids=lambda f: f.name
+)
+def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fault) -> None:
+    right, wrong = faulty(fault, 5000, OF_A_FAULT)
+    assert right.accused is False
+    assert wrong.accused is True
+    if fault.gaussian:
+        assert wrong.lower > wrong.sound
+        assert wrong.lower > right.lower
+
+
+def test_screening_publishes_what_the_theory_says() -> None:
+    """The weights kept by the project's own rule against the density of one screened step, in bins."""
+    setting = Screened(kept=1, noise_multiplier=1.5, threshold=1.0)
+    theory = OneStep(1.5, 1.5, math.inf)
+    scores = of_screened(setting, 500, "test")["sum"]
+    for x, kept in enumerate(scores):
+        assert (abs(kept - 0.5) > 1.5).all()
+        for y in (-2.0, 0.5, 3.0):
+            expected = theory.kept_above(x, y)
+            assert (kept > y).mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 500))
+    ledger = charges(Screened(kept=2, noise_multiplier=1.5, threshold=1.5, rejections=3))
+    assert [count for _, count in ledger.actual] == [8]
+    assert [count for _, count in ledger.claimed] == [2]
+
+
+@pytest.mark.slow
+def test_charging_kept_updates_alone_is_caught() -> None:
+    every, kept = accepted_only(250, OF_A_FAULT)
+    assert every.accused is False
+    assert kept.accused is True
+
+
+def test_verdicts() -> None:
+    def verdict(claimed: float, sound: float, of_shape: float, any_shape: float) -> str:
+        return Row("", "", "", 1, "", 1.0, DELTA, 1, claimed, sound, of_shape, any_shape, False).verdict
+
+    assert verdict(2.0, 1.9, 1.5, 0.5) == "guaranteed"
+    assert verdict(2.0, 2.5, 1.5, 0.5) == "not guaranteed"
+    assert verdict(2.0, 2.5, 2.1, 0.5) == verdict(2.0, 2.5, math.nan, 2.1) == "refuted"
+    assert verdict(math.inf, math.inf, math.nan, math.nan) == "not private"
+
+
+@pytest.mark.slow
+def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["audit", "--quick", "--output", str(tmp_path)])
+    monkeypatch.setattr(cases, "_faulty", faulty)
+    monkeypatch.setattr(cases, "_accepted_only", accepted_only)
+    assert command.main() == 0
+    with (tmp_path / "audit.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["what"].split()[0] for row in rows} >= {*options("clipping"), "annealing", "private_statistics"}
+    assert not [row for row in rows if row["accused"] == "True"]
+    assert all(float(row["lower"]) <= float(row["sound"]) for row in rows if row["accused"] == "False")
+    with (tmp_path / "faults.csv").open() as file:
+        planted = {(row["fault"], row["planted"]): row["accused"] for row in csv.DictReader(file)}
+    assert {accused == "True" for (_, wrong), accused in planted.items() if wrong == "True"} == {True}
+    assert "# What attacks on the code show" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "figure.png").exists()

@@ -1,0 +1,150 @@
+"""The bounds against closed forms, other libraries, and many simulated audits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from scipy import optimize, stats
+
+from checks.audit.bounds import clopper_pearson, lower_bounds
+from runner.accounting import Releases, sound_epsilon
+
+DELTA = 1e-5
+ERROR = 0.05
+
+
+def exact_epsilon(mu: float, delta: float = DELTA) -> float:
+    """Of N(0, 1) against N(mu, 1) (Balle and Wang, 2018, theorem 8), written down again."""
+
+    def excess(epsilon: float) -> float:
+        tail = stats.norm.logcdf(-mu / 2 - epsilon / mu)
+        return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + tail) - delta
+
+    return optimize.brentq(excess, 0, 200)
+
+
+def mu_of(epsilon: float) -> float:
+    return optimize.brentq(lambda mu: exact_epsilon(mu) - epsilon, 1e-2, 10)
+
+
+def gaussian(mu: float) -> Releases:
+    return ((GaussianDpEvent(1 / mu), 1),)
+
+
+def normal_scores(mu: float, trials: int, seed: int) -> dict:
+    draws = np.random.default_rng(seed)
+    return {"score": (draws.standard_normal(trials), mu + draws.standard_normal(trials))}
+
+
+@pytest.mark.parametrize(("count", "trials"), [(0, 50), (1, 50), (17, 50), (49, 50), (50, 50), (3, 100_000)])
+def test_limits_are_those_of_scipy(count: int, trials: int) -> None:
+    interval = stats.binomtest(count, trials).proportion_ci(0.98, method="exact")
+    assert clopper_pearson(count, trials, 0.01) == pytest.approx((interval.low, interval.high), abs=1e-12)
+
+
+def test_the_limits_of_a_test_that_never_errs() -> None:
+    """1,000 trials of each kind, 800 of which measure: no error in n trials happens with chance p where 1 - p = c^1/n.
+
+    The error of 5% is shared by two bounds of two limits each.
+    """
+    sure = (ERROR / 4) ** (1 / 800)
+    found = lower_bounds({"score": (np.zeros(1000), np.ones(1000))}, gaussian(1.0), DELTA, ERROR)
+    assert found.any_shape == pytest.approx(math.log((sure - DELTA) / (1 - sure)))
+    assert found.of_shape == pytest.approx(exact_epsilon(2 * stats.norm.ppf(sure)), rel=1e-6)
+    assert found.accused
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_rare_sign_of_either_world_is_seen(swapped: bool) -> None:
+    """The score is 1 in 5% of the trials of one world and never in the other: a one in 20,000 there would be a miracle.
+
+    What is seen with the canary alone bounds epsilon by the first of the two inequalities, without it by the second.
+    """
+    rare, never = np.zeros(100_000), np.zeros(100_000)
+    rare[::20] = 1
+    pair = (-rare, never) if swapped else (never, rare)
+    found = lower_bounds({"score": pair}, gaussian(1.0), DELTA, ERROR)
+    limit = ERROR / 4
+    often = stats.beta.ppf(limit, 4000, 80_000 - 4000 + 1)
+    assert found.any_shape == pytest.approx(math.log((often - DELTA) / (1 - limit ** (1 / 80_000))), rel=1e-3)
+
+
+def test_too_few_trials_say_nothing() -> None:
+    found = lower_bounds(normal_scores(0.1, 20, 0), gaussian(0.1), DELTA, ERROR)
+    assert (found.of_shape, found.any_shape, found.accused) == (0.0, 0.0, False)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
+def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
+    """20 audits of 100,000 trials, of which 5% may fail: more than 4 do in 0.3% of all cases."""
+    mu = mu_of(epsilon)
+    assert exact_epsilon(mu) == pytest.approx(epsilon)
+    assert sound_epsilon(gaussian(mu), DELTA) == pytest.approx(epsilon, abs=1e-6)
+    found = [lower_bounds(normal_scores(mu, 100_000, seed), gaussian(mu), DELTA, ERROR) for seed in range(20)]
+    assert sum(max(f.of_shape, f.any_shape) > epsilon for f in found) <= 4
+    assert sum(f.accused for f in found) <= 4
+    assert np.median([f.of_shape for f in found]) > 0.7 * epsilon
+
+
+def test_the_error_is_what_is_asked_for() -> None:
+    """300 audits of few trials at an error of 20%: false alarms stay below, though the best of many tests is chosen."""
+    charged, audits = gaussian(1.0), 300
+    wrong = sum(lower_bounds(normal_scores(1.0, 200, seed), charged, DELTA, 0.2).accused for seed in range(audits))
+    assert 0 < wrong < 0.2 * audits
+
+
+def test_less_noise_than_charged_is_accused_and_more_is_not() -> None:
+    scores = normal_scores(1.0, 50_000, 1)
+    assert lower_bounds(scores, gaussian(1 / 1.05), DELTA, ERROR).accused
+    assert not lower_bounds(scores, gaussian(1.05), DELTA, ERROR).accused
+    steps = ((GaussianDpEvent(2.0), 4),)  # four steps of half the mean compose to the same
+    assert not lower_bounds(scores, steps, DELTA, ERROR).accused
+    assert lower_bounds(scores, ((GaussianDpEvent(2.0), 3),), DELTA, ERROR).accused
+
+
+def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -> dict:
+    """The likelihood ratio of steps of a sampled Gaussian, drawn here."""
+    draws = np.random.default_rng(seed)
+    members = draws.random((trials, steps)) < q
+    sides = []
+    for there in (False, True):
+        y = members * there + sigma * draws.standard_normal((trials, steps))
+        sides.append(np.logaddexp(math.log1p(-q), math.log(q) + (y - 0.5) / sigma**2).sum(1))
+    return {"score": (sides[0], sides[1])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 0.6, 1), (0.3, 0.8, 3)])
+def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float, steps: int) -> None:
+    """6 audits, of which 5% may fail: more than 2 do in 0.2% of all cases."""
+    charged = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps),)
+    sound = sound_epsilon(charged, DELTA)
+    found = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(6)]
+    assert sum(max(f.of_shape, f.any_shape) > sound for f in found) <= 2
+    assert sum(f.accused for f in found) <= 2
+    assert np.median([f.of_shape for f in found]) > 0.7 * sound
+    less = ((PoissonSampledDpEvent(q, GaussianDpEvent(1.2 * sigma)), steps),)
+    assert lower_bounds(sampled_scores(q, sigma, steps, 50_000, 0), less, DELTA, ERROR).accused
+
+
+def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
+    """One step: P_1(y > y*) - e^eps P_0(y > y*) where the likelihood ratio is e^eps, by normal tails."""
+    from checks.audit.bounds import _LOSSES, _curve
+    from runner.accounting.mechanisms import SampledGaussian
+
+    q, sigma = 0.1, 0.7
+    losses = _LOSSES[(_LOSSES > 0) & (_LOSSES < 6)]
+    y = 0.5 + sigma**2 * np.log((np.expm1(losses) + q) / q)
+    within = (1 - q) * stats.norm.sf(y / sigma) + q * stats.norm.sf((y - 1) / sigma)
+    exact = within - np.exp(losses) * stats.norm.sf(y / sigma)
+    found = _curve((SampledGaussian(q, sigma, 1),), 1.0)[(_LOSSES > 0) & (_LOSSES < 6)]
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert found == pytest.approx(exact, rel=2e-3, abs=1e-7)
+
+
+def test_what_is_charged_as_nothing_is_accused_of_anything() -> None:
+    assert lower_bounds(normal_scores(1.0, 5000, 0), (), DELTA, ERROR).accused
+    assert not lower_bounds(normal_scores(0.0, 5000, 0), (), DELTA, ERROR).accused

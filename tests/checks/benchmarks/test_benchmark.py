@@ -1,0 +1,178 @@
+"""Every method of the benchmark takes the same step, and its table is written."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from checks.benchmarks import __main__ as command
+from checks.benchmarks import clipless, full_run, layers, measure, methods
+from runner.networks.lipschitz.spectral import projected
+from runner.training.prepare import Run
+
+OTHER = ("backprop", "jax_vmap")  # another step; weights of its own, compared in a test of its own
+SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
+
+
+@pytest.mark.parametrize("method", SAME)
+def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise and with a learning rate that shows: what is timed is the same thing."""
+    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
+    monkeypatch.setattr(methods.Problem, "physical_batch", 4)
+    reference, own = (methods.problem("M", 8) for _ in range(2))
+    methods.isolated(reference)()
+    before = methods.problem("M", 8).network.state_dict()
+    methods.methods()[method](own)()
+    for name, weight in own.network.state_dict().items():
+        torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
+        assert not torch.equal(weight, before[name])
+
+
+def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise, in pieces of any size: the plain mean gradient of the bounded loss, then the projection."""
+    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(methods, "examples_in_cache", lambda *_: 3)
+    of, reference = methods.problem("VGG5", 8), methods.problem("VGG5", 8)
+    step = methods.methods("VGG5")["clipless"](of)
+    step()
+    losses = torch.nn.functional.cross_entropy(50 * reference.network(reference.inputs), reference.targets) / 50
+    losses.backward()
+    for weight, own in zip(reference.network.parameters(), of.network.parameters(), strict=True):
+        assert weight.grad is not None
+        moved = (weight - weight.grad).detach()
+        if weight.dim() > 1:
+            moved = projected(moved.flatten(1)).view_as(moved)
+            assert torch.linalg.matrix_norm(own.detach().flatten(1), 2) <= 1 + 1e-5
+        torch.testing.assert_close(own.detach(), moved, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the process's own time, the median of ratios: of 1 s to 2 s, whatever the first two calls took."""
+    now = iter(range(1000))
+    monkeypatch.setattr(layers.time, "process_time", lambda: float(next(now)))
+    steps = {"one": layers.both_ways(torch.nn.ReLU(), (2, 4)), "two": lambda: next(now)}
+    assert layers.ratio(steps, rounds=3) == 2.0
+
+
+def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The table that figure 4 reads, its times made up: a step takes 2 s."""
+    monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
+    monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
+    assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
+    rows = list(csv.DictReader((tmp_path / "clipless.csv").open()))
+    assert [row["method"] for row in rows] == list(clipless.METHODS)
+    assert {row["s_per_epoch"] for row in rows} == {"5000.0"}  # 2,500 steps
+    assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
+
+
+@pytest.mark.parametrize("name", ["M", "R"])
+def test_jax_clips_and_sums_the_same(name: str) -> None:
+    pytest.importorskip("jax")
+    from checks.benchmarks.in_jax import clipped_sum, weights_of
+    from runner.clipping import Flat
+    from runner.gradients import OnePassEngine
+
+    of = methods.problem(name, 8)
+    expected = Flat(0.5).sum_contributions(OnePassEngine(of.objective), of.inputs, of.targets).gradients
+    found = clipped_sum(of.network, weights_of(of.network), of.inputs.numpy(), of.targets.numpy(), 0.5)
+    flat = [part for layer in found for part in layer]
+    for theirs, ours in zip(flat, expected.values(), strict=True):
+        torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
+    plain, faster = (methods.problem("M", 8) for _ in range(2))
+    methods.non_private(plain)()
+    methods.non_private_faster(faster)()
+    for name, weight in faster.network.state_dict().items():
+        torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
+
+
+def test_operations_are_counted_by_hand() -> None:
+    """M: forward and weight gradients of all layers, input gradients of all but the first; two a multiplication."""
+    layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
+    assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])
+
+
+def test_quartiles_and_turns() -> None:
+    assert measure.quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2, 3, 4)
+    taken: list[str] = []
+    times = measure.interleaved({name: lambda name=name: taken.append(name) for name in "ab"}, rounds=4, seconds=9)
+    assert taken == ["a", "a", "b", "b"] + ["a", "b"] * 4
+    assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
+def test_peak_memory_is_what_a_step_adds() -> None:
+    """Outputs of the first convolution alone are 12.5 KB an example, and autograd keeps several like it."""
+    peak = measure.peak_memory("non_private", "M", 2048, threads=1)
+    assert 25 < peak < 400
+
+
+@pytest.mark.slow
+def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), str(tmp_path)])
+    command.main()
+    with (tmp_path / "engines.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["batch"], row["method"]) for row in rows] == [
+        (batch, method) for batch in ("4", "8") for method in ("non_private", "one_pass")
+    ]
+    assert float(rows[0]["ratio"]) == 1
+    assert (tmp_path / "engines.png").stat().st_size > 1000
+    printed = capsys.readouterr().out
+    assert "GFLOP/s" in printed
+    assert printed.count("one_pass") == 2
+
+
+@pytest.mark.slow
+def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    timed: list[tuple[int, str, str]] = []
+
+    def seconds(runs: list[Run], data: object) -> float:
+        timed.append((len(runs), runs[0].config.runtime.engine.value, runs[0].step.value))
+        return 2.0
+
+    monkeypatch.setattr(full_run, "seconds", seconds)
+    monkeypatch.setattr(full_run, "warm_up", lambda *_: None)
+    monkeypatch.setattr(full_run, "price", lambda run: None)
+    assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
+    assert timed == [(1, "one_pass", "eager"), (1, "isolated", "eager")]
+    timed.clear()
+    ways = ["--ways", "graph", "lockstep:2", "--experiment", "losing_less/fashion_mnist_ours"]
+    assert full_run.main(["--device", "cpu", "--epochs", "1", *ways]) == 0
+    assert timed == [(1, "one_pass", "graph"), (2, "one_pass", "graph")]
+    assert "lockstep:2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", ["--device tpu", "--ways fast", "--ways lockstep:1", "--experiment no/such"])
+def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert full_run.main(bad.split()) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
+    """One epoch: a second or several, never nothing."""
+    (run,) = full_run.runs_of("one_pass", "tempered_sigmoid/mnist_tanh", "cpu", 1)
+    data = full_run.made_up(60_000, run), full_run.made_up(20, run)
+    assert data[0].images.shape == (60_000, 1, 28, 28)
+    assert full_run.seconds([run], data) > 0.1
+
+
+def test_the_graph_is_left_out_on_the_cpu_with_a_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    assert "one_pass_graph" not in command._arguments().methods
+    assert "one_pass_graph" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--methods", "one_pass_graph"])
+    assert command._arguments().methods == ["non_private", "one_pass_graph"]

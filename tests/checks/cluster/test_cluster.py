@@ -1,0 +1,113 @@
+"""The judge of `make cluster` notices what it is there for; and where they can be had, the clusters themselves."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.cluster import paper, ray, slurm
+from checks.cluster.processes import daemon, descendants, kill, wait_until
+from checks.cluster.report import Played, write
+from checks.cluster.scenes import _without_paths
+from runner.config import REPOSITORY
+from tests.conftest import Fabricate
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, fabricate: Fabricate, jobs) -> tuple[Path, Path]:
+    """The same records and tables in two folders."""
+    for job in jobs("fig_3", "mnist_tanh", "smoke"):
+        fabricate(job, [50.0])
+    table = tmp_path / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("claimed,wall_seconds\n98.0,12\n")
+    other = tmp_path / "other"
+    subprocess.run(["cp", "-r", str(tmp_path / "smoke"), str(tmp_path / "copy")], check=True)
+    other.mkdir()
+    (tmp_path / "copy").rename(other / "smoke")
+    (other / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv").write_text("claimed,wall_seconds\n98.0,13\n")
+    return tmp_path, other
+
+
+def test_the_same_is_nothing_wrong(two_folders: tuple[Path, Path]) -> None:
+    assert paper.wrong(*two_folders) == []
+
+
+@pytest.mark.parametrize("what", ["missing", "half", "left over", "another table"])
+def test_what_is_wrong_is_noticed(two_folders: tuple[Path, Path], what: str) -> None:
+    ours, _ = two_folders
+    record = sorted((ours / "smoke" / "runs").iterdir())[0]
+    if what == "missing":
+        record.unlink()
+    elif what == "half":
+        record.write_text(record.read_text()[:200])
+    elif what == "left over":
+        (record.parent / ".x.part").write_text("")
+    else:
+        (ours / "smoke" / "tempered_sigmoid" / "fig-3" / "claims.csv").write_text("claimed,wall_seconds\n97.0,12\n")
+    assert len(paper.wrong(*two_folders)) == 1
+
+
+def test_a_record_that_says_something_else_is_noticed(two_folders: tuple[Path, Path], fabricate, jobs) -> None:
+    ours, _ = two_folders
+    job = jobs("fig_3", "mnist_tanh", "smoke")[0]
+    (ours / "smoke" / "runs" / f"{job.run_id}.json").unlink()
+    fabricate(job, [51.0])
+    assert paper.wrong(*two_folders) == [f"{job.run_id} says something else"]
+
+
+def test_a_transcript_names_no_path_and_what_was_left_out(tmp_path: Path) -> None:
+    played = Played("slurm", "")
+    played.deal("a job killed", "noticed after 3 s")
+    played.note(
+        "a command", "\x1b[33msee /home/somebody/results/x.err\x1b[0m (tempered_sigmoid/fig_3 stays) at 192.0.2.2"
+    )
+    text = write(tmp_path, [played, Played("ray", "no Ray")]).read_text()
+    assert "somebody" not in text
+    assert "see PATH (tempered_sigmoid/fig_3 stays) at ADDRESS" in text
+    assert "| ray | nothing | left out: no Ray |" in text
+    said = "a · finished x\nSlurm job 1_0 ended without a word\nb · finished y\n/tmp/x: runs.csv"
+    assert _without_paths(said) == [
+        "Slurm job 1_0 ended without a word", "... 2 lines of runs that ended, the last of which:", "b · finished y",
+    ]  # fmt: skip
+
+
+def test_a_process_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    started = daemon(["sh", "-c", "sleep 100 & sleep 100 & wait"], tmp_path / "log")
+    wait_until(lambda: len(descendants(started.pid)) == 3, 10, "three processes")
+    every = descendants(started.pid)
+    kill(every)
+    started.wait(10)
+    wait_until(lambda: not any(Path(f"/proc/{each}/cmdline").exists() and _runs(each) for each in every), 10, "an end")
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_slurm_is_configured_with_two_nodes_and_with_accounts_where_asked(tmp_path: Path) -> None:
+    plain, accounted = (slurm.configuration(tmp_path, accounts) for accounts in (False, True))
+    assert plain.count("NodeName=") == 2
+    assert "accounting_storage/none" in plain
+    assert "accounting_storage/slurmdbd" in accounted
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ["slurm", "slurm-accounts", "ray"])
+def test_a_paper_survives_faults_on_a_real_cluster(name: str) -> None:
+    why_not = ray.why_not() if name == "ray" else slurm.why_not(name == "slurm-accounts")
+    if why_not:
+        pytest.skip(why_not)
+    done = subprocess.run(
+        [sys.executable, "-m", "checks.cluster", "--only", name], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert io.StringIO(done.stdout).readline() == f"{name}: nothing wrong\n"

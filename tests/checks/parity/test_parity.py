@@ -1,0 +1,140 @@
+"""What would differ on a GPU is found: planted here, on the CPU, by the very code that compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from checks.parity import __main__ as command
+from checks.parity import cases as cases_module
+from checks.parity import runs
+from checks.parity.cases import GROUPS, case, cases, options
+from checks.parity.runs import graph_against_eager, run_of, together_against_alone
+from checks.parity.step import CPU, OTHERWISE, Difference, compared, worst
+from runner.clipping import Flat
+from runner.gradients import ENGINES, GradientSum, OnePassEngine
+from runner.mechanism.dp_sgd import Mechanism
+from runner.training.stacked import StackedStep
+from tests.conftest import Refusal
+
+MNIST = ("architecture", "tempered_sigmoid_mnist")
+
+
+def rounded(numbers: Tensor, bits: int) -> Tensor:
+    """Numbers of so many bits after the first."""
+    mantissa, exponent = torch.frexp(numbers)
+    return torch.ldexp((mantissa * 2 ** (bits + 1)).round() / 2 ** (bits + 1), exponent)
+
+
+class Tf32(OnePassEngine):
+    """Sees images as a convolution in TF32 does."""
+
+    def clipped_sum(self, inputs: Tensor, targets: Tensor, *rest: object) -> GradientSum:
+        return super().clipped_sum(rounded(inputs, 10), targets, *rest)  # type: ignore[arg-type]
+
+
+def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first experiment that names it, or chosen beside the defaults where none does."""
+    monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
+    found = {(each.group, each.option): each.run for each in cases()}
+    assert list(found) == [(group, option) for group in GROUPS for option in options(group)]
+    assert found["clipping", "per_layer"] == ("clipping=per_layer",)
+    assert found["clipping", "lipschitz"] == ("experiment=lipschitz/cifar10_mixer",)
+
+
+def test_the_cpu_agrees_with_itself() -> None:
+    """By two engines, in two layouts, in one piece and in two."""
+    found = compared(case(*MNIST), OTHERWISE, CPU)
+    assert not found.wrong
+    assert found.times > 1e-6, "it is another computation"
+
+
+def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "one_pass", Tf32)
+    run = case(*MNIST).run
+    assert worst(run, OTHERWISE, CPU, torch.float32).wrong
+    assert compared(case(*MNIST), OTHERWISE, CPU).wrong
+
+
+def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = case("clipping", "flat")
+    expected = Flat.sum_contributions
+
+    def off(self: Flat, engine: object, inputs: Tensor, targets: Tensor, groups: object = ()) -> GradientSum:
+        of = Flat(self.norm * 1.001) if isinstance(engine, OnePassEngine) else self
+        return expected(of, engine, inputs, targets)  # type: ignore[arg-type]
+
+    assert not compared(theirs, OTHERWISE, CPU).wrong
+    monkeypatch.setattr(Flat, "sum_contributions", off)
+    found = compared(theirs, OTHERWISE, CPU)
+    assert found.wrong
+    assert found.what.startswith(("sum of", "weights"))
+
+
+def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Mechanism.draw_noise
+
+    def less(self: Mechanism, views: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        draw(self, views, generator)
+        for view in views.values():
+            view.mul_(0.9)
+
+    monkeypatch.setattr(Mechanism, "draw_noise", less)
+    monkeypatch.setattr(
+        "parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
+    )
+    found = compared(case(*MNIST), OTHERWISE, CPU)
+    assert (found.wrong, found.what) == (True, "noise")
+
+
+def only(comparisons: Callable, name: str) -> Difference:
+    return dict(comparisons("cpu"))[name]()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "run_of", partial(_small, run_of))
+
+
+def _small(made: Callable, device: str, step: str, *overrides: str) -> object:
+    return made(device, step, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5", *overrides)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lockstep = "lockstep: seed=1, optimizer.lr=0.1"
+    assert not only(graph_against_eager, "graph: per layer").wrong
+    assert not only(together_against_alone, lockstep).wrong
+    body = StackedStep.body
+
+    def quieter(self: StackedStep) -> None:
+        self._noise *= 0.999
+        body(self)
+
+    monkeypatch.setattr(StackedStep, "body", quieter)
+    assert only(graph_against_eager, "graph: per layer").wrong
+    assert only(together_against_alone, lockstep).wrong
+
+
+def test_the_command_says_what_differs_and_what_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "cases", lambda only: [case(*MNIST)])
+    arguments = ["--rehearse", "--no-benchmark", "--only", "architecture"]
+    assert command.main(arguments) == 0
+    assert "agrees  architecture=tempered_sigmoid_mnist" in capsys.readouterr().out
+    monkeypatch.setattr(Mechanism, "release", lambda *_: 1 / 0)
+    assert command.main(arguments) == 1
+    assert "DIFFERS  architecture=tempered_sigmoid_mnist" in (said := capsys.readouterr().out)
+    assert "ZeroDivisionError" in said
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(refusal: Refusal) -> None:
+    assert "PyTorch finds no CUDA device here" in refusal(command.main, [])
+    assert "--rehearse" in refusal(command.main, ["--device", "cpu"])

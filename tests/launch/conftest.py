@@ -1,0 +1,45 @@
+"""Jobs of the smoke scale, and a line to say things on."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.records.identity import resolved
+from runner.records.jobs import Job, sweep_jobs
+from runner.terminal import Line
+
+Jobs = Callable[..., list[Job]]
+
+
+@pytest.fixture
+def smoke_jobs(tmp_path: Path) -> Jobs:
+    """`smoke_jobs(3)`: short runs with results in the test's folder; `smoke_jobs(3, r1="a.Loss")`: one with a loss."""
+
+    def make(count: int, **losses: str) -> list[Job]:
+        found = sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]
+        made = []
+        for place, job in enumerate(found):
+            config = copy.deepcopy(job.config)
+            config.runtime.results_root = str(tmp_path)
+            config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
+            made.append(replace(job, config=resolved(config)))
+        return made
+
+    return make
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    """What a line says."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def line(said: io.StringIO) -> Line:
+    return Line(said)

@@ -1,0 +1,113 @@
+"""Several GPUs, all of them faked: which worker sees which."""
+
+from __future__ import annotations
+
+import copy
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runner.launch import devices
+from runner.launch import processes as local
+from runner.launch.devices import Devices, to_share, visible, workers
+from runner.launch.processes import run_jobs
+from runner.records.identity import resolved
+from runner.records.jobs import Job, sweep_jobs
+from runner.terminal import Line
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`gpus(2)`: PyTorch finds two; `gpus(2, "3,5")`: these."""
+
+    def fake(count: int, named: str | None = None) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        if named is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+
+    return fake
+
+
+def jobs_on(device: str, tmp_path: Path, count: int = 4) -> list[Job]:
+    made = []
+    for job in sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]:
+        config = copy.deepcopy(job.config)
+        config.runtime.device, config.runtime.results_root = device, str(tmp_path)
+        made.append(replace(job, config=config))
+    return made
+
+
+def test_one_worker_a_gpu_each_with_its_own(gpus, tmp_path: Path) -> None:
+    gpus(4)
+    jobs = jobs_on("auto", tmp_path)
+    assert workers(jobs) == 4
+    assert to_share(jobs) == ["0", "1", "2", "3"]
+
+
+def test_the_gpus_are_those_that_this_process_may_see(gpus, tmp_path: Path) -> None:
+    gpus(2, "3, GPU-8a1b")
+    assert visible() == ["3", "GPU-8a1b"]
+    assert to_share(jobs_on("cuda", tmp_path)) == ["3", "GPU-8a1b"]
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "cpu"])
+def test_a_device_that_is_named_is_the_one_that_all_see(gpus, tmp_path: Path, device: str) -> None:
+    gpus(2)
+    assert to_share(jobs_on(device, tmp_path)) == []
+    assert workers(jobs_on(device, tmp_path)) == 1
+
+
+def test_one_gpu_or_none_is_not_shared_out(gpus, tmp_path: Path, monkeypatch) -> None:
+    gpus(1)
+    assert (to_share(jobs_on("auto", tmp_path)), workers(jobs_on("auto", tmp_path))) == ([], 1)
+    gpus(0)
+    monkeypatch.setattr(devices.os, "cpu_count", lambda: 64)
+    assert (to_share(jobs_on("auto", tmp_path)), workers(jobs_on("auto", tmp_path))) == ([], 8)
+
+
+def test_the_device_that_fewest_have_is_taken_next() -> None:
+    shared = Devices(["a", "b"])
+    assert [shared.taken() for _ in range(4)] == ["a", "b", "a", "b"]
+    shared.give_back("b")
+    assert shared.taken() == "b"
+    assert Devices([]).taken() is None
+
+
+@pytest.mark.slow
+def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeypatch) -> None:
+    """Two at a time over two devices: never twice the same, and one that is given back is used again."""
+    there: list[str | None] = []
+    used: list[str | None] = []
+
+    def start(group: Any, threads: Any, number: int, *, device: str | None) -> Any:
+        there.append(device)
+        used.append(device)
+        assert len(set(there)) == len(there)
+        started = real(group, threads, number, device=device)
+        ended = started.process.join
+        started.process.join = lambda: (ended(), there.remove(device))
+        return started
+
+    real = local.start
+    monkeypatch.setattr(local, "start", start)
+    jobs = jobs_on("cpu", tmp_path, 3)
+    tally = run_jobs(jobs, 2, 1, {}, None, Line(io.StringIO()), devices=["5", "7"])
+    assert len(tally.recorded) == 3
+    assert set(used) == {"5", "7"}
+
+
+@pytest.mark.slow
+def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
+    """Its process is asked: by a loss that raises what the environment says."""
+    (job,) = jobs_on("cpu", tmp_path, 1)
+    job.config.loss._target_ = "tests.failing.SaysItsDevice"
+    job = replace(job, config=resolved(job.config))
+    tally = run_jobs([job], 1, 1, {}, None, Line(io.StringIO()), devices=["7"])
+    assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"

@@ -1,0 +1,189 @@
+"""`make status-PAPER`: what is recorded, under way, failed or lost, by what lies in files and what Slurm says."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import reproduce
+from runner.config import REPOSITORY
+from runner.launch import notes, queue, status
+from runner.launch.notes import Beat, Note
+from runner.launch.status import State, states, status_text
+from runner.records.files import failure_path, results_folder
+from tests.conftest import Fabricate
+
+
+@pytest.fixture
+def in_queue(monkeypatch) -> dict[str, str]:
+    """What Slurm says; nobody asks where no task was handed to it."""
+    said: dict[str, str] = {}
+    monkeypatch.setattr(queue, "states", lambda: said)
+    return said
+
+
+def post(tmp_path: Path, name: str, job: str, *jobs: object, launcher: str = "slurm") -> Path:
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note(name, launcher, job, tuple(each.run_id for each in jobs)))
+    return folder
+
+
+def silent(folder: Path, name: str, seconds: float) -> None:
+    path = folder / f"{name}.beat"
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
+
+
+def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate: Fabricate, in_queue) -> None:
+    done, computed, waits, pending = smoke_jobs(4)
+    fabricate(done, [50.0])
+    folder = post(tmp_path, "1", "8_0", done, computed, waits)
+    post(tmp_path, "2", "8_1", pending)
+    in_queue |= {"8_0": "RUNNING", "8_1": "PENDING"}
+    with Beat(folder, "1") as beat:
+        beat.began([computed])
+        beat.epoch(computed.run_id, "epoch 2/3 · ε 1.1")
+        beat.say()
+        found = states([done, computed, waits, pending])
+        assert [found[job.run_id] for job in (done, computed, waits, pending)] == [
+            State("recorded"), State("running", "epoch 2/3 · ε 1.1"), State("queued"), State("queued"),
+        ]  # fmt: skip
+        again = replace(computed, sweep="tempered_sigmoid/another")
+        table = status_text({"fig-1": [done, computed, waits, pending], "fig-2": [again], "table-1": []})
+    assert table.splitlines()[1].split() == ["fig-1", "4", "1", "1", "2", "0", "0", "0"]
+    assert [line.split()[0] for line in table.splitlines()[2:4]] == ["fig-2", "in"], "of table-1 nothing is trained"
+    assert table.splitlines()[-1] == f"running: {computed.sweep} {computed.label} · epoch 2/3 · ε 1.1"
+
+
+def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_jobs, in_queue) -> None:
+    by_file, by_task = smoke_jobs(2)
+    path = failure_path(results_folder(by_file.config), by_file.run_id)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"error": "RuntimeError: no\\nluck"}')
+    folder = post(tmp_path, "1", "8_0", by_task)
+    with Beat(folder, "1") as beat:
+        beat.ended(by_task, "failed", "its process ended with exit code -9")
+    found = states([by_file, by_task])
+    assert found[by_file.run_id] == State("failed", "RuntimeError: no luck")
+    assert found[by_task.run_id] == State("failed", "its process ended with exit code -9")
+
+
+def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, smoke_jobs, in_queue) -> None:
+    begun, not_begun = smoke_jobs(2)
+    folder = post(tmp_path, "1", "8_0", begun)
+    post(tmp_path, "2", "8_1", not_begun)
+    try:
+        with Beat(folder, "1") as beat:
+            beat.began([begun])
+            raise SystemExit
+    except SystemExit:
+        silent(folder, "1", 240)
+    found = states([begun, not_begun])
+    assert {state.kind for state in found.values()} == {"lost"}
+    assert "Slurm job 8_0 ended without a word, last heard of 4m" in found[begun.run_id].text
+    in_queue["8_0"] = "PENDING"
+    assert states([begun])[begun.run_id] == State("queued"), "queued again after its time limit"
+    in_queue["8_0"] = "RUNNING"
+    assert states([begun])[begun.run_id].text.startswith("silent for 4m")
+
+
+@pytest.mark.parametrize("launcher", ["local", "ray"])
+def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, launcher: str, monkeypatch) -> None:
+    """What it computed, that is: what it had not begun is left to be done."""
+    monkeypatch.setattr(queue, "states", lambda: pytest.fail("Slurm was asked"))
+    job, not_begun = smoke_jobs(2)
+    folder = post(tmp_path, "1", "", job, not_begun, launcher=launcher)
+    beat = Beat(folder, "1")
+    with beat:
+        beat.began([job])
+        beat.say()
+        assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
+        silent(folder, "1", 2 * notes.SILENT)
+        assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+
+
+@pytest.mark.slow
+def test_a_command_of_this_machine_that_is_killed_is_lost_at_once(tmp_path: Path, smoke_jobs) -> None:
+    job, not_begun = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, not_begun.run_id), host=platform.node()))
+    code = f"""
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from runner.launch.notes import Beat
+with Beat(Path({str(folder)!r}), "1") as beat:
+    beat.began([SimpleNamespace(run_id={job.run_id!r})])
+    beat.say()
+    print(flush=True)
+    time.sleep(600)
+"""
+    command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    assert command.stdout is not None
+    command.stdout.readline()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
+    command.kill()
+    command.communicate()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+    notes.tidy(folder)
+    assert list(folder.glob("1.*")) == []
+
+
+def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs) -> None:
+    """A computer that slept, say, or a disk that is full. A later command that looks, or tidies, takes nothing."""
+    job, waits = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, waits.run_id), host=platform.node()))
+    notes.tidy(folder)  # before it has said anything
+    with (folder / "1.alive").open("wb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with Beat(folder, "1") as beat:
+            beat.began([job])
+            beat.say()
+            silent(folder, "1", 2 * notes.SILENT)
+            notes.tidy(folder)
+            found = states([job, waits])
+    assert found[job.run_id].kind == "running"
+    assert found[job.run_id].text.startswith("silent for 2m")
+    assert found[waits.run_id] == State("queued")
+
+
+def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
+    computed, waits = smoke_jobs(2)
+    folder = post(tmp_path, "1", "", computed, waits, launcher="local")
+    post(tmp_path, "2", "", computed, waits, launcher="local")
+    with suppress(SystemExit), Beat(folder, "2") as beat:
+        beat.began([waits])
+        raise SystemExit
+    silent(folder, "2", 2 * notes.SILENT)
+    with Beat(folder, "1") as beat:
+        beat.began([computed])
+        beat.say()
+        assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
+
+
+def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
+    monkeypatch.setattr(status.queue, "states", lambda: None)
+    (job,) = smoke_jobs(1)
+    folder = post(tmp_path, "1", "8_0", job)
+    with Beat(folder, "1") as beat:
+        beat.began([job])
+        beat.say()
+        assert states([job])[job.run_id].kind == "running"
+
+
+def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
+    request = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4", f"runtime.results_root={tmp_path}"]
+    assert reproduce.main([*request, "--status"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["fig-4", "8", "0", "0", "0", "0", "0", "8"]
+    assert not list(tmp_path.rglob("*.json"))

@@ -1,0 +1,235 @@
+"""Records: damaged and edited ones are found wherever they are read, set aside, and computed again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.__main__ import explained
+from runner.config import REPOSITORY
+from runner.records import schema
+from runner.records.files import (
+    UnreadableRecordError,
+    digest_of,
+    is_recorded,
+    read_record,
+    record_path,
+    recorded,
+    set_aside,
+    text_of,
+)
+from runner.records.jobs import Job
+from runner.runs.execute import execute
+
+Fabricate = Callable[..., Path]
+Jobs = Callable[..., list[Job]]
+
+
+@pytest.fixture
+def path(fabricate: Fabricate, jobs: Jobs) -> Path:
+    """A record of two epochs."""
+    return fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0], epsilon=[2.0, 2.5], sound=[1.0, 2.0])
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None], *, signed: bool) -> Path:
+    record = json.loads(path.read_text())
+    change(record)
+    if signed:
+        record["digest"] = digest_of(record)
+    path.write_text(text_of(record))
+    return path
+
+
+def test_a_record_carries_the_digest_of_the_rest(path: Path) -> None:
+    record = read_record(path)
+    assert record["digest"] == digest_of(record)
+    assert record["digest"] != digest_of(record | {"status": "diverged"})
+
+
+@pytest.mark.parametrize("name", ["epsilon", "epsilon_sound", "test_accuracy"])
+def test_a_number_edited_by_hand_is_found(path: Path, name: str) -> None:
+    def change(record: dict[str, Any]) -> None:
+        record["history"][name][-1] = record["final"][name] = record["history"][name][-1] - 0.5
+
+    with pytest.raises(ValueError, match=f"{path.name} is not a whole record: its digest"):
+        read_record(edited(path, change, signed=False))
+
+
+def _both(record: dict[str, Any], name: str, value: Any) -> None:
+    record["history"][name][-1] = record["final"][name] = value
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda r: _both(r, "test_accuracy", 150.0), "history.test_accuracy.1: Input should be less than or equal to"),
+        (lambda r: _both(r, "test_accuracy", None), "history.test_accuracy.1: Input should be a valid number"),
+        (lambda r: _both(r, "test_accuracy", "nan"), "history.test_accuracy.1: Input should be a valid number"),
+        (lambda r: _both(r, "epsilon_sound", 0.5), "its epsilon_sound falls from one epoch to the next"),
+        (lambda r: _both(r, "epsilon", -1.0), "history.epsilon.1"),
+        (lambda r: _both(r, "test_loss", "nan"), "its last loss is not a finite number"),
+        (lambda r: r["history"]["steps"].pop(), "its history is not of equal lengths"),
+        (lambda r: [values.pop() for values in r["history"].values()], "are not the last of its history"),
+        (lambda r: [values.clear() for values in r["history"].values()], "history.epoch: List should have at least 1"),
+        (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
+        (lambda r: r["final"].update(sampling_rate=1.5), "final.sampling_rate"),
+        (lambda r: r.pop("provenance"), "provenance: Field required"),
+        (lambda r: r.update(status="running"), "status: Input should be 'finished', 'diverged' or 'stopped'"),
+        (lambda r: r["config"].update(seed=9), "its ids are not those of its config"),
+        (lambda r: r["config"].update(epochs=1), "it has more epochs than its config"),
+        (lambda r: r["config"].update(epochs=10**299), "its ids are not those of its config"),
+        (lambda r: r["config"]["loss"].update(x=json.loads("[" * 900 + "]" * 900)), "it is nested too deeply"),
+    ],
+)
+def test_what_cannot_be_is_refused_whatever_its_digest(path: Path, change: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=rf"{path.name} (is not a whole record|was written by a newer)") as refused:
+        read_record(edited(path, change, signed=True))
+    assert sentence in str(refused.value)
+
+
+def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(record: dict[str, Any]) -> None:
+        for name in place[:-1]:
+            record = record[name]
+        record[place[-1]] = value
+
+    return change
+
+
+# What a version that is not written yet may write, or somebody by hand: the place, and the value there.
+ODD = [
+    (("config", "augmentation"), {"_target_": "runner.augment.Flip"}),
+    (("config", "secure"), None),
+    (("config", "epochs"), None),
+    (("config", "epochs"), "many"),
+    (("config", "scale"), {}),
+    (("config", "loss"), {"reduction": "none"}),
+    (("config", "diagnostics"), [1]),
+    (("carbon",), 1.0),
+    (("schema",), 2),
+    (("status",), "paused"),
+    (("config",), []),
+    (("history",), None),
+    (("history", "energy"), 3.0),
+    (("history", "energy"), [[1.0], [2.0]]),
+    (("history", "epsilon_sound"), {"lower": [1.0, 2.0]}),
+    (("history", "test_loss"), [[0.5], [0.25]]),
+    (("final", "energy"), {"joule": 3.0}),
+    (("diagnostics", "norms"), ["large"]),
+    (("provenance", "wall_seconds"), "long"),
+    (("provenance", "wall_seconds"), math.nan),
+    (("final", "noise_multiplier"), math.inf),
+    (("provenance", "yardstick_seconds"), 0.0),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), ODD)
+def test_what_another_version_wrote_stays_and_is_not_written_over(
+    path: Path, jobs: Jobs, place: Any, value: Any
+) -> None:
+    """Its digest is right, so nothing is damaged; its run is refused, and commands that read many can name it."""
+    config = jobs("fig_3", "mnist_tanh")[0].config
+    config.runtime.results_root = str(path.parent.parent)
+    content = edited(path, _set(*place, value=value), signed=True).read_text()
+    with pytest.raises(UnreadableRecordError, match=f"{path} was written by a newer version") as refused:
+        recorded(config)
+    assert explained(refused.value)[1] == 2
+    with pytest.raises(UnreadableRecordError):
+        set_aside(path)
+    assert not is_recorded(path.parent.parent, path.stem)
+    assert [each.read_text() for each in path.parent.iterdir()] == [content]
+
+
+def test_a_run_does_not_replace_what_a_newer_version_recorded(smoke: Any, tmp_path: Path) -> None:
+    config = smoke()
+    assert execute(config, lambda row, run: None) == "finished"
+    (path,) = (tmp_path / "results" / "smoke" / "runs").iterdir()
+    content = edited(path, _set("carbon", value=1.0), signed=True).read_text()
+    with pytest.raises(UnreadableRecordError, match="carbon: Extra inputs are not permitted"):
+        execute(config, lambda row, run: None)
+    assert path.read_text() == content
+
+
+HUGE, DEEP = "9" * 400, "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"seed"', '"seed": 3, "seed"'),
+        lambda text: text.replace('"seed": ', f'"seed": {HUGE}'),
+        lambda text: text.replace('"seed": ', '"seed": NaN, "other": '),
+        lambda text: text.replace('"wall_seconds": ', '"wall_seconds": NaN, "other": '),
+        lambda text: text.replace('"config": {', '"config": [{'),
+        lambda text: text.replace('"run_id"', '"\\ud800": 1, "run_id"'),
+        lambda text: DEEP,
+        lambda text: '{"digest":' * 100_000,
+        lambda text: text.replace('"seed": ', '"other": ' + "[" * 900 + "]" * 900 + ', "seed": '),
+        lambda text: text.encode("utf-16"),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.encode() + b"\0",
+        lambda text: "NaN",
+        lambda text: '"text"',
+        lambda text: '{"run_id": 1}',
+    ],
+)
+def test_whatever_is_no_record_is_a_value_error(path: Path, change: Any) -> None:
+    content = change(path.read_text())
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=path.name) as refused:
+        read_record(path)
+    assert str(refused.value).isprintable()
+
+
+def test_what_is_no_file_is_set_aside_and_what_cannot_be_opened_stays(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    assert set_aside(path) == path.with_suffix(".broken-1")
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="it is not a file"):  # and is not waited for
+        read_record(path)
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(UnreadableRecordError, match="cannot be read"):
+        set_aside(path)
+    assert path.is_symlink()
+
+
+def test_what_a_record_says_reaches_no_terminal_as_it_is(path: Path) -> None:
+    """Of a message about it: an escape sequence in the name of a key."""
+    with pytest.raises(ValueError, match="newer version") as refused:
+        read_record(edited(path, _set("\x1b[31m\nred", value=1), signed=True))
+    assert r"\x1b[31m\nred" in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"run_id": "0'])
+def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs, content: bytes) -> None:
+    config = jobs("fig_3", "mnist_tanh")[0].config
+    config.runtime.results_root = str(path.parent.parent)
+    assert recorded(config)
+    assert set_aside(path) is None
+    path.write_bytes(content)
+    assert not recorded(config)
+    assert set_aside(path) == path.with_suffix(".broken-1")
+    assert path.with_suffix(".broken-1").read_bytes() == content
+    assert not path.exists()
+    path.write_bytes(content)
+    assert set_aside(path) == path.with_suffix(".broken-2"), "nothing is written over"
+    assert set_aside(path) is None
+
+
+def test_the_published_schema_is_the_one_in_force() -> None:
+    assert schema.PUBLISHED.read_text(encoding="utf-8") == schema.published()
+
+
+def test_every_file_of_the_records_is_one(jobs: Jobs) -> None:
+    folder = REPOSITORY / "results"
+    paths = [path for path in (folder / "runs").iterdir() if path.suffix == ".json"]
+    assert len({read_record(path)["run_id"] for path in paths}) == len(paths) >= 252
+    assert all(record_path(folder, path.stem) == path for path in paths)

@@ -1,0 +1,294 @@
+"""Run ids and records: what names a run, and that nothing written is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from runner.config import FIELDS, ConfigError
+from runner.config.fields import Part
+from runner.records.files import (
+    claim,
+    dumps,
+    read_record,
+    record_path,
+    recorded,
+    results_folder,
+    rounded,
+    write_record,
+    write_whole,
+)
+from runner.records.identity import hashed_config, identify, identify_recorded, recorded_config, resolved
+from runner.records.jobs import sweep_jobs
+from runner.runs.execute import execute
+
+
+def test_golden_id(composed) -> None:
+    """Committed records are found by this hash: when it changes, they are orphans."""
+    assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "180425e2e241"
+
+
+def test_runtime_and_tracking_are_no_part_of_a_run(composed) -> None:
+    plain = identify(composed())
+    changed = composed(
+        "runtime.threads=3", "runtime.engine=isolated", "tracking=disabled", "runtime.data_root=/elsewhere"
+    )
+    assert identify(changed) == plain
+
+
+def test_everything_else_is(composed) -> None:
+    run, setting = identify(composed())
+    assert identify(composed("seed=1")) != (run, setting)
+    assert identify(composed("seed=1"))[1] == setting
+    for override in ("optimizer.lr=0.3", "delta=1e-6", "accountant=pld", "diagnostics=[gradient_norms]", "scale=smoke"):
+        other_run, other_setting = identify(composed(override))
+        assert other_run != run
+        assert other_setting != setting
+
+
+def test_numbers_are_compared_by_value(composed) -> None:
+    assert identify(composed("optimizer.lr=1")) == identify(composed("optimizer.lr=1.0"))
+
+
+def test_absent_fields_do_not_count(composed) -> None:
+    """A field that a later version adds with a null default leaves old ids alone."""
+    config = composed()
+    assert "target_epsilon" in config
+    assert "target_epsilon" not in hashed_config(config)
+
+
+def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
+    """A file that moves makes no record stale, and how a class is called (at once or later) is no part of a run."""
+    config = composed()
+    plain, moved = recorded_config(config), recorded_config(config)
+    moved["clipping"]["_target_"] = "runner.somewhere.else_.Flat"
+    del moved["optimizer"]["_partial_"]
+    assert identify_recorded(moved) == identify_recorded(plain) == identify(config)
+    for other, same in (("runner.clipping.Clip", False), ("runner.elsewhere.Flat", True)):
+        nested = [recorded_config(config) for _ in range(2)]
+        for content, target in zip(nested, ("runner.clipping.Flat", other), strict=True):
+            content["clipping"]["inner"] = [{"of": {"_target_": target, "_partial_": target == other}}]
+        assert (identify_recorded(nested[0]) == identify_recorded(nested[1])) is same
+
+
+def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
+    """Changed one at a time, in what is hashed: those of the machine and of the record alone change no id."""
+    plain = recorded_config(composed())
+    for name, field in FIELDS.items():
+        run, setting = identify_recorded(plain | {name: "another value"})
+        assert (run != identify_recorded(plain)[0]) is field.part.identifies, name
+        assert (setting != identify_recorded(plain)[1]) is field.part.defines_setting, name
+        assert (name in plain) is (field.part is not Part.machine and name != "sources"), name
+    assert {name for name, field in FIELDS.items() if not field.part.identifies} == {
+        "runtime", "tracking", "draw", "save_model",
+    }  # fmt: skip
+    assert [name for name, field in FIELDS.items() if field.part is Part.run] == ["seed"]
+    observed = [name for name, field in FIELDS.items() if field.part is Part.observed]
+    assert observed == ["diagnostics", "diagnostics_every", "confusion_epochs"]
+
+
+def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(composed) -> None:
+    config = composed()
+    older = recorded_config(config)
+    assert older.pop("diagnostics_every") == FIELDS["diagnostics_every"].unhashed_at == 10
+    assert identify_recorded(older) == identify(config)
+    assert identify(composed("diagnostics_every=20")) != identify(config)
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ("mine.Flat", "runner.clipping.Flat"),
+        ("mine.Own", "yours.Own"),
+        ("runnerish.Flat", "runner.clipping.Flat"),
+        ("torchish.Flat", "torch.nn.Flat"),
+        ("library.losses.Dice", "library.dice.Dice"),
+    ],
+)
+def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, mine: str, other: str) -> None:
+    """No run of one can pass for a run of another, at the top of a group or below it."""
+    for place in ("clipping._target_", "+clipping.inner._target_"):
+        one, two = (composed(f"{place}={target}") for target in (mine, other))
+        assert not set(identify(one)) & set(identify(two))
+
+
+def test_a_sweep_over_two_classes_of_one_name_lists_both() -> None:
+    both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
+    listed, usual = (sweep_jobs("tempered_sigmoid/text_sgd", extra) for extra in ((both,), ("scale=paper",)))
+    assert len({job.run_id for job in listed}) == 2 * len(usual)
+
+
+def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
+    """`scale` has changed batch, epochs, seed, sizes and budget before anything that is made of them is resolved."""
+    made_of = {
+        "batch_size": "optimizer.lr",
+        "epochs": "diagnostics_every",
+        "seed": "optimizer.momentum",
+        "dataset.test_examples": "runtime.physical_batch",
+        "max_epsilon": "target_epsilon",
+    }
+    config = composed(
+        "experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "schedule=linear", "seed=3",
+        *(f"{field}=${{{name}}}" for name, field in made_of.items()),
+    )  # fmt: skip
+    found = {name: OmegaConf.select(config, field) for name, field in made_of.items()}
+    assert found == {"batch_size": 32, "epochs": 3, "seed": 1, "dataset.test_examples": 359, "max_epsilon": None}
+    assert config.schedule.total_iters == 3
+    assert composed("schedule=linear").schedule.total_iters == 57
+
+
+def test_resolving_again_changes_nothing(composed) -> None:
+    for overrides in (("scale=smoke",), ("clipping._target_=tests.failing.OwnClipping",)):
+        config = composed(*overrides)
+        assert resolved(config) == config
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "paper/..", "", "papers"])
+def test_the_name_of_a_scale_is_that_of_an_option(composed, name: str) -> None:
+    """It becomes a folder."""
+    with pytest.raises(ConfigError, match="is no scale: choose scale=paper or scale=smoke"):
+        composed("scale=smoke", f"scale.name='{name}'")
+
+
+@pytest.mark.parametrize("bundled", [("scale=smoke", "scale.name=paper"), ("+dataset.bundled=true",)])
+def test_bundled_data_is_not_recorded_beside_the_papers_runs(composed, bundled: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="Bundled data is not for results at the paper's scale"):
+        composed(*bundled)
+
+
+def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
+    """It is named, set aside, and its run is done again."""
+    config = composed("scale=smoke")
+    path = record_path(results_folder(config), identify(config)[0])
+    assert write_whole(path, "{", replace=False)
+    assert not recorded(config)
+    assert execute(config, lambda row, run: None) == "finished"
+    assert recorded(config)
+    assert path.with_suffix(".broken-1").read_text() == "{"
+    assert f"{path} was no whole record: it is {path.stem}.broken-1 now" in capsys.readouterr().err
+
+
+def test_records_say_nothing_of_the_machine_in_their_config(composed) -> None:
+    assert not {"runtime", "tracking"} & set(recorded_config(composed()))
+
+
+def test_smoke_results_are_kept_apart(composed, tmp_path: Path) -> None:
+    assert results_folder(composed()) == tmp_path / "results"
+    assert results_folder(composed("scale=smoke")) == tmp_path / "results" / "smoke"
+
+
+def record_of(run_config, **changes) -> dict:
+    run_id, setting_id = identify(run_config)
+    history = {
+        "epoch": [1, 2],
+        "steps": [10, 20],
+        "epsilon": [1.5, 2.0],
+        "epsilon_sound": [1.25, 1.5],
+        "train_loss": [0.5, 0.25],
+        "test_loss": [0.5, 0.25],
+        "test_accuracy": [90.0, 98.123456],
+    }
+    final = {name: values[-1] for name, values in history.items()}
+    final |= {"best_test_accuracy": 98.123456, "best_epoch": 2}
+    final |= {"noise_multiplier": 1.1, "sampling_rate": 0.01, "parameters": 26010}
+    record = {
+        "run_id": run_id,
+        "setting_id": setting_id,
+        "status": "finished",
+        "config": recorded_config(run_config),
+        "history": history,
+        "final": final,
+        "diagnostics": {},
+        "provenance": {"git_revision": None, "wall_seconds": 1.0},
+    }
+    return record | changes
+
+
+def test_records_round_trip_with_five_digits(composed, tmp_path: Path) -> None:
+    record = record_of(composed("optimizer.lr=0.123456789"))
+    record["diagnostics"] = {"loss": math.nan, "bound": math.inf}
+    path = record_path(tmp_path, record["run_id"])
+    assert write_record(path, record)
+    read = read_record(path)
+    assert read["final"]["test_accuracy"] == 98.123
+    assert read["config"]["optimizer"]["lr"] == 0.123456789, "the id is the hash of the config as it is"
+    assert math.isnan(float(read["diagnostics"]["loss"]))
+    assert float(read["diagnostics"]["bound"]) == math.inf
+    assert json.loads(dumps(read)) == read
+
+
+def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
+    """An upper bound must stay one: 2.9300397 is no more 2.93, nor is noise of 1.34812 noise of 1.3481."""
+    found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
+    assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
+    assert rounded({"noise_multiplier": 1.34812}) == {"noise_multiplier": 1.3482}
+    assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
+
+
+def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:
+    record = record_of(composed())
+    path = record_path(tmp_path, record["run_id"])
+    assert write_record(path, record)
+    assert not write_record(path, record | {"status": "diverged"})
+    assert read_record(path)["status"] == "finished"
+    assert write_record(path, record | {"status": "diverged"}, replace=True)
+    assert read_record(path)["status"] == "diverged"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": "other"}', "{}"])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "abc.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"abc\.json is not a whole record"):
+        read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"status": "failed"}, "status"),
+        ({"setting_id": "0" * 12}, "ids"),
+        ({"config": {"dataset": "CIFAR10", "epochs": 2}}, "config.dataset"),
+    ],
+)
+def test_a_record_that_is_not_the_run_it_is_filed_under_is_refused(composed, tmp_path, changes, said) -> None:
+    record = record_of(composed(), **changes)
+    path = record_path(tmp_path, record["run_id"])
+    write_record(path, record)
+    with pytest.raises(ValueError, match=said):
+        read_record(path)
+
+
+def test_a_record_of_another_run_under_this_name_is_refused(composed, tmp_path: Path) -> None:
+    other = record_of(composed("seed=1"))
+    mine = identify(composed())[0]
+    path = record_path(tmp_path, mine)
+    write_record(path, other | {"run_id": mine})
+    with pytest.raises(ValueError, match="ids"):
+        read_record(path)
+
+
+def _try_to_claim(root: Path, answers) -> None:
+    with claim(root, "abc") as claimed:
+        answers.put(claimed)
+
+
+def test_a_run_is_claimed_by_one_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    with claim(tmp_path, "abc") as mine:
+        assert mine
+        other = context.Process(target=_try_to_claim, args=(tmp_path, answers))
+        other.start()
+        other.join()
+        assert answers.get() is False
+    again = context.Process(target=_try_to_claim, args=(tmp_path, answers))
+    again.start()
+    again.join()
+    assert answers.get() is True

@@ -1,0 +1,176 @@
+"""Records under new ids: each under exactly one, no number changed, none lost however often it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.records import migrate as module
+from runner.records.files import digest_of, read_record, text_of
+from runner.records.identity import identify_recorded
+from runner.records.migrate import main, migrate
+
+COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
+
+
+def older(record: dict[str, Any], run_id: str) -> dict[str, Any]:
+    """The record as code with other ids wrote it, which knew of no digests."""
+    changed = record | {"run_id": run_id, "setting_id": "of old"}
+    return {name: value for name, value in changed.items() if name != "digest"}
+
+
+def signed(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {"digest": digest_of(record)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five committed records: three under old ids, two as they are."""
+    (tmp_path / "runs").mkdir()
+    for place, path in enumerate(COMMITTED[:5]):
+        record = json.loads(path.read_text())
+        record["final"]["of_many_digits"] = 0.1234567890123456  # older code did not round
+        record = older(record, f"old{place}") if place < 3 else signed(record)
+        (tmp_path / "runs" / f"{record['run_id']}.json").write_text(text_of(record))
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.stem: path.read_text() for path in (folder / "runs").iterdir()}
+
+
+def test_committed_records_are_up_to_date() -> None:
+    assert len(COMMITTED) >= 239
+    for path in COMMITTED:
+        assert text_of(read_record(path)) == path.read_text(), "a migration rewrites them byte by byte but for ids"
+
+
+def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path, capsys) -> None:
+    before = contents(folder)
+    assert main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    ids = dict(line.split() for line in lines)
+    assert ids == {f"old{place}": COMMITTED[place].stem for place in range(3)}
+    after = contents(folder)
+    assert sorted(after) == [path.stem for path in COMMITTED[:5]]
+    for old, text in before.items():
+        new = read_record(folder / "runs" / f"{ids.get(old, old)}.json")
+        assert new == signed(json.loads(text) | {"run_id": new["run_id"], "setting_id": new["setting_id"]})
+        lines = after[new["run_id"]].split("\n")
+        changed = {line for line in lines if line.rstrip(",") not in {old.rstrip(",") for old in text.split("\n")}}
+        assert all(re.match(r'"(run_id|setting_id|digest)": ', line) for line in changed)
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out == ""
+    assert contents(folder) == after
+
+
+def test_classes_and_modules_that_moved_are_named_where_they_are_now(folder: Path) -> None:
+    moved = {
+        "runner.data.datasets": "runner.data.images",
+        "runner.clipping": "runner.clipping.bounds",  # into itself: must not move on when the command is repeated
+        "runner.clipping.Backprop": "runner.elsewhere.Backprop",
+    }
+    texts = contents(folder)
+    named = set(re.findall(r'"_target_": "([^"]*)"', "".join(texts.values())))
+    assert {"runner.data.datasets.ImageDataset", "runner.clipping.Flat"} <= named
+    ids = migrate(folder, moved)
+    after = contents(folder)
+    now = {re.sub(r"^runner\.data\.datasets\b", "runner.data.images", target) for target in named}
+    now = {"runner.elsewhere.Backprop" if target == "runner.clipping.Backprop" else target for target in now}
+    now = {re.sub(r"^runner\.clipping\b", "runner.clipping.bounds", target) for target in now}
+    assert set(re.findall(r'"_target_": "([^"]*)"', "".join(after.values()))) == now
+    assert sorted(ids.values()) == sorted(after) == [path.stem for path in COMMITTED[:5]], "the names are the same"
+    migrate(folder, moved)
+    assert contents(folder) == after
+
+
+def test_a_class_with_a_new_name_makes_other_ids(folder: Path) -> None:
+    ids = migrate(folder, {"runner.data.datasets.ImageDataset": "runner.data.datasets.Images"})
+    assert not set(ids.values()) & {path.stem for path in COMMITTED[:5]}
+    for path in (folder / "runs").iterdir():
+        record = read_record(path)
+        assert record["config"]["dataset"]["_target_"] == "runner.data.datasets.Images"
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, monkeypatch, at: int) -> None:
+    """Interrupted before and after each of the three records is written under its new name."""
+    steps = iter(range(100))
+    whole = module.write_whole
+
+    def interrupted(path: Path, text: str, *, replace: bool) -> bool:
+        if next(steps) == at:
+            raise KeyboardInterrupt
+        written = whole(path, text, replace=replace)
+        if next(steps) == at:
+            raise KeyboardInterrupt
+        return written
+
+    monkeypatch.setattr(module, "write_whole", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(folder, {})
+    monkeypatch.setattr(module, "write_whole", whole)
+    migrate(folder, {})
+    assert sorted(contents(folder)) == [path.stem for path in COMMITTED[:5]]
+    for path in (folder / "runs").iterdir():
+        assert read_record(path)["final"]["of_many_digits"] == 0.1234567890123456
+
+
+def refused(folder: Path, capsys, *options: str) -> str:
+    """What is said where a migration is refused: one sentence, with nothing changed."""
+    before = contents(folder)
+    assert main([str(folder), *options]) == 2
+    assert contents(folder) == before
+    out, said = capsys.readouterr()
+    assert not out
+    assert len(said.splitlines()) == 1
+    return said
+
+
+def test_two_records_that_would_be_one_are_refused(folder: Path, capsys) -> None:
+    record = json.loads((folder / "runs" / "old1.json").read_text())
+    record["provenance"]["wall_seconds"] += 1
+    (folder / "runs" / "older.json").write_text(text_of(older(record, "older")))
+    said = refused(folder, capsys)
+    assert "old1.json" in said
+    assert "older.json" in said
+    assert COMMITTED[1].name in said
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"run_id": "old0"}', "renamed", "history"])
+def test_a_damaged_record_is_named(folder: Path, capsys, damage: str) -> None:
+    path = folder / "runs" / "old0.json"
+    record = json.loads(path.read_text())
+    if damage == "renamed":
+        path.write_text(text_of(record | {"run_id": "old9"}))
+    elif damage == "history":
+        path.write_text(text_of(record | {"history": {}}))
+    else:
+        path.write_text(damage)
+    assert "old0.json cannot be migrated" in refused(folder, capsys)
+
+
+@pytest.mark.parametrize("pair", ["runner.datasets", "=runner.datasets", "runner.datasets="])
+def test_what_is_no_pair_is_refused(folder: Path, capsys, pair: str) -> None:
+    assert "old.module.Class=new.module.Class" in refused(folder, capsys, "--target", pair)
+
+
+def test_what_would_move_again_when_repeated_is_refused(folder: Path, capsys) -> None:
+    said = refused(folder, capsys, "--target", "a.b=c.d", "--target", "c=e")
+    assert "moves c.d on to e.d" in said
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path, capsys) -> None:
+    (tmp_path / "runs").mkdir()
+    assert "has no records" in refused(tmp_path, capsys)
+
+
+def test_the_ids_are_those_of_the_config(folder: Path) -> None:
+    for new in migrate(folder, {}).values():
+        record = read_record(folder / "runs" / f"{new}.json")
+        assert identify_recorded(record["config"]) == (new, record["setting_id"])

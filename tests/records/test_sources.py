@@ -1,0 +1,261 @@
+"""An edited class, base or helper is another run; whoever brings none has the ids of always."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from runner.config import REPOSITORY, ConfigError
+from runner.records.command import overrides_of
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify, identify_recorded, recorded_config
+from runner.records.sources import check_sources, sources_of
+from runner.records.verify import run_of
+from runner.report.own import runs_table
+from runner.runs import models
+from runner.runs.execute import execute
+from runner.training import targets as checked
+from runner.training.prepare import prepare
+
+
+def net(above: str = "", base: str = "nn.Sequential", inside: str = "pass") -> str:
+    """The source of a network: what is above the class, its base, and what its constructor does first."""
+    return (
+        f"import math\nfrom torch import nn\n{above}\n"
+        f"class Net({base}):\n"
+        f"    def __init__(self, input_shape, classes, activation):\n"
+        f"        {inside}\n"
+        f"        super().__init__(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))\n"
+    )
+
+
+X, BASE = "x = 1\n", "from torch import nn\nclass Base(nn.Sequential): pass\n"
+FUNCTION = "from torch import nn\ndef net(input_shape, classes, activation):\n    return nn.Sequential(nn.Flatten())\n"
+DECORATED = FUNCTION.replace("def", "@kept\ndef")
+DECORATOR = (
+    "import functools\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a, **k): return f(*a, **k)\n    return g\n"
+)
+BY_PATH = (
+    "from importlib.util import module_from_spec, spec_from_file_location as found\nfrom pathlib import Path\n"
+    "spec = found('h', Path(__file__).parent / ('own_' + 'help.py'))\n"
+    "help = module_from_spec(spec)\nspec.loader.exec_module(help)"
+)
+RUN = "from pathlib import Path\nexec(Path(__file__).with_name('own_help.py').read_text())"
+IMPORT = "__import__('_'.join(['own', 'help']))"
+MAKER = "def made(x):\n" + "".join(f"    {line}\n" for line in net().splitlines()) + "    return Net\n"
+MADE = "from own_make import made\nNet = made(3)\n"
+# By how a file is imported: the files, of which the last is edited, and the target.
+WAYS: dict[str, tuple[dict[str, str], str]] = {
+    "itself": ({"own.py": net()}, "own.Net"),
+    "a base": ({"own.py": net("from own_base import Base", "Base"), "own_base.py": BASE}, "own.Net"),
+    "a base's helper": (
+        {
+            "own.py": net("import own_base", "own_base.Base"),
+            "own_base.py": f"import own_help\n{BASE}",
+            "own_help.py": X,
+        },
+        "own.Net",
+    ),
+    "in a function": ({"own.py": net(inside="import own_help"), "own_help.py": X}, "own.Net"),
+    "relative": (
+        {"own/__init__.py": "", "own/net.py": net("from . import help"), "own/help.py": X},
+        "own.net.Net",
+    ),
+    "relative, from above": (
+        {"own/sub/net.py": net("from ..help import inner"), "own/help/inner.py": X},
+        "own.sub.net.Net",
+    ),
+    "a package's own file": ({"own/net.py": net(), "own/__init__.py": X}, "own.net.Net"),
+    "a package that hands on": ({"own/__init__.py": "from own.net import Net\n", "own/net.py": net()}, "own.Net"),
+    "a star": (
+        {"own.py": net("from own_all import *"), "own_all/__init__.py": "__all__ = ['help']\n", "own_all/help.py": X},
+        "own.Net",
+    ),
+    "importlib": (
+        {"own.py": net("from importlib import import_module as load\nhelp = load('own_help')"), "own_help.py": X},
+        "own.Net",
+    ),
+    "importlib in a function": (
+        {"own.py": net("import importlib", inside="importlib.import_module('own_help')"), "own_help.py": X},
+        "own.Net",
+    ),
+    "a computed name": (
+        {"own.py": net("import importlib\nhelp = [importlib.import_module('own_' + 'help')]"), "own_help.py": X},
+        "own.Net",
+    ),
+    "a function of a class by a computed name": (
+        {"own.py": net(f"class Kept:\n    f = staticmethod({IMPORT}.f)"), "own_help.py": "def f(): pass\n"},
+        "own.Net",
+    ),
+    "a cached function by a computed name": (
+        {"own.py": net(f"f = {IMPORT}.f"), "own_help.py": "import functools\n@functools.cache\ndef f(): pass\n"},
+        "own.Net",
+    ),
+    "a base by a computed name": (
+        {"own.py": net("Base = __import__('_'.join(['own', 'base'])).Base", "Base"), "own_base.py": BASE},
+        "own.Net",
+    ),
+    "a file by its path": ({"own.py": net(BY_PATH), "own_help.py": X}, "own.Net"),
+    "a file that is run": ({"own.py": net(RUN), "own_help.py": X}, "own.Net"),
+    "what makes a class": ({"own.py": MADE, "own_make.py": MAKER}, "own.Net"),
+    "what has a class made": ({"own_make.py": MAKER, "own.py": MADE}, "own.Net"),
+    "a function": ({"own.py": f"import own_help\n{FUNCTION}", "own_help.py": X}, "own.net"),
+    "a decorator": ({"own.py": f"from own_deco import kept\n{DECORATED}", "own_deco.py": DECORATOR}, "own.net"),
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder where the command was started; what is imported from it is forgotten at the end."""
+    folder = tmp_path / "started here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    forget()
+    yield folder
+    forget()
+
+
+def forget() -> None:
+    """As in a new process: modules of the user's are not loaded."""
+    for name in [name for name in sys.modules if name.partition(".")[0].startswith("own")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Returns the last file."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def with_network(smoke: Callable[..., DictConfig]) -> Callable[[str], DictConfig]:
+    return lambda target: smoke("~architecture", f"+architecture._target_={target}", "epochs=1")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_edited_file_is_another_run(way: str, own: Path, with_network: Callable[[str], DictConfig]) -> None:
+    files, target = WAYS[way]
+    edited = write(own, files)
+    (own / "own_other.py").write_text("x = 1\n")
+    first = with_network(target)
+    forget()
+    (own / "own_other.py").write_text("x = 2  # imported by nobody\n")
+    assert identify(with_network(target)) == identify(first)
+    forget()
+    edited.write_text(edited.read_text() + "# edited\n")
+    again = with_network(target)
+    changed = {name for name, digest in again.sources.items() if first.sources.get(name) != digest}
+    assert len(changed) == 1
+    assert not set(identify(again)) & set(identify(first))
+
+
+def test_runs_of_one_process_have_the_id_of_what_it_loaded(
+    own: Path, with_network: Callable[[str], DictConfig]
+) -> None:
+    """A file that is edited while the process runs is not what is trained, until it is loaded anew."""
+    file = write(own, WAYS["itself"][0])
+    first = with_network("own.Net")
+    file.write_text(file.read_text() + "# edited\n")
+    assert identify(with_network("own.Net")) == identify(first)
+    importlib.reload(sys.modules["own"])
+    assert identify(with_network("own.Net")) != identify(first)
+
+
+def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[str], DictConfig]) -> None:
+    files, target = WAYS["a base's helper"]
+    edited = write(own, files)
+    config = with_network(target)
+    assert execute(config, lambda row, run: None) == "finished"
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert list(record["config"]["sources"]) == ["own", "own_base", "own_help"]
+    assert identify_recorded(record["config"]) == (record["run_id"], record["setting_id"])
+    assert execute(with_network(target), lambda row, run: None) == "skipped"
+    forget()
+    edited.write_text("x = 2  # another\n")
+    with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
+        check_sources(config)
+    again = with_network(target)
+    assert execute(again, lambda row, run: None) == "finished"
+    table = runs_table([record, read_record(record_path(results_folder(again), identify(again)[0]))])
+    assert table.header[-1] == "sources.own_help", "which tells the two apart"
+    assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
+
+
+def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(
+    own: Path, with_network: Callable[[str], DictConfig]
+) -> None:
+    """As where a file is edited between the listing of a sweep and the process that carries a run out."""
+    file = write(own, WAYS["itself"][0])
+    config = with_network("own.Net")
+    forget()
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(ConfigError, match=r"The source of own is not what it was"):
+        execute(config, lambda row, run: None)
+
+
+def test_a_record_builds_no_class_that_lies_beside_the_command(
+    own: Path, with_network: Callable[[str], DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(own, WAYS["itself"][0])
+    recorded = json.loads(json.dumps(recorded_config(with_network("own.Net"))))
+    forget()
+    with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own in the environment"):
+        run_of(recorded)
+    assert "own" not in sys.modules
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
+    assert run_of(recorded).parameters == 7850
+    assert "architecture._target_=own.Net" in overrides_of(recorded)
+    forget()
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(ConfigError, match=r"The source of own is not what it was"):
+        run_of(recorded)
+
+
+def test_weights_build_no_class_that_lies_beside_the_command(
+    own: Path, with_network: Callable[[str], DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(own, WAYS["itself"][0])
+    config = with_network("own.Net")
+    models.save(own / "weights.pt", config, prepare(config).new_objective())
+    forget()
+    with pytest.raises(ConfigError, match="A record may name only"):
+        models.load(own / "weights.pt")
+    assert "own" not in sys.modules
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
+    assert sum(each.numel() for each in models.load(own / "weights.pt").parameters()) == 7850
+
+
+def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:
+    with pytest.raises(ConfigError, match="sources cannot be set"):
+        smoke("+sources.mine=abc")
+
+
+def test_built_in_classes_have_no_sources_and_records_say_nothing_of_them(composed: Callable[..., DictConfig]) -> None:
+    for overrides in ((), ("experiment=lipschitz/mnist_mlp",), ("screening=annealing", "mechanism=printed")):
+        config = composed(*overrides)
+        assert config.sources == sources_of(config) == {}
+        assert "sources" not in recorded_config(config)
+
+
+def test_classes_of_the_tests_here_count_as_the_users_own(composed: Callable[..., DictConfig]) -> None:
+    assert list(composed("clipping._target_=tests.failing.OwnClipping").sources) == ["tests.failing"]
+
+
+def test_every_committed_record_has_its_id() -> None:
+    paths = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
+    assert len(paths) >= 1715
+    for path in paths:
+        record = json.loads(path.read_text())
+        assert identify_recorded(record["config"]) == (path.stem, record["setting_id"]), path

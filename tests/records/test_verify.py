@@ -1,0 +1,319 @@
+"""The check of records: every kind of tampering is noticed, and what may change unnoticed is listed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import REPOSITORY
+from runner.records import verify as verifying
+from runner.records.files import digest_of, read_record, results_folder, text_of
+from runner.records.identity import identify_recorded
+from runner.records.verify import main, verify
+from runner.runs.execute import execute
+
+Record = dict[str, Any]
+Place = tuple[str | int, ...]
+
+PLAIN = "006bf744f38e"  # 20 epochs
+SCREENED = "035dc2296f64"  # 20 epochs, 25 of 800 updates kept only because of ten rejections before them
+BUDGETED = "306443dcfd4c"  # screened by the images reported on, until 1,076 updates are kept
+EVERY = [PLAIN, SCREENED, BUDGETED]
+
+
+@cache
+def _committed(run_id: str) -> Record:
+    return read_record(REPOSITORY / "results" / "runs" / f"{run_id}.json")
+
+
+def committed(run_id: str) -> Record:
+    return copy.deepcopy(_committed(run_id))
+
+
+def ended(record: Record) -> Record:
+    """The record with the final metrics of its history."""
+    history, final = record["history"], record["final"]
+    final |= {name: column[-1] for name, column in history.items()}
+    best = max(range(len(history["epoch"])), key=history["test_accuracy"].__getitem__)
+    final |= {"best_test_accuracy": history["test_accuracy"][best], "best_epoch": best + 1}
+    return record
+
+
+def noticed(record: Record, folder: Path) -> list[str]:
+    """What is said of a record with the right digest, in a file of its name."""
+    record["digest"] = digest_of(record)
+    path = folder / f"{record['run_id']}.json"
+    path.write_text(text_of(record))
+    return verifying._found(path)
+
+
+@pytest.mark.parametrize("run_id", EVERY)
+def test_a_record_as_it_was_written_is_as_it_should_be(run_id: str, tmp_path: Path) -> None:
+    assert verify(committed(run_id)) == []
+    assert noticed(ended(committed(run_id)), tmp_path) == []
+
+
+def scaled(name: str, factor: float, places: slice = slice(None)) -> Callable[[Record], None]:
+    def change(record: Record) -> None:
+        column = record["history"][name]
+        column[places] = [float(f"{value * factor:.5g}") for value in column[places]]
+
+    return change
+
+
+def counted(name: str, of: Callable[[int], int]) -> Callable[[Record], None]:
+    def change(record: Record) -> None:
+        record["history"][name] = [of(value) for value in record["history"][name]]
+
+    return change
+
+
+def cut(record: Record, epochs: int) -> None:
+    for column in record["history"].values():
+        del column[epochs:]
+
+
+def kept_as_taken(record: Record) -> None:
+    """As many steps as were kept, with the sound epsilon of so many."""
+    history, setting = record["history"], verifying._text(record["config"])
+    history["steps"] = list(history["accepted"])
+    history["epsilon_sound"] = [verifying._epsilon_sound(setting, steps) for steps in history["steps"]]
+
+
+def half_kept(record: Record) -> None:
+    """Half of the updates kept, with the epsilon that the paper counts for so many."""
+    history, setting = record["history"], verifying._text(record["config"])
+    history["accepted"] = [count // 2 for count in history["accepted"]]
+    history["epsilon"] = [verifying._epsilon(setting, kept) for kept in history["accepted"]]
+
+
+def both(*changes: Callable[[Record], None]) -> Callable[[Record], None]:
+    return lambda record: [change(record) for change in changes] and None
+
+
+TAMPERED = {
+    "epsilon_sound after epoch 8": (PLAIN, scaled("epsilon_sound", 0.99, slice(7, 8))),
+    "epsilon after epoch 8": (PLAIN, scaled("epsilon", 0.99, slice(7, 8))),
+    "epsilon_sound after epoch 1": (PLAIN, scaled("epsilon_sound", 1 - 1.9e-4)),
+    "epsilon after epoch 1": (PLAIN, scaled("epsilon", 1 + 1.9e-4)),
+    "steps after epoch 20": (PLAIN, lambda r: r["history"]["steps"].__setitem__(-1, 261)),
+    "test_accuracy after epoch 3": (PLAIN, lambda r: r["history"]["test_accuracy"].__setitem__(2, 90.001)),
+    "the last epoch is 10, and should be 20": (PLAIN, lambda r: cut(r, 10)),
+    "max_tries is missing, and should be 260": (PLAIN, lambda r: (cut(r, 10), r.update(status="diverged"))),
+    "epsilon_sound_at_max_tries is missing": (PLAIN, lambda r: r.update(status="diverged")),
+    "max_tries is 260, and should be missing": (
+        PLAIN,
+        lambda r: r["final"].update(max_tries=260, epsilon_sound_at_max_tries=2.0405),
+    ),
+    "epsilon_sound_at_max_tries is 1.0, and should be 2.0405": (
+        PLAIN,
+        lambda r: (r.update(status="diverged"), r["final"].update(max_tries=260, epsilon_sound_at_max_tries=1.0)),
+    ),
+    "neighbouring_relation is missing, and should be add-or-remove-one": (
+        PLAIN,
+        lambda r: r["final"].pop("neighbouring_relation"),
+    ),
+    "its history has the columns accepted": (PLAIN, lambda r: r["history"].update(accepted=r["history"]["steps"])),
+    "config.secure: Extra inputs": (PLAIN, lambda r: r["config"].update(secure=None)),
+    "config.runtime: Extra inputs": (PLAIN, lambda r: r["config"].update(runtime={"engine": "vmap"})),
+    "it goes on after a loss that is not": (PLAIN, lambda r: r["history"]["test_loss"].__setitem__(3, "nan")),
+    "provenance.wall_seconds: Input should be": (PLAIN, lambda r: r["provenance"].update(wall_seconds=-1.0)),
+    "epsilon_rests_on is ['me'], and should be []": (PLAIN, lambda r: r["provenance"].update(epsilon_rests_on=["me"])),
+    "noise_multiplier is 2.4901": (PLAIN, lambda r: r["final"].update(noise_multiplier=2.4901)),
+    "sampling_rate is 0.072728": (PLAIN, lambda r: r["final"].update(sampling_rate=0.072728)),
+    "steps after epoch 1 ": (SCREENED, kept_as_taken),
+    "tries after epoch 1 ": (SCREENED, both(kept_as_taken, counted("tries", lambda count: count - 1))),
+    "acceptance_rate after epoch 1 ": (SCREENED, half_kept),
+    "acceptance_rate after epoch 2 ": (SCREENED, scaled("acceptance_rate", 0.5, slice(1, 2))),
+    "accepted after epoch 20 is 1160": (SCREENED, lambda r: r["history"]["accepted"].__setitem__(-1, 1160)),
+    "accepted after epoch 19": (BUDGETED, lambda r: r["history"]["accepted"].__setitem__(-1, 1077)),
+    "forced after epoch": (SCREENED, counted("forced", lambda count: 2 * count)),
+    "forced after epoch 20 ": (SCREENED, lambda r: r["history"]["forced"].__setitem__(-1, 0)),
+    "unscreened_accuracy after epoch 4": (SCREENED, scaled("unscreened_accuracy", 0.99, slice(3, 4))),
+    "unscreened_accuracy after epoch 1": (BUDGETED, lambda r: r["history"]["unscreened_accuracy"].__setitem__(0, 90.0)),
+    "screening_loss after epoch 2": (BUDGETED, scaled("screening_loss", 0.9, slice(1, 2))),
+    "screening_accuracy after epoch 2": (BUDGETED, scaled("screening_accuracy", 0.99, slice(1, 2))),
+    "max_tries is missing, and should be 1160": (
+        SCREENED,
+        lambda r: [r["final"].pop(name) for name in ("max_tries", "epsilon_sound_at_max_tries")],
+    ),
+    "max_tries is 1159": (SCREENED, lambda r: r["final"].update(max_tries=1159)),
+    "unscreened_accuracy, and should have": (SCREENED, lambda r: (r["history"].pop("tries"), r["final"].pop("tries"))),
+    "screening_share is nan, and should be between 0 and 1": (
+        SCREENED,
+        lambda r: r["provenance"].pop("screening_share"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("run_id", "change", "sentence"), [(*of, said) for said, of in TAMPERED.items()])
+def test_tampering_is_noticed(run_id: str, change: Callable[[Record], Any], sentence: str, tmp_path: Path) -> None:
+    record = committed(run_id)
+    change(record)
+    found = noticed(ended(record), tmp_path)
+    assert any(sentence in each for each in found), found
+
+
+TAKEN = object()
+ABSENT = (None, [], {}, TAKEN)
+
+
+def leaves(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Where the values of a record are; of a list the first, one in the middle, and the last."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from leaves(inner, (*place, name))
+    elif isinstance(value, list) and value:
+        for index in sorted({0, len(value) // 2, len(value) - 1}):
+            yield from leaves(value[index], (*place, index))
+    else:
+        yield place
+
+
+def others(value: Any) -> list[Any]:
+    """Values of the same type, near and far."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value - 1, value + 1, 2 * value, 0]
+    if isinstance(value, float):
+        return [float(f"{value * factor:.5g}") for factor in (0.5, 0.99, 0.9998, 1.0002, 1.01)] + [value + 0.01]
+    if isinstance(value, str):
+        return [f"x{value}", f"{value}x", ""]
+    return [1, "x", ["x"], {"x": 1}, None]
+
+
+def edits(record: Record) -> Iterator[tuple[str, Record]]:
+    """Every record with one value changed or taken away, in the history's last row also in the final metrics.
+
+    Null and empty values are the same as none at all.
+    """
+    for place in leaves({name: record[name] for name in record if name not in ("digest", "run_id", "setting_id")}):
+        old = _at(record, place)
+        for value in (TAKEN, *others(old)):
+            edited = copy.deepcopy(record)
+            if value == old or (old in ABSENT and value in ABSENT) or (value is TAKEN and isinstance(place[-1], int)):
+                continue
+            holders = [(_at(edited, place[:-1]), place[-1])]
+            if place[0] == "history" and place[-1] == len(record["history"]["epoch"]) - 1:
+                holders.append((edited["final"], place[1]))
+            for holder, name in holders:
+                if value is TAKEN:
+                    del holder[name]
+                else:
+                    holder[name] = value
+            yield ".".join(name for name in place if isinstance(name, str)), edited
+
+
+def _at(value: Any, place: Place) -> Any:
+    for name in place:
+        value = value[name]
+    return value
+
+
+# What no config determines, nor any other column.
+MEASURED = {"history.train_loss", "history.test_loss", "history.test_accuracy"}
+SCREENING = {"history.forced", "provenance.screening_share"}  # of `forced` only the bounds are known
+SAID = {"config.draw"} | {
+    f"provenance.{name}"
+    for name in (
+        *("git_revision", "python", "device", "threads", "engine", "step", "lockstep", "physical_batch"),
+        *("wall_seconds", "examples_per_second", "peak_memory_mib"),
+    )
+}
+TIMED = {"provenance.processor_seconds", "provenance.yardstick_seconds"}
+UNNOTICED = {
+    PLAIN: SAID | MEASURED,
+    SCREENED: SAID | TIMED | SCREENING | {"history.train_loss", "history.test_loss"}
+    | {"history.screening_loss", "history.screening_accuracy"},
+    BUDGETED: SAID | TIMED | SCREENING | {"history.train_loss"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("run_id", EVERY)
+def test_a_field_that_may_change_unnoticed_is_one_that_nothing_determines(run_id: str, tmp_path: Path) -> None:
+    unnoticed = {name for name, edited in edits(committed(run_id)) if not noticed(edited, tmp_path)}
+    named = {name for name in unnoticed if not name.startswith(("provenance.versions.", "provenance.kernels."))}
+    assert named == UNNOTICED[run_id]
+
+
+def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path, capsys: Any) -> None:
+    """Each is a line: of text that reaches no terminal as it is, and without a traceback."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for run_id in EVERY:
+        noticed(committed(run_id), folder)
+    record = committed(PLAIN)
+    record["config"]["loss"]["_target_"] = "\x1b[31mnowhere.\nSoftmax"
+    record["run_id"], record["setting_id"] = identify_recorded(record["config"])
+    noticed(record, folder)
+    (folder / "000000000000.json").write_text("[" * 100_000)
+    (folder / "000000000001.json").mkdir()
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    names = sorted(["000000000000", "000000000001", record["run_id"]])
+    assert [line.partition(".json: ")[0] for line in lines[:-1]] == names
+    assert lines[-1] == "6 records, 3 of which do not say what follows from their config"
+    assert "\x1b" not in "".join(lines)
+    for name in names:
+        path = folder / f"{name}.json"
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert main([str(tmp_path)]) == 0
+
+
+def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(error: BaseException) -> Callable[[Record], list[str]]:
+        def verified(record: Record) -> list[str]:
+            raise error
+
+        return verified
+
+    monkeypatch.setattr(verifying, "verify", fails(ZeroDivisionError("division by zero")))
+    assert noticed(committed(PLAIN), tmp_path) == ["ZeroDivisionError: division by zero"]
+    monkeypatch.setattr(verifying, "verify", fails(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        noticed(committed(PLAIN), tmp_path)
+
+
+def diverged(epochs: int) -> Record:
+    record = committed(PLAIN)
+    cut(record, epochs)
+    record["status"] = "diverged"
+    return ended(record)
+
+
+def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarantees(tmp_path: Path) -> None:
+    """Its weights may have been the first that were not finite. Records from before the guarantee do not have it."""
+    guarantee = {"max_tries": 260, "epsilon_sound_at_max_tries": 2.0405}
+    assert [each.split(" is ")[0] for each in noticed(diverged(10), tmp_path)] == [*guarantee]
+    record = diverged(10)
+    record["final"] |= guarantee
+    assert noticed(record, tmp_path) == []
+    record["final"]["max_tries"] = 130
+    assert noticed(record, tmp_path) == ["max_tries is 130, and should be 260"]
+    record = diverged(10)
+    record["history"]["test_loss"][-1] = record["final"]["test_loss"] = "nan"
+    assert noticed(record, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("experiment=tempered_sigmoid/mnist_tanh", "evaluation=holdout", "diagnostics=[per_class_accuracy]"),
+        ("experiment=tempered_sigmoid/mnist_tanh", "activation=relu", "optimizer.lr=1e38", "epochs=2"),
+        ("experiment=noise_screening/mnist_screened", "epochs=2"),
+        ("experiment=noise_screening/mnist_screened", "epochs=2", "screening.images=test", "max_epsilon=0.3"),
+    ],
+)
+def test_what_a_run_writes_today_is_as_it_should_be(smoke: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    config = smoke(*overrides)
+    outcome = execute(config, lambda row, run: None)
+    assert outcome == ("diverged" if "optimizer.lr=1e38" in overrides else "finished")
+    assert main([str(results_folder(config))]) == 0

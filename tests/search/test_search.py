@@ -1,0 +1,268 @@
+"""Searches: what is tried, what is stopped, what is recorded of both, and that nothing is run twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.claims.evidence import folder_of
+from runner.config import REPOSITORY, ConfigError
+from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
+from runner.records.identity import identify
+from runner.runs.execute import execute
+from runner.search import Space, Trial, best, main, pareto, space_of, trials_of
+from runner.search.study import study_of
+from tests.conftest import Fabricate, Refusal
+
+SWEEP = "lipschitz/fig_5a_search"
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return space_of(SWEEP, ("scale=smoke",))
+
+
+def test_the_dimensions_are_what_the_experiment_draws(space: Space) -> None:
+    found = {name: (of.low, of.high, of.log) for name, of in space.dimensions.items()}
+    assert found == {
+        "noise_multiplier": (0.8, 4.0, False),
+        "loss.inverse_temperature": (10.0, 300.0, True),
+        "loss.gradient_bound": (0.02, 1.4, True),
+        "optimizer.lr": (0.3, 30.0, True),
+    }
+
+
+def test_the_values_of_a_draw_make_the_run_of_the_draw(space: Space) -> None:
+    for draw in space.draws[:3]:
+        assert space.job(space.values(draw.config)).run_id == draw.run_id
+    assert len({draw.run_id for draw in space.draws}) == len(space.draws)
+
+
+def test_what_is_chosen_is_trained_with_other_seeds_on_all_images(space: Space) -> None:
+    whole = space_of(SWEEP)
+    again = whole.retrained(whole.values(whole.draws[0].config))
+    assert [job.config.seed for job in again] == [1, 2, 3, 4, 5]
+    assert {job.config.evaluation.value for job in again} == {"test"}
+    assert len({job.setting_id for job in again}) == 1
+
+
+def test_only_searches_on_held_out_images_are_searched() -> None:
+    with pytest.raises(ConfigError, match="varies draw and nothing else"):
+        space_of("lipschitz/fig_5a")
+    with pytest.raises(ConfigError, match="would choose by test images"):
+        space_of(SWEEP, ("scale=smoke", "evaluation=test"))
+
+
+def trial(name: str, epsilons: list[float], accuracies: list[float], status: str = "finished") -> Trial:
+    history = {"epsilon_sound": epsilons, "test_accuracy": accuracies}
+    return Trial(name, {}, {"status": status, "history": history})
+
+
+def test_a_trial_is_judged_at_its_last_epoch_within_the_budget() -> None:
+    one = trial("one", [1.0, 2.0, 4.0], [60.0, 50.0, 90.0])
+    other = trial("other", [1.0, 3.0], [40.0, 55.0])
+    stopped = trial("stopped", [1.0], [99.0], "stopped")
+    beyond = trial("beyond", [3.5], [99.0])
+    assert [each.accuracy_within(3.0) for each in (one, other, beyond)] == [50.0, 55.0, None]
+    chosen = best([one, other, stopped, beyond], 3.0)
+    assert chosen is other
+    assert best([stopped, beyond], 3.0) is None
+
+
+def test_a_front_has_the_points_that_no_cheaper_one_matches() -> None:
+    curves = [([1.0, 2.0, 3.0], [50.0, 40.0, 70.0]), ([0.5, 2.5, 3.0], [30.0, 60.0, 69.0])]
+    assert pareto(curves) == [(0.5, 30.0), (1.0, 50.0), (2.5, 60.0), (3.0, 70.0)]
+
+
+def finish(study, trial, accuracies: list[float]) -> str:
+    """Report these accuracies by epoch, at a small epsilon, until the trial is stopped or at its end."""
+    for epoch, accuracy in enumerate(accuracies, 1):
+        row = {"epoch": epoch, "epsilon_sound": 0.1 * epoch, "test_accuracy": accuracy}
+        if not study.after_epoch(trial, row) and epoch < len(accuracies):
+            study.ended(trial, "stopped")
+            return "stopped"
+    study.ended(trial, "finished")
+    return "finished"
+
+
+@pytest.mark.slow
+def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=2) as study:
+        asked = []
+        for _ in range(5):
+            trial, job = study.ask()
+            asked.append(job)
+            finish(study, trial, [50.0, 60.0, 70.0])
+    assert [job.run_id for job in asked[:2]] == [job.run_id for job in space.draws[:2]]
+    for job in asked[2:]:
+        for name, value in space.values(job.config).items():
+            assert value == float(f"{value:.3g}")
+            assert space.dimensions[name].low <= value <= space.dimensions[name].high
+    assert len({job.run_id for job in asked}) == 5
+
+
+@pytest.mark.slow
+def test_bad_trials_are_stopped_and_good_ones_are_not(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        outcomes = {"good": [], "bad": []}
+        for number in range(24):
+            kind, accuracy = ("good", 90.0 + number) if number % 3 == 0 else ("bad", 20.0 - number)
+            outcomes[kind].append(finish(study, study.ask()[0], [accuracy] * 3))
+    assert set(outcomes["good"]) == {"finished"}, "each was the best so far"
+    assert outcomes["bad"].count("stopped") >= len(outcomes["bad"]) // 3
+
+
+def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        assert not study.after_epoch(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0})
+
+
+def test_a_killed_search_begins_its_trials_again_and_no_other(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=1) as study:
+        finish(study, study.ask()[0], [50.0] * 3)
+        interrupted = study.ask()[1]
+        assert study.taken == 2
+    journal = next(tmp_path.rglob("*.journal"))
+    with journal.open("a") as file:
+        file.write('{"op_code": 5, "wor')  # killed while it wrote
+    with study_of(space, tmp_path, 3.0, draws=1) as study:
+        assert study.taken == 2
+        trial, job = study.ask()
+        assert job.run_id == interrupted.run_id
+        finish(study, trial, [50.0] * 3)
+        assert study.taken == 2
+        assert study.ask()[1].run_id not in {interrupted.run_id, space.draws[0].run_id}
+
+
+def test_what_is_recorded_is_taken_from_its_record_also_without_a_journal(
+    space: Space, tmp_path: Path, fabricate: Fabricate
+) -> None:
+    suggested = space.job(
+        {name: 1.0 if "bound" in name else 20.0 for name in space.dimensions} | {"noise_multiplier": 2}
+    )
+    for job in (space.draws[3], suggested):
+        fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 4.0])
+    fabricate(space.draws[0], [90.0] * 3, sound=[1.0, 2.0, 4.0]).rename(tmp_path / "another.json")
+    folder = folder_of("smoke", tmp_path)
+    assert [trial.run_id for trial in trials_of(space, folder)] == [space.draws[3].run_id, suggested.run_id]
+    for _ in range(2):
+        with study_of(space, folder, 3.0, draws=1) as study:
+            replayed = {}
+            while study.taken < 3:
+                trial, job = study.ask()
+                replayed[job.run_id] = study.replay(trial, job)
+                if not replayed[job.run_id]:
+                    study.ended(trial, "failed")
+        assert replayed == {space.draws[3].run_id: True, suggested.run_id: True, space.draws[0].run_id: False}
+        next(folder.rglob("*.journal")).unlink()
+
+
+def test_a_study_is_of_one_process(space: Space, tmp_path: Path) -> None:
+    with (
+        study_of(space, tmp_path, 3.0),
+        pytest.raises(ConfigError, match="by another process"),
+        study_of(space, tmp_path, 3.0),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
+    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
+    assert execute(config, lambda row, run: row["epoch"] < 2) == "stopped"
+    path = stopped_path(folder, run_id)
+    stopped = read_record(path)
+    assert stopped["status"] == "stopped"
+    assert stopped["history"]["epoch"] == [1, 2]
+    assert not recorded(config)
+    written = path.read_bytes()
+    assert execute(config, lambda row, run: row["epoch"] < 1) == "stopped"
+    assert path.read_bytes() == written, "what was measured stays"
+    assert execute(config, lambda row, run: True) == "finished"
+    whole = read_record(record_path(folder, run_id))
+    assert whole["history"]["test_accuracy"][:2] == stopped["history"]["test_accuracy"]
+    assert path.read_bytes() == written
+    path.replace(record_path(folder, run_id))
+    assert not recorded(config), "epochs of a run are no run"
+
+
+def test_a_run_that_is_stopped_later_keeps_the_epochs_of_both(smoke) -> None:
+    """A search with another budget lets it go further: the longer record has all that the shorter had."""
+    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    path = stopped_path(Path(config.runtime.results_root) / "smoke", identify(config)[0])
+    histories = []
+    for epochs in (1, 2):
+        assert execute(config, lambda row, run, epochs=epochs: row["epoch"] < epochs) == "stopped"
+        histories.append(read_record(path)["history"])
+    assert [history["epoch"] for history in histories] == [[1], [1, 2]]
+    assert histories[1]["test_accuracy"][:1] == histories[0]["test_accuracy"]
+
+
+def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
+    """Stopped beyond a sound epsilon of 3, after an epoch of three: with 8, nothing tells against going on."""
+    folder, draw = folder_of("smoke", tmp_path), space.draws[0]
+    record = read_record(fabricate(draw, [50.0], sound=[3.5]))
+    record_path(folder, draw.run_id).unlink()
+    write_stopped(stopped_path(folder, draw.run_id), record | {"status": "stopped"})
+    for budget, known in ((3.0, True), (8.0, False)):
+        with study_of(space, folder, budget, draws=1) as study:
+            trial, job = study.ask()
+            assert job.run_id == draw.run_id
+            assert study.replay(trial, job) is known
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "sweep"),
+        (["lipschitz/fig_5a"], "varies draw"),
+        (["lipschitz/fig_9z"], "fig_9z"),
+        ([SWEEP, "--jobs", "0"], "--jobs"),
+        ([SWEEP, "--epsilon", "0"], "--epsilon"),
+        ([SWEEP, "--scale", "smoke", "optimizer.lr=1"], "optimizer.lr=1"),
+    ],
+)
+def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
+    assert said in refusal(main, arguments)
+
+
+@pytest.mark.slow
+def test_a_search_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    """SIGKILL to the driver of two workers: every trial is there in the end, and none was run to its end twice."""
+    command = [sys.executable, "-m", "runner.search", SWEEP, "--scale", "smoke", "--trials", "8", "--draws", "3"]
+    command += ["--jobs", "2", "--retrain", "1", f"runtime.results_root={tmp_path}", "tracking=disabled"]
+    killed = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    waited = time.monotonic() + 300
+    while len(_trials(tmp_path)) < 3 and time.monotonic() < waited:
+        assert killed.poll() is None, killed.stderr.read() if killed.stderr else ""
+        time.sleep(0.05)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert killed.stderr is not None
+    time.sleep(2)  # its workers end with it
+    before = _trials(tmp_path)
+    assert 3 <= len(before) < 8
+
+    resumed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    after = _trials(tmp_path)
+    assert {run_id: after[run_id] for run_id in before} == before, "what was recorded stays as it was"
+    started = [line.split(" · ")[1] for line in resumed.stderr.splitlines() if line.endswith("starts")]
+    assert len(started) == len(set(started)) == 8 - len(before)
+    assert set(started).isdisjoint(before)
+    chosen = [path for path in tmp_path.glob("smoke/runs/*.json") if path.stem not in {*before, *started}]
+    assert [read_record(path)["config"]["evaluation"] for path in chosen] == ["test"]
+    assert "8 trials" in resumed.stdout
+
+
+def _trials(root: Path) -> dict[str, int]:
+    """Records of a search on held-out images, whole and stopped."""
+    paths = [*root.glob("smoke/runs/*.json"), *root.glob("smoke/stopped/*.json")]
+    return {p.stem: p.stat().st_mtime_ns for p in paths if read_record(p)["config"]["evaluation"] == "holdout"}
