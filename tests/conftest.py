@@ -171,8 +171,11 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
     """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
 
     def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:
+        from runner.cli.commands import COMMANDS, carry_out
+
+        name = next(name for name, command in COMMANDS.items() if command.module == main.__module__)
         try:
-            code = main(arguments)
+            code = carry_out(name, arguments)
         except SystemExit as stopped:  # argparse's own refusals
             code = int(stopped.code or 0)
         assert code == 2

@@ -15,7 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner import __main__ as command
+from runner.cli import run as command
 from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved

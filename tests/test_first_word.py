@@ -23,7 +23,9 @@ print("imported:", [name for name in {_SLOW} if name in sys.modules])
 
 
 @pytest.mark.parametrize(
-    "command", [("runner", "--help"), ("runner.show", "--results", "{}"), ("runner.explain", "--help")], ids=" ".join
+    "command",
+    [("runner", "--help"), ("runner.cli.show", "--results", "{}"), ("runner.cli.explain", "--help")],
+    ids=" ".join,
 )
 def test_no_answer_waits_for_a_library_that_it_does_not_need(command: tuple[str, ...], tmp_path: Path) -> None:
     arguments = [part.format(tmp_path) for part in command]

@@ -56,7 +56,7 @@ def _ours(module: str) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The room of runner.data.cache is data, that of runner.reproduce the commands."""
+    """The room of runner.data.cache is data, that of runner.cli.reproduce the commands."""
     first = (module.split(".")[1:] or [BASE])[0]
     if first in (BASE, *IN_BASE):
         return BASE
@@ -115,7 +115,7 @@ def test_the_exceptions_are_still_needed() -> None:
         ),
         ("runner/terminal.py", "from runner import aggregate"),
         ("runner/report/pages.py", "import runner.papers.tempered_sigmoid as paper"),
-        ("runner/aggregate.py", "from runner.papers import losing_less"),
+        ("runner/cli/aggregate.py", "from runner.papers import losing_less"),
         ("runner/papers/losing_less/tables.py", "from runner.papers.tempered_sigmoid import measures"),
         ("runner/speed/machine.py", "from benchmarks import measure"),
         ("runner/mechanism/dp_sgd.py", "from audit.bounds import lower_bounds"),
@@ -129,7 +129,7 @@ def test_a_wrong_import_is_found(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("runner/aggregate.py", "from runner.report import pages"),
+        ("runner/cli/aggregate.py", "from runner.report import pages"),
         ("runner/papers/losing_less/tables.py", "from runner.papers.losing_less.figures import PAPER"),
         ("runner/mechanism/dp_sgd.py", "from runner.accounting import Ledger\nfrom . import sampling\nimport torch"),
         ("runner/data/features.py", "from runner.terminal import Line"),

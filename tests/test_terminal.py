@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runner import explain, show
+from runner.cli import explain, show
 from runner.terminal import Line, bound_text, epoch_text, number, part_done, printable
 from tests.conftest import Refusal
 

@@ -71,7 +71,7 @@ class Listed(Named):
         if job.run_id != self.run_id:
             raise ConfigError(
                 f"{self.sweep} {self.label} is run {job.run_id}, listed as {self.run_id}: "
-                f"python -m runner.aggregate {self.sweep.partition('/')[0]} lists the runs anew."
+                f"python -m runner aggregate {self.sweep.partition('/')[0]} lists the runs anew."
             )
         return job.config
 

@@ -1,7 +1,7 @@
 """How long runs take that no record tells of, timed once for every checkout.
 
 A first plan would time a step of each kind of run (`runner.runs.alike`) that nothing recorded resembles, which takes up
-to half a minute. `python -m runner.reproduce PAPER --plan --keep-timings` leaves what it timed in `timings.json` among
+to half a minute. `python -m runner reproduce PAPER --plan --keep-timings` leaves what it timed in `timings.json` among
 the paper's results, all of it timed anew: after a change that makes steps faster or slower it is to be said again. Like
 records, timings are of one core, and are carried over to another machine by the yardstick of both
 (`runner.speed.yardstick`); a record of a like run is believed first.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.aggregate import main
 from runner.claims import reading
 from runner.claims.reading import read_claims
+from runner.cli.aggregate import main
 from runner.report.papers import known, load
 
 TABLE = """\

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from runner.aggregate import aggregate, headline, main
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
+from runner.cli.aggregate import aggregate, headline, main
+from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
 from runner.report.pages import write_report
 from runner.report.papers import load
-from runner.reproduce import _conclude
 
 PAPER = "tempered_sigmoid"
 RENDER = Figure.savefig

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from runner.aggregate import aggregate
+from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import known

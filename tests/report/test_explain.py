@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
+from runner.cli.explain import main
 from runner.config import REPOSITORY
-from runner.explain import main
 from runner.records.command import overrides_of, text_of
 from runner.records.files import read_record
 from runner.records.identity import recorded_config

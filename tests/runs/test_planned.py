@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner import reproduce
+from runner.cli import reproduce
 from runner.config import REPOSITORY, ConfigError
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.papers import known, load
@@ -53,7 +53,7 @@ def listed() -> bool:
 @pytest.mark.parametrize("paper", known())
 def test_the_lists_of_the_papers_are_of_this_version(paper: str) -> None:
     content = json.loads((REPOSITORY / "results" / paper / FILE).read_text())
-    assert content["made_of"] == made_of(content["sweeps"]), f"python -m runner.aggregate {paper} lists the runs anew"
+    assert content["made_of"] == made_of(content["sweeps"]), f"python -m runner aggregate {paper} lists the runs anew"
 
 
 def test_a_listed_run_is_the_one_that_is_composed(checkout: Path) -> None:

@@ -18,7 +18,7 @@ import runner.speed.choices as choices
 from checks.benchmarks import __main__ as benchmark
 from checks.benchmarks import layers
 from checks.benchmarks.kernels import main, table
-from runner import reproduce
+from runner.cli import reproduce
 from runner.clipping.clips import clip_upstream
 from runner.config import ConfigError
 from runner.gradients.one_pass.method import method_for
@@ -127,7 +127,7 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 COMMANDS = {
-    "runner.reproduce losing_less": reproduce.main,
+    "runner.cli.reproduce losing_less": reproduce.main,
     "benchmarks.layers": layers.main,
     "benchmarks": benchmark.main,
 }
@@ -140,7 +140,7 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
     """`runner` itself does in tests/test_config.py, where it has a process of its own."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     monkeypatch.setattr(sys, "argv", command.split())
-    for first in ("runner.reproduce.load", "benchmarks.layers.one_thread_each", "runner.speed.machine.set_up"):
+    for first in ("runner.cli.reproduce.load", "benchmarks.layers.one_thread_each", "runner.speed.machine.set_up"):
         monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
     try:
         code = COMMANDS[command]()
@@ -154,7 +154,9 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
 
 @pytest.mark.slow
 def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
-    program = "import benchmarks.__main__, benchmarks.layers, runner.__main__, runner.reproduce, runner.training.loop"
+    program = (
+        "import benchmarks.__main__, benchmarks.layers, runner.__main__, runner.cli.reproduce, runner.training.loop"
+    )
     environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""`python -m runner.papers.composition.choose`: write the learning rates that the searches chose for the final runs.
+"""`python -m runner choose-rates`: write the learning rates that the searches chose for the final runs.
 
 Reads the records of the searches, on held-out images, and writes sweeps/composition/chosen.csv, which the experiments
 read; says which cell is the best, for conf/experiment/composition/base_best*.yaml. Trains nothing.
@@ -8,7 +8,6 @@ Exit codes: 0 done, 2 bad input, said in one sentence.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,21 +38,13 @@ def search_sweeps() -> list[str]:
     return sorted(f"{PAPER}/{path.stem}" for path in (REPOSITORY / "sweeps" / PAPER).glob("*_search*.yaml"))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    Parser(prog="python -m runner.papers.composition.choose", description=__doc__).parse_args(arguments)
-    try:
-        evidence = collect(search_sweeps())
-    except ValueError as error:
-        print(f"choose: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    Parser(prog="python -m runner choose-rates", description=__doc__).parse_args(arguments)
+    evidence = collect(search_sweeps())
     written, of = write(evidence)
     print(f"{CHOSEN}: a rate for {written} of {of} settings.")
     cell = best_cell(evidence)
     named = "not known until every cell has been searched" if cell is None else ", ".join(words(cell))
     print(f"The best cell on held-out images of {' and '.join(DATASETS.values())}: {named}.")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
