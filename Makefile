@@ -49,6 +49,7 @@ lint: $(VENV)/installed ## Linters and types only
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: $(VENV)/installed ## Format the code
 	$(VENV)/bin/ruff format .
@@ -84,22 +85,22 @@ verify: $(VENV)/installed ## What every record says of its privacy, computed aga
 	$(RUN) -m runner verify
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
-	$(RUN) -m checks.benchmarks $(OVERRIDES)
+	$(RUN) -m checks benchmark $(OVERRIDES)
 
 gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
-	$(RUN) -m checks.parity $(OVERRIDES)
+	$(RUN) -m checks parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
-	$(RUN) -m checks.audit $(OVERRIDES)
+	$(RUN) -m checks audit $(OVERRIDES)
 
 mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a fast test notice each of them?
-	$(RUN) -m checks.mutants $(OVERRIDES)
+	$(RUN) -m checks mutants $(OVERRIDES)
 
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
-	$(RUN) -m checks.faults $(OVERRIDES)
+	$(RUN) -m checks faults $(OVERRIDES)
 
 cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
-	$(RUN) -m checks.cluster $(OVERRIDES)
+	$(RUN) -m checks cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb

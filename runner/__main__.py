@@ -10,23 +10,31 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt ends the process at once while modules are imported
 
+import re
 import sys
 
-from runner.cli.commands import COMMANDS, carry_out, check_known
+from runner.cli.commands import COMMANDS, carry_out, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
 
 
-def main() -> None:
-    """Carry out the command that the first argument names; without one, the run that the arguments compose."""
+def main() -> int:
+    """Carry out the command that the first argument names; without one, the run that the arguments compose.
+
+    Returns:
+        The exit code.
+    """
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    check_known(name)
     on_termination_as_on_interrupt()
     if name in COMMANDS:
-        sys.exit(carry_out(name, sys.argv[2:]))
+        return carry_out(name, sys.argv[2:])
+    if re.fullmatch(r"[\w-]+", name) and not name.startswith("-"):
+        print(unknown("runner", name, COMMANDS), file=sys.stderr)
+        return 2
     from runner.cli import run
 
     run.main()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -64,7 +64,7 @@ _folders: list[Path] = []  # the folder, if any
 
 
 def files_read() -> list[Path]:
-    """What Hydra reads: the configs, and the room of their schema, which imports no other (tests/test_rooms.py)."""
+    """What Hydra reads: the configs, and the package of their schema, which imports no other."""
     schema = Path(inspect.getfile(Config)).parent
     return sorted([*CONF.rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml"), *schema.rglob("*.py")])
 

@@ -171,11 +171,13 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
     """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
 
     def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:
+        from checks.__main__ import COMMANDS as CHECKS
         from runner.cli.commands import COMMANDS, carry_out
 
-        name = next(name for name, command in COMMANDS.items() if command.module == main.__module__)
+        every = {**COMMANDS, **CHECKS}
+        name = next(name for name, command in every.items() if command.module == main.__module__)
         try:
-            code = carry_out(name, arguments)
+            code = carry_out(name, arguments, every)
         except SystemExit as stopped:  # argparse's own refusals
             code = int(stopped.code or 0)
         assert code == 2

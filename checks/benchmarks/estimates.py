@@ -1,4 +1,4 @@
-"""Whether estimates of time hold: `python -m checks.benchmarks.estimates`.
+"""Whether estimates of time hold: `python -m checks benchmark-estimates`.
 
 Every setting whose own records agree is estimated by the records of all others, and compared with its own. With
 `--runs EXPERIMENT ...` short runs are estimated too, as a plan would, then carried out, one by one on one thread, and
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -31,9 +30,9 @@ from runner.training.prepare import prepare
 _CLOSE = 1.5
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line. Returns the exit code."""
-    parser = Command(prog="python -m checks.benchmarks.estimates", description=__doc__)
+    parser = Command(prog="python -m checks benchmark-estimates", description=__doc__)
     parser.add_argument("--runs", nargs="*", default=[], help="experiments to carry out: tempered_sigmoid/mnist_tanh")
     parser.add_argument("--epochs", type=int, default=2, help="of each run (default: 2)")
     options = parser.parse_args(arguments)
@@ -90,7 +89,3 @@ def _config(experiment: str, epochs: int, root: str) -> DictConfig:
     overrides = [f"experiment={experiment}", f"epochs={epochs}", "tracking=disabled", "runtime.threads=1"]
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
         return resolved(compose("config", [*overrides, f"runtime.results_root={root}"]))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

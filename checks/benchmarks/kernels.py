@@ -1,4 +1,4 @@
-"""`python -m checks.benchmarks.kernels`: the fastest way of computing here, by kernel and kind of shape.
+"""`python -m checks benchmark-kernels`: the fastest way of computing here, by kernel and kind of shape.
 
 Takes one step of every engine on the benchmark's networks, so that all they need is tried, and prints what was tried on
 this machine by now: milliseconds of the compiled kernel (of the methods, for weight gradients) and of PyTorch, and
@@ -8,6 +8,7 @@ which is taken. See `runner.speed.choices`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from checks.benchmarks.command import Command
 from checks.benchmarks.measure import one_thread_each
@@ -38,11 +39,11 @@ def table(tried: list[Trial]) -> str:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Exit code 2 where no kernel can be had, or DP_REPRO_KERNELS says that nothing is to be tried."""
-    parser = Command(prog="python -m checks.benchmarks.kernels", description=__doc__)
+    parser = Command(prog="python -m checks benchmark-kernels", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    threads = parser.options().threads
+    threads = parser.options(arguments).threads
     if threads < 1:
         parser.error(f"--threads {threads}: at least one.")
     reason = why_off()
@@ -61,7 +62,3 @@ def main() -> int:
     print(f"{machine.described()}\n")
     print(table(trials()))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

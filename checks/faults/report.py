@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runner.report.files import Table, markdown, write_text
 
 if TYPE_CHECKING:
-    from checks.faults.__main__ import Found
+    from checks.faults.run import Found
 
 _HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -42,29 +42,26 @@ COMMANDS = {
 }
 
 
-def listed() -> str:
-    """List the commands, a line each, for `--help`."""
-    return "\n".join(f"{name}: {command.help}" for name, command in COMMANDS.items())
+def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
+    """Say in one sentence that a program has no command of this name."""
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(commands)}."
+    return f"{program}: there is no command {one_line(name)!r}. {hint}"
 
 
-def check_known(name: str) -> None:
-    """Exit with one sentence if a first argument is a word that is no command."""
-    if not name or name in COMMANDS or name.startswith(("-", "+", "~")) or "=" in name:
-        return
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
-    print(f"runner: there is no command {one_line(name)!r}. {hint}", file=sys.stderr)
-    sys.exit(2)
+def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
+    """List commands, a line each, for `--help`."""
+    return "\n".join(f"{name}: {command.help}" for name, command in commands.items())
 
 
-def carry_out(name: str, arguments: Sequence[str]) -> int:
+def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
     """Import a command and carry it out.
 
     Returns:
         The exit code.
     """
     try:
-        main: Main = import_module(COMMANDS[name].module).main
+        main: Main = import_module(commands[name].module).main
         code = main(arguments)
         sys.stdout.flush()
         return code

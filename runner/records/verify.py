@@ -31,8 +31,8 @@ from runner.config import REPOSITORY, Config, ConfigError, EvaluationSplit
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
 from runner.records.sources import check_sources
-from runner.runs.execute import final_metrics
 from runner.terminal import Line, Parser, printable
+from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
 from runner.training.own import rests_on
 from runner.training.prepare import Run, prepare

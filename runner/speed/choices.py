@@ -4,7 +4,7 @@ A way that wins on one processor loses on another: PyTorch's tanh comes from a l
 product of small matrices pays where registers are wide. So each is timed here before it is used, on made-up numbers of
 the same shape, for some milliseconds. What came out is kept in the user's cache, beside the compiled kernels, for as
 long as the processor, PyTorch, the number of threads and the kernels are the same, so that a run takes the same way
-when it goes on, or is repeated. `python -m checks.benchmarks.kernels`
+when it goes on, or is repeated. `python -m checks benchmark-kernels`
 shows it.
 
 The ways agree to rounding, a convolution to some 1e-5 of its largest output (see each kernel's `agrees`), so what is

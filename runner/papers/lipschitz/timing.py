@@ -1,4 +1,4 @@
-"""Figure 4: time of an epoch and peak memory, as `python -m checks.benchmarks.clipless` measured them."""
+"""Figure 4: time of an epoch and peak memory, as `python -m checks benchmark-clipless` measured them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = {
 _CLIPPED = ("one_pass", "opacus_hooks")
 _LARGE = 512  # the least batch size that is called large
 EXAMPLES = 50_000  # of an epoch
-_COMMAND = "`python -m checks.benchmarks.clipless` measures it."
+_COMMAND = "`python -m checks benchmark-clipless` measures it."
 _HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is as many as make 50,000 examples."
 
 
