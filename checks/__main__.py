@@ -11,6 +11,7 @@ from runner.cli.commands import Command, carry_out, listed, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
 
 COMMANDS = {
+    "style": Command("checks.style", "the English of docstrings and comments"),
     "audit": Command("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the fast tests notice each"),
     "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
