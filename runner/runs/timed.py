@@ -27,8 +27,8 @@ from runner.runs.paces import MINOR, START_SECONDS
 from runner.speed.faster import fastest_to_evaluate
 from runner.speed.inference import batches, evaluating
 from runner.speed.machine import keep_freed_memory
-from runner.training.diagnostics import FIXED
-from runner.training.hessian import GRADIENTS
+from runner.training.diagnostics.hessian import GRADIENTS
+from runner.training.diagnostics.interface import FIXED
 from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import NotStackableError, whole
 

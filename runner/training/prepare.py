@@ -47,7 +47,7 @@ from runner.training.checks import (
     check_objective,
     check_weights,
 )
-from runner.training.diagnostics import OF_STEPS, OF_TRAINING_IMAGES
+from runner.training.diagnostics import kind
 from runner.training.instantiation import (
     device_of,
     instantiated,
@@ -247,7 +247,11 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
         paid_for, built, apart,
     )  # fmt: skip
-    if apart and chosen.private and (looking := sorted(OF_TRAINING_IMAGES & set(config.diagnostics))):
+    if (
+        apart
+        and chosen.private
+        and (looking := [name for name in sorted(config.diagnostics) if kind(name).passes_training_images])
+    ):
         raise ConfigError(
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {apart}: leave it out."
@@ -343,7 +347,7 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
         for name in run.config.diagnostics:
-            if name in OF_STEPS:
+            if kind(name).measures_steps:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
         if run.apart:
             raise NotStackableError(run.apart)

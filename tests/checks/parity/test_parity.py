@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from checks.parity import __main__ as command
 from checks.parity import cases as cases_module
+from checks.parity import run as command
 from checks.parity import runs
 from checks.parity.cases import GROUPS, case, cases, options
 from checks.parity.runs import graph_against_eager, run_of, together_against_alone
