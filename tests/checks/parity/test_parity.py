@@ -85,7 +85,7 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Mechanism, "draw_noise", less)
     monkeypatch.setattr(
-        "parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
+        "checks.parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
     )
     found = compared(case(*MNIST), OTHERWISE, CPU)
     assert (found.wrong, found.what) == (True, "noise")
