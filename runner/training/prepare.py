@@ -47,7 +47,7 @@ from runner.training.checks import (
     check_objective,
     check_weights,
 )
-from runner.training.diagnostics import kind
+from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
     device_of,
     instantiated,
@@ -250,7 +250,7 @@ def prepare(config: DictConfig) -> Run:
     if (
         apart
         and chosen.private
-        and (looking := [name for name in sorted(config.diagnostics) if kind(name).passes_training_images])
+        and (looking := [name for name in sorted(config.diagnostics) if diagnostic(name).passes_training_images])
     ):
         raise ConfigError(
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
@@ -347,7 +347,7 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
         for name in run.config.diagnostics:
-            if kind(name).measures_steps:
+            if diagnostic(name).measures_steps:
                 raise NotStackableError(f"the diagnostic {name} looks into every step")
         if run.apart:
             raise NotStackableError(run.apart)

@@ -23,7 +23,7 @@ DIAGNOSTICS = tuple(module.name for module in iter_modules(__path__) if module.n
 
 
 @cache
-def kind(name: str) -> type[Diagnostic]:
+def diagnostic(name: str) -> type[Diagnostic]:
     """Import a diagnostic by its name."""
     module = import_module(f"{__name__}.{name}")
     return next(of for of in Diagnostic.__subclasses__() if of.__module__ == module.__name__)
@@ -38,7 +38,7 @@ class Diagnostics:
     def __init__(
         self, config: DictConfig, epochs: int, activation_type: type[nn.Module], objective: Objective, training: Split
     ) -> None:
-        kinds = {name: kind(name) for name in config.diagnostics}
+        kinds = {name: diagnostic(name) for name in config.diagnostics}
         self._copied = any(of.passes_training_images for of in kinds.values())
         self._live = objective
         self._subject = Subject(
