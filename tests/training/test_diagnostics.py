@@ -47,7 +47,7 @@ def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
 
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
-    asked = ",".join(n for n in DIAGNOSTICS if kind(n).passes_training_images and n != "bound_ratios")
+    asked = ",".join(n for n in DIAGNOSTICS if diagnostic(n).passes_training_images and n != "bound_ratios")
     run = prepare(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     data, objective, seen = load(run), run.new_objective(), []
     expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
