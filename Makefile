@@ -16,7 +16,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format aggregate leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help demo check test lint format aggregate current leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -68,6 +68,9 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
 aggregate: $(PAPERS:%=aggregate-%) leaderboard ## The same of every paper and the leaderboard: claims of one may have runs of another
+
+current: aggregate ## Fail if the committed tables are not those that the committed records give
+	git diff --exit-code --stat -- README.md 'results/*.md' 'results/*.csv'
 
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner leaderboard
