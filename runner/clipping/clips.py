@@ -130,7 +130,7 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
 
 
 def _compiled(x: Tensor, l1_over_space: bool) -> ctypes.CDLL | None:
-    """Return the library if it exists and is the faster way to clip tensors of this shape."""
+    """The library, where it is there and is the faster way to clip tensors of this shape."""
     compiled = library("clips", agrees) if fits(x) else None
     if compiled is None or x.numel() == 0:
         return compiled
