@@ -2,9 +2,9 @@
 
     W[o, (k, c)] = sum_t g[t, o] a[s t + d k, c]        (t output positions, k kernel positions, a padded)
 
-as matrix products over the T positions, in channels-last order. Windows of one kernel row are contiguous there, so
-only the columns are unfolded (kw copies of the input, not kh kw of them). The rows of the input are sorted by their
-phase modulo the stride. The rows of the kernel are then offsets into that copy.
+It is computed as matrix products over the T positions, in channels-last order. Windows of one kernel row are contiguous
+there. So only the columns are unfolded (kw copies of the input, not kh kw of them). The rows of the input are sorted by
+their phase modulo the stride. The rows of the kernel are then offsets into that copy.
 
 Cost: the T K C O multiplications of the ordinary weight gradient, which this replaces. In addition, one write and two
 reads of K C O numbers per example. The sum adds the same numbers whose norm was taken.
