@@ -51,9 +51,9 @@ def own_noise(mechanism: object) -> str | None:
     """Return the reason why no sound epsilon is known, or None if the noise and charges are the package's."""
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
-        return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are its own."
+        return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
     names = set() if _of_package(kind) else _overridden(kind) - set(CHOICES)
-    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are its own." if names else None
+    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are not known." if names else None
 
 
 def own_releases(normalization: object) -> str | None:
@@ -61,7 +61,7 @@ def own_releases(normalization: object) -> str | None:
     kind = type(normalization)
     if normalization is None or _of_package(kind):
         return None
-    return f"{kind.__qualname__} is a normalization of its own, so what it releases of the examples is its own."
+    return f"{kind.__qualname__} is a user's normalization, so its releases of the examples are not known."
 
 
 def mechanism_for(

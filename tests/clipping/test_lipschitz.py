@@ -83,9 +83,9 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
 REFUSED = {
     "no constraint": ("~constraint", "choose constraint=spectral"),
     "unbounded features": ("features=pixels", "choose features that bound it"),
-    "another activation": ("activation=tempered_sigmoid", "no bound is known of a TemperedSigmoid"),
-    "another loss": ("loss=losing_less", "no Lipschitz constant is known of the loss LosingLess"),
-    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known of a MaxPool2d"),
+    "another activation": ("activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
+    "another loss": ("loss=losing_less", "no Lipschitz constant is known for the loss LosingLess"),
+    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known for a MaxPool2d"),
 }
 
 

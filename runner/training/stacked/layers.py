@@ -90,7 +90,7 @@ def unsupported(module: nn.Module) -> str | None:
     if type(module) is nn.Linear:
         return None
     if type(module) is not nn.Conv2d:
-        return f"{type(module).__name__} is not a layer it knows"
+        return f"{type(module).__name__} is not a supported layer"
     if module.groups != 1 or module.dilation != (1, 1) or module.padding_mode != "zeros":
         return "a convolution has groups, dilation or a padding other than zeros"
     return None

@@ -87,7 +87,7 @@ def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
     if any(type(optimizer) is not kind for optimizer in optimizers):
         raise NotStackableError("they have different optimizers")
     if kind not in _KNOWN:
-        raise NotStackableError(f"the optimizer {kind.__name__} is not one it knows")
+        raise NotStackableError(f"the optimizer {kind.__name__} is not supported")
     made, names = _KNOWN[kind]
     settings = []
     for optimizer in optimizers:
@@ -95,7 +95,7 @@ def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
         usual = kind([torch.zeros(1)]).param_groups[0]  # type: ignore[call-arg]
         for name, value in group.items():
             if name not in ("params", "initial_lr", *names) and value != usual[name]:
-                raise NotStackableError(f"the optimizer's setting {name} is not one it knows")
+                raise NotStackableError(f"the optimizer's setting {name} is not supported")
         settings.append({name: group[name] for name in names})
     return made(settings, like)
 
