@@ -25,9 +25,9 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
 
 
 def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
-    """What a run guarantees that decides itself how many steps it takes.
+    """Return the privacy guarantee of a run whose number of steps depends on the data, else an empty dict.
 
-    As one does that ended early: by what it, or whoever watched, saw in the data.
+    A run that ended early is such a run. The data decided its end, by a rule or by a person who watched.
     """
     if not run.rule.takes_back and trained.status == "finished":
         return {}

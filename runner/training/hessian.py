@@ -16,11 +16,11 @@ GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about what a call 
 class TopEigenvalue:
     """Power iteration on the Hessian of the mean loss over fixed examples: inputs [n, ...], targets [n].
 
-    v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value, the largest
-    singular value of H up to its sign. Every call starts from the last call's vector, for between two epochs it moves
-    little, and a fresh random one of the same length: an eigenvector that has been overtaken would never leave itself.
-    It stops when the norm of the residual, ||H v - lambda v||_2 (which bounds the distance of lambda to an
-    eigenvalue), is below 0.01 |lambda|, or after 50 products with H.
+    v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value. That is the
+    largest singular value of H up to its sign. Every call starts from the last call's vector, which changes little
+    between two epochs, plus a random one of the same length. The random part lets it leave an eigenvector that is no
+    longer the largest. It stops if the residual's norm ||H v - lambda v||_2, which bounds the distance of lambda to an
+    eigenvalue, is below 0.01 |lambda|. It also stops after 50 products with H.
 
     Cost: a product with H is about twice a gradient over the examples (R. Pearlmutter, 1994).
     """
@@ -33,7 +33,7 @@ class TopEigenvalue:
         self._vector = torch.zeros(numbers, device=inputs.device, dtype=inputs.dtype)
 
     def __call__(self) -> tuple[float, float]:
-        """lambda (with its sign) and the norm of the residual, at the objective's weights as they are now."""
+        """Return lambda (with its sign) and the norm of the residual, at the objective's present weights."""
         fresh = torch.empty_like(self._vector).normal_(generator=self._generator)
         start = self._vector + fresh / fresh.norm()
         vector, value, residual = start / start.norm(), 0.0, float("inf")
@@ -49,16 +49,16 @@ class TopEigenvalue:
         return value, residual
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next call starts from."""
+        """Return the vector and the generator that the next call starts from."""
         return {"vector": self._vector, "draws": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Start the next call from another one's state."""
+        """Start the next call from a saved state."""
         self._vector = state["vector"].to(self._vector.device)
         self._generator.set_state(state["draws"].cpu())
 
     def _times_hessian(self, vector: Tensor) -> Tensor:
-        """H v: the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
+        """Return H v, the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
         total = torch.zeros_like(vector)
         for inputs, targets in zip(self._inputs.split(_SLICE), self._targets.split(_SLICE), strict=True):
             loss = self._objective(inputs, targets).sum() / len(self._targets)

@@ -100,7 +100,7 @@ def test_what_no_bound_covers_is_refused_before_data(smoke, case):
 
 def test_a_constraint_is_for_layers_it_knows():
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2))
-    with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, network\.1 is a LayerNorm"):
+    with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, but network\.1 is a LayerNorm"):
         check_constraint(Objective(network, nn.CrossEntropyLoss(reduction="none"), None, Spectral()))
 
 

@@ -280,10 +280,10 @@ def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_start
 
 
 def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKind) -> None:
-    with pytest.raises(ConfigError, match="Scheduled has its own `at`"):
+    with pytest.raises(ConfigError, match="Scheduled overrides `at`"):
         prepare(of_kind("TwoLevels", "runtime.step=graph"))
     runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
-    with pytest.raises(NotStackableError, match="Scheduled has its own `at`"):
+    with pytest.raises(NotStackableError, match="Scheduled overrides `at`"):
         training(runs, load(runs[0]))
     with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
         prepare(
