@@ -15,10 +15,10 @@ runs of a seed are luckier with the part than without. The price of L_r is few d
 
 The contrasts, with x_i = 1 if part i is new and -1 if it is old, and [i] the cell in which only part i is new:
 
-- The effect of the parts S: w_c = (1/8) prod_{i in S} x_i. For one part this is a difference: the mean of the eight cells
-  in which it is new, minus the mean of the eight in which it is old. For two parts it is half of the change in the effect of the
-  one when the other becomes new. For more parts it continues so. If it is zero for all sets of more than one part, the
-  parts add up from any starting point.
+- The effect of the parts S: w_c = (1/8) prod_{i in S} x_i. For one part this is a difference: the mean of the eight
+  cells in which it is new, minus the mean of the eight in which it is old. For two parts it is half of the change in
+  the effect of the one when the other becomes new. For more parts it continues so. If it is zero for all sets of more
+  than one part, the parts add up from any starting point.
 - The gain of part i alone, mean_[i] - mean_old, and of all four together, mean_new - mean_old, from the cell in which
   all are old.
 - The excess of the whole over its parts: (mean_new - mean_old) - sum_i (mean_[i] - mean_old)

@@ -159,12 +159,12 @@ def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> 
     axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)
     sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
     others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
-    if others:  # which leave this parameter as table 6 has it
+    if others:  # these leave this parameter at the value of table 6
         axes.axvline(float(others[0].field(FIELDS[sweep])), color="grey", linestyle=":", linewidth=1)
 
 
 def _share_span(row: Sequence[Axes]) -> None:
-    """Gives the panels that have runs one range of accuracies, of two points at least: a flat line looks flat."""
+    """Give the panels with runs one range of accuracies, of at least two points, so that a flat line looks flat."""
     drawn = [axes for axes in row if axes.lines]
     if drawn:
         low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)
