@@ -17,7 +17,7 @@ from torch import Tensor
 from runner.speed.choices import COMPILED, PYTORCH, fastest, made_up, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
-_LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, whatever their sizes
+_LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, for all sizes
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:

@@ -25,7 +25,7 @@ class NoiseGroup:
 
     parameters: tuple[str, ...]
     sensitivity: float
-    share: float | None = field(default=None, repr=False)  # the audit's random streams are named by what is shown
+    share: float | None = field(default=None, repr=False)  # the audit names its random streams by the repr
 
 
 class Clipping(Protocol):

@@ -4,7 +4,7 @@ One step releases, for a random batch S of the N private examples,
 
     y_g = sum_{i in S} c_ig + z_g,    z_g ~ N(0, std_g^2 I),    for each noise group g = 1..D,
 
-where c_ig is the contribution of example i, with ||c_ig||_2 <= S_g. Adding or removing one example shifts
+with c_ig the contribution of example i, ||c_ig||_2 <= S_g. Adding or removing one example shifts
 (y_1 / std_1, ..., y_D / std_D) by a vector of norm at most sqrt(sum_g (S_g / std_g)^2). So the step is one Gaussian
 mechanism with noise multiplier (sum_g (S_g / std_g)^2)^(-1/2). With
 

@@ -26,10 +26,10 @@ def small_cnn(
     padding: int,
     bias: bool = True,
 ) -> nn.Sequential:
-    """Two strided convolutions, two overlapping max-poolings, two linear layers: 26,010 parameters on 1 x 28 x 28.
+    """Build two strided convolutions, two overlapping max-poolings and two linear layers.
 
-    Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP, which differ only in `padding`:
-    3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of Backpropagation Clipping has
+    Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP have 26,010 parameters on 1 x 28 x 28.
+    They differ only in `padding`: 3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of Backpropagation Clipping has
     neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
@@ -68,7 +68,7 @@ def _conv_pairs(
 def all_convolutional(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int]
 ) -> nn.Sequential:
-    """Eight 3x3 convolutions, average pooling, mean over space: 605,226 parameters on 3 x 32 x 32.
+    """Build eight 3x3 convolutions, average pooling, mean over space: 605,226 parameters on 3 x 32 x 32.
 
     Tempered Sigmoid, table 2. The last of `filters` is a single convolution, followed by one with a filter per class.
     """
@@ -91,7 +91,7 @@ def all_convolutional(
 def vgg_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int
 ) -> nn.Sequential:
-    """Six 3x3 convolutions, max-pooling, two linear layers: 550,570 parameters on 3 x 32 x 32.
+    """Build six 3x3 convolutions, max-pooling, two linear layers: 550,570 parameters on 3 x 32 x 32.
 
     The end-to-end CIFAR-10 network of Handcrafted-DP.
     """
@@ -111,7 +111,7 @@ def vgg_cnn(
 def scatternet_small_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int, pooled: bool
 ) -> nn.Sequential:
-    """Two 3x3 convolutions, the first strided, and two linear layers, on ScatterNet features.
+    """Build two 3x3 convolutions, the first strided, and two linear layers, on ScatterNet features.
 
     By default the MNIST and FashionMNIST network of Handcrafted-DP's code (33,066 parameters on 81 x 7 x 7:
     7 -> 4 -> 4). With `pooled`, the network of Losing Less, table 3, with an overlapping max-pooling after each
@@ -144,7 +144,7 @@ def scatternet_small_cnn(
 def scatternet_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, blocks: list[list[int]], pooled_last: bool
 ) -> nn.Sequential:
-    """Blocks of 3x3 convolutions with SAME padding, 2x2 max-poolings between them, one linear layer.
+    """Build blocks of 3x3 convolutions with SAME padding, 2x2 max-poolings between them, one linear layer.
 
     `blocks` has the filters of each convolution of each block. `pooled_last` adds a pooling after the last block. On
     ScatterNet features of CIFAR-10, Handcrafted-DP's code has [[64], [64]] (187,210 parameters on 243 x 8 x 8). Losing
@@ -169,10 +169,11 @@ def scatternet_cnn(
 def unpadded_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int
 ) -> nn.Sequential:
-    """Eight 2x2 convolutions and two linear layers without padding or biases: 29,424,512 parameters on 3 x 32 x 32.
+    """Build eight 2x2 convolutions and two linear layers without padding or biases, for 3 x 32 x 32.
 
     Backpropagation Clipping, figure 4: two convolutions per width, and between the widths an average-pooling of stride
-    1 (32 -> 30 -> 29 -> 27 -> 26 -> 24 -> 23 -> 21). The first linear layer alone has 28.9 million parameters.
+    1 (32 -> 30 -> 29 -> 27 -> 26 -> 24 -> 23 -> 21). It has 29,424,512 parameters, 28.9 million of them in the first
+    linear layer.
     """
     channels, *space = input_shape
     after = [s - 3 * len(filters) + 1 for s in space]

@@ -1,4 +1,4 @@
-"""Final metrics of a run, as its record has them."""
+"""Final metrics of a run, as in its record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runner.training.prepare import Run
 
 
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
-    """The last epoch's metrics and, apart from them, the best epoch's: chosen on the evaluation split."""
+    """Return the last epoch's metrics, and separately the best epoch's, chosen on the evaluation split."""
     history = trained.history
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {

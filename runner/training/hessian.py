@@ -10,7 +10,7 @@ from runner.gradients import Objective
 _SLICE = 256
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
-GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about what a call costs at most
+GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about as much as the longest call
 
 
 class TopEigenvalue:

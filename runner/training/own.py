@@ -148,7 +148,7 @@ def check_own(run: Run) -> None:
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 logits, losses = objective.predict(images, targets)
-        except Exception as error:  # whatever a user's code raises
+        except Exception as error:  # any error of a user's code
             raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
         if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
             raise ConfigError(

@@ -153,6 +153,6 @@ def private_copy(objective: Objective) -> Objective:
     left[id(objective.constraint)] = objective.constraint  # shared, as a user's class could record its copies
     try:
         return copy.deepcopy(objective, left)
-    except Exception as error:  # whatever a user's class raises
+    except Exception as error:  # any error of a user's class
         reason = str(error).strip().partition("\n")[0]
         raise NotMappableError(f"the network or the loss cannot be copied: {reason}") from error

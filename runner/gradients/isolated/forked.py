@@ -153,7 +153,7 @@ def _answer(call: Callable[[], Any], dtypes: list[str]) -> tuple[bool, bytes]:
         if found != dtypes:
             return False, f"it returns {', '.join(found)} and not {', '.join(dtypes)}".encode()
         return True, b"".join(leaf.detach().contiguous().numpy().tobytes() for leaf in leaves)
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # any error of a user's code
         return False, f"{type(error).__name__}: {error}".partition("\n")[0][:_LONGEST_MESSAGE].encode()
 
 

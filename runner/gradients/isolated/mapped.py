@@ -88,7 +88,7 @@ class Mapped:
         try:
             with torch.no_grad():
                 leaves = self._call(_copied(shared), *map(torch.clone, examples))
-        except Exception as error:  # whatever a user's code raises
+        except Exception as error:  # any error of a user's code
             raise NotMappableError(_line(error)) from error
         if len(leaves) != len(self._leaves) or any(
             type(leaf) is not Tensor or leaf.shape != (count, *like.shape) or leaf.dtype is not like.dtype

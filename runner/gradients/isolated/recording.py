@@ -79,7 +79,7 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
             graph = _rebuilt(make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves))
     except RecordingError:
         raise
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # any error of a user's code
         raise RecordingError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
     if before != _state_of_generators():
         raise RecordingError("it draws from Python's or NumPy's generator: draw by PyTorch instead")

@@ -24,7 +24,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 def lipschitz_mlp(
     input_shape: Sequence[int], classes: int, activation: Activation, units: list[int], bias: bool = False
 ) -> nn.Sequential:
-    """Linear layers with these `units`, each activated, and one for the logits."""
+    """Build linear layers with these `units`, each activated, and one for the logits."""
     sizes = [math.prod(input_shape), *units]
     hidden = [part for before, after in pairwise(sizes) for part in (linear(before, after, bias), activation())]
     return nn.Sequential(nn.Flatten(), *hidden, linear(sizes[-1], classes, bias))
@@ -41,7 +41,7 @@ def lipschitz_cnn(
     centered: bool,
     activated: bool,
 ) -> nn.Sequential:
-    """3x3 convolutions, each activated, pooled by 2 and optionally centred, then two linear layers.
+    """Build 3x3 convolutions, each activated, pooled by 2 and optionally centred, then two linear layers.
 
     The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`. It
     has no activation between its linear layers (`activated` is false). The network of the paper's notebook has
@@ -64,10 +64,11 @@ def lipschitz_cnn(
 def lipschitz_vgg(
     input_shape: Sequence[int], classes: int, activation: Activation, width: int, convolutions: int, bias: bool
 ) -> nn.Sequential:
-    """Three blocks of one or two convolutions (5x5 first, then 3x3) of width, 2 width, 4 width filters, and two linear.
+    """Build three blocks of one or two convolutions, 5x5 in the first and then 3x3, and two linear layers.
 
-    The paper's VGG5 (one per block) and VGG8 (two), small (width 32) and large (64). Each block ends in a pooling by 2,
-    the last one in a pooling over all positions. Every layer but the last is activated and centred.
+    The blocks have width, 2 width and 4 width filters. The paper's VGG5 has one convolution per block and its VGG8 two,
+    small (width 32) and large (64). Each block ends in a pooling by 2, the last one in a pooling over all positions.
+    Every layer but the last is activated and centred.
     """
     channels = input_shape[0]
     layers: list[nn.Module] = []
@@ -84,7 +85,7 @@ def lipschitz_vgg(
 def lipschitz_resnet(
     input_shape: Sequence[int], classes: int, activation: Activation, width: int, stages: list[int], bias: bool
 ) -> nn.Sequential:
-    """A 3x3 convolution, then `stages` of residual blocks with two 3x3 convolutions each, and a linear layer.
+    """Build a 3x3 convolution, then `stages` of residual blocks with two 3x3 convolutions each, and a linear layer.
 
     Each stage but the first begins with a 1x1 convolution to twice the filters and a pooling by 2. The skip adds with a
     weight of 1/2. The paper's ResNets have 6 to 10 layers with weights: stages [1, 1] give 7, [1, 1, 1] 10.
@@ -117,7 +118,7 @@ def lipschitz_mixer(
     skip: bool,
     centered: bool = True,
 ) -> nn.Sequential:
-    """An MLP-mixer (Tolstikhin et al., 2021) of linear layers without biases.
+    """Build an MLP-mixer (Tolstikhin et al., 2021) of linear layers without biases.
 
     Patches become tokens of `hidden` numbers. Each block mixes the tokens (to `tokens` and back), then the numbers of
     each token (to `channels` and back). In between it activates and, if `centered`, centres. With `skip`, each half is

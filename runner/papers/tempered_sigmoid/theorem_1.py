@@ -145,7 +145,7 @@ def gradient_ratios() -> dict[str, float]:
             z = torch.randn(100, 6, generator=generator, dtype=torch.float64)
             random = torch.randn(100, k, 6, generator=generator, dtype=torch.float64)
             wrong = torch.zeros_like(random)
-            wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, where 0 is right
+            wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, but 0 is right
             for name, theta in (("random", random), ("adversarial", wrong)):
                 largest[name] = max(largest[name], _multiclass_ratio(theta, z, temperature))
         ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}

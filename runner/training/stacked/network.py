@@ -106,7 +106,7 @@ class StackedObjectives(nn.Module):
             reason = unsupported(first)
             if reason:
                 raise NotStackableError(f"{name}: {reason}")
-            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # those before `pool_first`
+            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # names before `pool_first`
             weights = {key: self.part(names[key], self.values) for key in own}
             found = layer(first, weights["weight"], weights.get("bias"))
             self.layers[names["weight"].rpartition(".")[0]] = found

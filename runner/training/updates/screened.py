@@ -222,7 +222,7 @@ class Screening:
         return kept
 
     def _keep(self) -> bool:
-        """Algorithm 2, lines 10 to 22.
+        """Apply algorithm 2, lines 10 to 22.
 
         U <= exp(-dE Q0 tau) holds just if dE <= -ln(U) / (Q0 tau), with dE the difference of two means over n images.
         Drawing U first gives a bound on the candidate's sum, infinite if Q0 tau or U is 0.
