@@ -52,7 +52,7 @@ BAD = {
     "clipping._target_=tests.clipping.test_own_clipping.SeesTheBatch": "would see a whole batch",
     "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is not run",
-    "accountant._target_=hydra.utils.instantiate": "calls whatever it is told to",
+    "accountant._target_=hydra.utils.instantiate": "can call any function",
     "optimizer.lr=fast": "optimizer.lr",
     "optimizer.lr=-1": "learning rate",
     "architecture.filters=[16]": "architecture",

@@ -1,7 +1,7 @@
-"""What a user brings to a run, made safe before any data is read, and what is left to trust.
+"""A user's parts of a run: checks before any data is read, and the assumptions that remain.
 
-A network, a loss, a clipping and features of a user's own are applied to one example at a time, by a recording where
-their code can be recorded (`runner.gradients.isolated`). What cannot be enforced is named beside ε: see `rests_on`.
+Network, loss, clipping and features of a user are applied to one example at a time. If possible, their code is recorded
+first (`runner.gradients.isolated`). Assumptions that cannot be enforced are listed next to ε: see `rests_on`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runner.training.prepare import Run
 
 _AT_ONCE = 256  # images
-_LEFT = 1 - 1e-6  # of a norm, for rounding
+_LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 _BELIEVED = {
     "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
     "accountant": "the accountant {}: its ε is believed",
@@ -40,11 +40,11 @@ _FORKED = "{}: its Python code runs in a process for each example, and is believ
 
 @dataclass(frozen=True)
 class OwnFeatures:
-    """Features that a user wrote, applied image by image, and cut to the norm that they state.
+    """Features that a user wrote, applied to each image separately, and cut to the norm that they state.
 
     Attributes:
         own: the user's object.
-        largest_norm: the largest L2 norm that it states of one image's features, if it does; read once.
+        largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
 
     Raises:
         ValueError: the norm is not above 0 and finite.
@@ -63,7 +63,11 @@ class OwnFeatures:
         object.__setattr__(self, "largest_norm", norm)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one image's features, as the user's object first states it; ValueError for a single number."""
+        """Return the shape of one image's features, as the user's object first states it.
+
+        Raises:
+            ValueError: it has no dimension.
+        """
         if (key := tuple(image_shape)) not in self._shapes:
             self._shapes[key] = [int(size) for size in self.own.shape(list(image_shape))]
         if not self._shapes[key]:
@@ -71,10 +75,10 @@ class OwnFeatures:
         return list(self._shapes[key])
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] to features [examples, *shape].
+        """Convert images [examples, channels, height, width] to features [examples, *shape].
 
         Raises:
-            ConfigError: the user's object fails on one image, or its features are not of the shape that it states.
+            ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
             found = torch.cat([self.mapped(images[:1])({}, some) for some in images.split(_AT_ONCE)])
@@ -86,7 +90,7 @@ class OwnFeatures:
         return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
     def mapped(self, images: Tensor) -> Mapped:
-        """The features of one image, ready to be mapped; of the images [1, ...] only the shape is used."""
+        """Return the features of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
         key = (images.shape[1:], images.dtype, images.device)
         if key not in self._mapped:
             result = torch.empty(self.shape(images.shape[1:]), device="meta")
@@ -96,7 +100,7 @@ class OwnFeatures:
 
 @dataclass(frozen=True)
 class _OfOneImage:
-    """A user's features of one image, which can be recorded and pickled."""
+    """A user's features of one image, as a function that can be recorded and pickled."""
 
     own: Any
 
@@ -106,18 +110,18 @@ class _OfOneImage:
 
 
 def rests_on(run: Run) -> list[str]:
-    """Say what the run's ε rests on that this package cannot enforce, a text each; empty where there is nothing.
+    """Return the assumptions of the run's ε that this package cannot enforce, a text each.
 
-    A class of the user's own that computes noise or charges is not among them: such a run has no sound ε at all.
+    A user's class that computes noise or charges is not among them, as such a run has no sound ε.
 
     Raises:
-        ConfigError: as `mapped_parts`.
+        ConfigError: as in `mapped_parts`.
     """
     if not run.mechanism.private:
         return []
     dataset = getattr(run.dataset, "own", run.dataset)
     every = targets(OmegaConf.to_container(run.config, resolve=True))
-    named = [target for place, target in every if not place.startswith("dataset.")]  # which holds the examples
+    named = [target for place, target in every if not place.startswith("dataset.")]  # the data set holds the examples
     own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
     parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
     found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
@@ -126,15 +130,15 @@ def rests_on(run: Run) -> list[str]:
 
 
 def check_own(run: Run) -> None:
-    """Try what is the user's own on made-up examples, and say on stderr how it is applied. No data is read.
+    """Run the user's parts on made-up examples, and print on stderr how they are applied. No data is read.
 
     Raises:
         ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
     """
     for name, each in run.mapped_parts.items():
         print(
-            f"{name}: applied to one example at a time, so what it takes over the batch is taken over that one."
-            f"{_pace(each, run)}",
+            f"{name}: applied to one example at a time, so an operation over the batch is over that one."
+            f"{_slowness(each, run)}",
             file=sys.stderr,
         )
     objective = run.new_objective().eval()
@@ -144,7 +148,7 @@ def check_own(run: Run) -> None:
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 logits, losses = objective.predict(images, targets)
-        except Exception as error:  # whatever a user's code raises
+        except Exception as error:  # any error of a user's code
             raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
         if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
             raise ConfigError(
@@ -154,7 +158,7 @@ def check_own(run: Run) -> None:
 
 
 def mapped_parts(run: Run) -> dict[str, Mapped]:
-    """What of the user's own is applied example by example, by a name for people.
+    """Return the user's parts that are applied to each example separately, by a readable name.
 
     Raises:
         ConfigError: a part cannot be applied to one example.
@@ -183,13 +187,13 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
 
 
 def _names(objective: Objective) -> str:
-    """The classes of an objective that are not known, each once."""
+    """Return the classes of an objective that are not known, each once."""
     kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
     return ", ".join(kinds) or type(objective.network).__qualname__
 
 
-def _pace(part: Mapped, run: Run) -> str:
-    """How fast a part is whose examples are not taken together, why that is, and what is faster; nothing for others."""
+def _slowness(part: Mapped, run: Run) -> str:
+    """Return the rate of a part whose examples are not computed together, the reason, and a faster way, else ""."""
     if part.slow is None:
         return ""
     why = part.slow

@@ -1,4 +1,4 @@
-"""Every update is the optimizer's own, and counts."""
+"""The plain rule, in which every update is the optimizer's and is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plain(UpdateRule):
 
 
 class PlainUpdates:
-    """The optimizer's steps, each followed by `project`, which puts the weights back into their constraint."""
+    """The optimizer's steps, each followed by `project`, which projects the weights onto their constraint."""
 
     finished = False
     seconds = 0.0
