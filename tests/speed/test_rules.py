@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,12 +16,16 @@ from checks.benchmarks import __main__ as benchmark
 from checks.benchmarks import layers
 from runner import reproduce
 from runner.config import ConfigError
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.runs.execute import execute
 from runner.speed import kernels as compiled
 from runner.speed import tanh
 from runner.speed.convolution import FastConvolution
 from runner.speed.kernels import kernels_wanted
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.tanh import FastTanh
+from tests.conftest import Compose
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +73,35 @@ def test_a_kernel_is_used_by_shape(
 
 def test_the_instruction_set_decides_on_tanh() -> None:
     assert (tanh._MANY == 1 << 20) == (torch.backends.cpu.get_cpu_capability() == "AVX512")
+
+
+@pytest.mark.parametrize("wanted", ["", "0"])
+def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
+    wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DP_REPRO_KERNELS", wanted)
+    config = composed("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "epochs=1", "tracking=disabled")
+    execute(config, on_epoch=lambda row, run: None)
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert record is not None
+    assert record["provenance"]["instructions"] == torch.backends.cpu.get_cpu_capability()
+    found = record["provenance"].get("kernels")
+    assert found == compiled.used()
+    assert (found is None) == (wanted == "0" or compiled.why_off() is not None)
+
+
+def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for source in compiled._FOLDER.iterdir():
+        if source.suffix in (".cpp", ".h"):
+            (tmp_path / source.name).write_text(source.read_text())
+    monkeypatch.setattr(compiled, "_used", {"tanh"})
+    first = compiled.used()
+    monkeypatch.setattr(compiled, "_FOLDER", tmp_path)
+    assert compiled.used() == first
+    (tmp_path / "tanh.cpp").write_text("// another")
+    assert compiled.used() != first
+    monkeypatch.setattr(compiled, "_used", {"max_pool"})
+    assert compiled.used() != first
 
 
 def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms 
     "one_by_one": one_by_one,
 }
 
+
 @dataclass(frozen=True)
 class Planned:
     """A layer at one input size, and how its norms are found."""
