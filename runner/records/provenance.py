@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from runner.config import REPOSITORY
-from runner.speed import choices
+from runner.speed import kernels
 from runner.speed.yardstick import recalled
 from runner.training.loop import Trained
 from runner.training.own import rests_on
@@ -36,8 +36,8 @@ def provenance(
 
     Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the user's own that cannot be
     enforced, that is named. Where the update rule decides what to keep, it names the share of the training time that
-    this took. A run that was stopped and went on names the epochs after which it did. On a CPU, `kernels` says which
-    way was taken where there are several: by kernel and kind of shape.
+    this took. A run that was stopped and went on names the epochs after which it did. On a CPU, `instructions` is the
+    instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {
@@ -47,7 +47,8 @@ def provenance(
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
         **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),
         **({} if (yardstick := recalled()) is None else {"yardstick_seconds": yardstick}),
-        **({"kernels": ways} if (ways := choices.used()) else {}),
+        **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
+        **({} if (used := kernels.used()) is None else {"kernels": used}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": versions(),
