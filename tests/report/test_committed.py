@@ -15,13 +15,12 @@ from runner.config import REPOSITORY
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import known
 from runner.report.readme import write_readme
-from runner.runs import planned
 
 SWEEPS = sorted(
     path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
     for path in (REPOSITORY / "sweeps").rglob("*.yaml")
 )
-TEXT = (".md", ".csv")  # and lists of runs: figures are drawn, and not compared
+TEXT = (".md", ".csv")  # figures are drawn, and not compared
 
 
 def test_there_are_sweeps() -> None:
@@ -45,21 +44,18 @@ def test_the_committed_results_are_current(tmp_path: Path, monkeypatch: pytest.M
     shutil.copytree(results / "runs", tmp_path / "runs")
     for name in ("audit", "leaderboard"):  # made by other commands; the index links what is there
         shutil.copytree(results / name, tmp_path / name)
-    for timed in results.glob("*/timings.json"):  # measured, as the records are
-        (tmp_path / timed.parent.name).mkdir()
-        shutil.copy(timed, tmp_path / timed.parent.name)
     for name in known():
         aggregate(name, results_root=tmp_path)
     made, committed = (
         {
             path.relative_to(root)
             for path in (root / "README.md", *(path for name in known() for path in (root / name).rglob("*.*")))
-            if path.suffix in TEXT or path.name == planned.FILE
+            if path.suffix in TEXT
         }
         for root in (tmp_path, results)
     )
     assert made == committed, f"not made or not committed: {', '.join(map(str, made ^ committed))}: {update}"
-    names = {"README.md", "claims.csv", "settings.csv", "runs.csv", "table.md", planned.FILE}
+    names = {"README.md", "claims.csv", "settings.csv", "runs.csv", "table.md"}
     assert {path.name for path in made} >= names
     for path in sorted(made):
         same = (tmp_path / path).read_text() == (results / path).read_text()
