@@ -26,7 +26,7 @@ help: ## Explain every target
 	@echo
 	@echo "  PAPER is one of: $(PAPERS). Variables"
 	@echo "  of reproduce- and plan- (JOBS and OVERRIDES also of demo):"
-	@echo "    BUDGET=30m         start no run that would end later (90s, 30m, 2h, 1h30m); tables and figures come after it"
+	@echo "    BUDGET=30m         start no run later, or known to end later (90s, 30m, 2h, 1h30m); then tables and figures"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"

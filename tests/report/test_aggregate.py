@@ -275,7 +275,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == {
         "README.md",
         "not_run.csv",
-        "planned.json",
         *(item.name for item in paper.items),
     }
     assert "too few runs" in printed

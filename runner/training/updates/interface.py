@@ -36,11 +36,6 @@ class UpdateRule:
     share_name: ClassVar[str | None] = None
     column_names: ClassVar[tuple[str, ...] | None] = None
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """How often a step evaluates as many images as the test split has."""
-        return 0.0
-
     def check(self, mechanism: Mechanism) -> None:
         """Check that the mechanism charges for this rule's steps.
 
@@ -50,10 +45,6 @@ class UpdateRule:
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
         """Return the most of the planned steps that a run can take, which may also end at `paid_for` kept ones."""
-        return planned
-
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        """How many are to be expected, for an estimate of the time."""
         return planned
 
     def split(self, test: Split) -> tuple[Split, ...]:

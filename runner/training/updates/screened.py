@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
-_TRIES_PER_KEPT = 2.0  # 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, where many runs end early
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,6 @@ class Annealing(UpdateRule):
         if self.restores not in (None, WEIGHTS):
             raise ValueError(f"screening.restores has no {self.restores}: it is {WEIGHTS}, or null for all.")
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """The share of the test images that screens, where any do."""
-        share = 1.0 if self.images == "test" else 0.5
-        return share if self.initial_temperature > 0 else 0.0
-
     def check(self, mechanism: Mechanism) -> None:
         """Check that the mechanism is DP-SGD's.
 
@@ -109,10 +102,6 @@ class Annealing(UpdateRule):
     def most_steps(self, planned: int, paid_for: int | None) -> int:
         """Return the largest number of attempts, of the planned ones, if a run also ends at `paid_for` kept ones."""
         return planned if paid_for is None else min(planned, (self.rejection_threshold + 1) * paid_for)
-
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        most = self.most_steps(planned, paid_for)
-        return most if paid_for is None else min(most, _TRIES_PER_KEPT * paid_for)
 
     def split(self, test: Split) -> tuple[Split, ...]:
         """Return the images of the test split to report on, and the images that screen.
