@@ -14,8 +14,8 @@ import torch
 from runner.config import REPOSITORY
 from runner.speed import kernels
 from runner.training.loop import Trained
-from runner.training.own import rests_on
 from runner.training.prepare import Run
+from runner.training.trust import rests_on
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 

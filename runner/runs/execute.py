@@ -38,9 +38,9 @@ from runner.terminal import part_done
 from runner.training.final import final_metrics
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
-from runner.training.own import check_own
 from runner.training.prepare import Run, prepare
 from runner.training.state import State
+from runner.training.trust import check_own
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here

@@ -114,7 +114,16 @@ class Run:
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
         """Return the user's parts that are applied to each example separately: see `runner.training.own`."""
-        return mapped_parts(self)
+        objective = self.new_objective()
+        return mapped_parts(
+            objective,
+            self.engine(objective),
+            self.clipping,
+            self.features,
+            self.dataset,
+            self.device,
+            self.apart,
+        )
 
     def engine(self, objective: Objective) -> Engine:
         """Return the engine for an objective: the fast one if all of its modules are known."""
