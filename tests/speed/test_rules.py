@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from checks.benchmarks import __main__ as benchmark
-from checks.benchmarks import layers
-from runner import reproduce
+from checks.__main__ import COMMANDS as CHECKS
+from runner.cli.commands import COMMANDS, carry_out
 from runner.config import ConfigError
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
@@ -110,24 +109,24 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels_wanted()
 
 
-COMMANDS = {
-    "runner.reproduce losing_less": reproduce.main,
-    "checks.benchmarks.layers": layers.main,
-    "checks.benchmarks": benchmark.main,
-}
+EVERY = {**COMMANDS, **CHECKS}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark-layers", "benchmark"])
 def test_commands_refuse_it_in_one_sentence_before_they_begin(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`runner` itself does in tests/test_config.py, where it has a process of its own."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
-    monkeypatch.setattr(sys, "argv", command.split())
-    for first in ("runner.reproduce.load", "checks.benchmarks.layers.one_thread_each", "runner.speed.machine.set_up"):
+    for first in (
+        "runner.cli.reproduce.load",
+        "checks.benchmarks.layers.one_thread_each",
+        "runner.speed.machine.set_up",
+    ):
         monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
     try:
-        code = COMMANDS[command]()
+        name, *arguments = command.split()
+        code = carry_out(name, arguments, EVERY)
     except SystemExit as stopped:
         code = stopped.code
     said = capsys.readouterr()
@@ -139,8 +138,8 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
 @pytest.mark.slow
 def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
     program = (
-        "import checks.benchmarks.__main__, checks.benchmarks.layers, runner.__main__, runner.reproduce, "
-        "runner.training.loop"
+        "import checks.__main__, checks.benchmarks.layers, runner.__main__, runner.cli.reproduce\n"
+        "import runner.training.loop"
     )
     environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
