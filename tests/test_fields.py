@@ -56,7 +56,7 @@ def test_what_may_differ_between_runs_that_are_trained_together() -> None:
     assert numbers == {"activation", "loss", "clipping", "optimizer"}
     assert freely == {
         "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
-        "save_model",
+        "save_model", "title",
     }  # fmt: skip
 
 

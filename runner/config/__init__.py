@@ -175,6 +175,7 @@ class Config:
     diagnostics_every: int = stated(10, part=Part.observed, differs=Differs.nothing, unhashed_at=10, within=COUNT)
     confusion_epochs: list[int] = stated([], part=Part.observed, differs=Differs.nothing, within=COUNTS)
     sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing)
+    title: str = stated("", part=Part.machine, differs=Differs.freely)
     save_model: bool = stated(False, part=Part.machine, differs=Differs.freely)
     draw: int = stated(0, part=Part.record, differs=Differs.freely)
 
