@@ -29,8 +29,8 @@ def small_cnn(
     """Build two strided convolutions, two overlapping max-poolings and two linear layers.
 
     Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP have 26,010 parameters on 1 x 28 x 28.
-    They differ only in `padding`: 3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of Backpropagation Clipping has
-    neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
+    They differ only in `padding`: 3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of
+    Backpropagation Clipping has neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
     if padding < 0:
