@@ -21,8 +21,9 @@ from runner.terminal import Parser
 LONGEST = 25  # words of a sentence
 CLAUSES = ("What", "Whether", "Which", "How", "Why", "Where", "Who", "When", "That")  # no docstring begins so
 PRIVATE = (
-    "hangs on", "is of", "are of", "was of", "those of", "that of", "of which", "so many", "nobody", "ours", "of one's own", "pace", "paces",
-    "seat", "seats", "door", "desk", "parcel", "heard", "yardstick", "likeness", "rope", "bell", "stranger", "whoever",
+    "hangs on", "is of", "are of", "was of", "those of", "that of", "of which", "so many", "nobody", "ours", "whoever",
+    "of one's own", "pace", "paces", "seat", "seats", "door", "desk", "parcel", "heard", "yardstick", "likeness",
+    "rope", "bell", "stranger",
 )  # fmt: skip
 _QUOTED = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|'[^']*'|\([^()]*\)")
 _ENDS = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?=[-*] |\w+(?:, \w+)*: )")

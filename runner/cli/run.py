@@ -57,8 +57,8 @@ def _run(composed: DictConfig) -> None:
     from runner.runs.models import model_path
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
-    from runner.training.own import rests_on
     from runner.training.prepare import Run
+    from runner.training.trust import rests_on
 
     kernels_wanted()  # refuses an environment that asks for nothing known
     config = resolved(composed)

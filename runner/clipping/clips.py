@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from runner.speed.choices import COMPILED, PYTORCH, fastest, made_up, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 _LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, for all sizes
@@ -50,7 +49,7 @@ def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
 
     x: [batch, features] or [batch, channels, height, width].
     """
-    return _clip_rows(_compiled(x, l1_over_space=False), x, bound, threads_for(x))
+    return _clip_rows(_compiled(x), x, bound, threads_for(x))
 
 
 def _clip_rows(compiled: ctypes.CDLL | None, x: Tensor, bound: float, threads: int) -> tuple[Tensor, Tensor]:
@@ -70,7 +69,7 @@ def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: floa
     If y = x bound / ||x||, it is (g - y <y, g> / bound^2) bound / ||x||. This takes fewer passes over the data than
     autograd.
     """
-    return _clip_rows_backward(_compiled(y, l1_over_space=False), y, factors, gradient, bound, threads_for(y))
+    return _clip_rows_backward(_compiled(y), y, factors, gradient, bound, threads_for(y))
 
 
 def _clip_rows_backward(
@@ -88,7 +87,7 @@ def _clip_rows_backward(
 
 def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor:
     """Return u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
-    return _clip_upstream(_compiled(gradient, l1_over_space), gradient, bound, l1_over_space, threads_for(gradient))
+    return _clip_upstream(_compiled(gradient), gradient, bound, l1_over_space, threads_for(gradient))
 
 
 def _clip_upstream(
@@ -129,23 +128,9 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
     return norms
 
 
-def _compiled(x: Tensor, l1_over_space: bool) -> ctypes.CDLL | None:
-    """The library, where it is there and is the faster way to clip tensors of this shape."""
-    compiled = library("clips", agrees) if fits(x) else None
-    if compiled is None or x.numel() == 0:
-        return compiled
-    shape = trial_shape(x.shape)
-
-    def ways() -> dict[str, Callable[[], object]]:
-        rows = _in_order(made_up(*shape))
-        bound, threads = math.sqrt(_length(rows)) / 2, threads_for(rows)
-        return {
-            name: lambda by=by: _clip_upstream(by, rows, bound, l1_over_space, threads)  # type: ignore[misc]
-            for name, by in ((COMPILED, compiled), (PYTORCH, None))
-        }
-
-    case = " x ".join(map(str, shape)) + (", l1 over space" if l1_over_space else "")
-    return compiled if fastest("clips", case, ways, untried=COMPILED) == COMPILED else None
+def _compiled(x: Tensor) -> ctypes.CDLL | None:
+    """Return the library, if it exists and takes such a tensor."""
+    return library("clips", agrees) if fits(x) else None
 
 
 def _in_order(x: Tensor) -> Tensor:

@@ -30,7 +30,6 @@ from runner.config.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     THREADS,
-    Cost,
     Differs,
     Part,
     of_class,
@@ -147,57 +146,37 @@ class Scale:
 class Config:
     """One run. The comments next to the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing, cost=Cost.all)
-    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing, cost=Cost.all)
-    normalization: Any = of_class(
-        "runner.mechanism.statistics.Normalization", differs=Differs.nothing, cost=Cost.all, optional=True
-    )
-    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing, cost=Cost.all)
-    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
-    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
-    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers, cost=Cost.class_only)
-    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely, cost=Cost.nothing)
-    mechanism: Any = of_class(
-        "runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers, cost=Cost.class_only)
-    schedule: Any = of_class(
-        "torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    constraint: Any = of_class(
-        "runner.networks.objective.Constraint", differs=Differs.nothing, cost=Cost.class_only, optional=True
-    )
-    screening: Any = of_class(
-        "runner.training.updates.UpdateRule", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.all)
-    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
-    scale: Scale = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    seed: int = stated(part=Part.run, differs=Differs.freely, cost=Cost.nothing, within=NOT_NEGATIVE)
-    epochs: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
-    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
-    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    noise_multiplier: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=FINITE
-    )
-    target_epsilon: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
-    )
-    max_epsilon: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
-    )
-    delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=DELTA)
-    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing)
-    diagnostics_every: int = stated(
-        10, part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
-    )
-    confusion_epochs: list[int] = stated(
-        [], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
-    )
-    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
-    draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
+    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
+    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
+    normalization: Any = of_class("runner.mechanism.statistics.Normalization", differs=Differs.nothing, optional=True)
+    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing)
+    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers)
+    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers)
+    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers)
+    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely)
+    mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, optional=True)
+    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers)
+    schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, optional=True)
+    constraint: Any = of_class("runner.networks.objective.Constraint", differs=Differs.nothing, optional=True)
+    screening: Any = of_class("runner.training.updates.UpdateRule", differs=Differs.nothing, optional=True)
+    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing)
+    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely)
+    scale: Scale = stated(part=Part.setting, differs=Differs.nothing)
+    seed: int = stated(part=Part.run, differs=Differs.freely, within=NOT_NEGATIVE)
+    epochs: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
+    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
+    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing)
+    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=FINITE)
+    target_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
+    max_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
+    delta: float = stated(part=Part.setting, differs=Differs.freely, within=DELTA)
+    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing)
+    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing)
+    diagnostics_every: int = stated(10, part=Part.observed, differs=Differs.nothing, unhashed_at=10, within=COUNT)
+    confusion_epochs: list[int] = stated([], part=Part.observed, differs=Differs.nothing, within=COUNTS)
+    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing)
+    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely)
+    draw: int = stated(0, part=Part.record, differs=Differs.freely)
 
 
 FIELDS = properties_of(Config)

@@ -52,14 +52,6 @@ class Differs(Enum):
     freely = "freely"
 
 
-class Cost(Enum):
-    """What of a field the time depends on that one example takes: all of it, only which class it names, or nothing."""
-
-    all = "all"
-    class_only = "class_only"
-    nothing = "nothing"
-
-
 @dataclass(frozen=True)
 class Range:
     """The values that a field may have, as a description and as a test. Null is in every range."""
@@ -89,7 +81,6 @@ class Properties:
 
     part: Part
     differs: Differs
-    cost: Cost
     takes: str | None = None
     optional: bool = False
     unhashed_at: Any = None
@@ -101,21 +92,15 @@ class Properties:
 
 
 def stated(
-    default: Any = MISSING,
-    *,
-    part: Part,
-    differs: Differs,
-    cost: Cost,
-    unhashed_at: Any = None,
-    within: Range | None = None,
+    default: Any = MISSING, *, part: Part, differs: Differs, unhashed_at: Any = None, within: Range | None = None
 ) -> Any:
     """Declare a field of `Config`: a value, or a group with a schema, whose fields share its properties."""
-    return _field(default, Properties(part, differs, cost, unhashed_at=unhashed_at), within)
+    return _field(default, Properties(part, differs, unhashed_at=unhashed_at), within)
 
 
-def of_class(takes: str, *, differs: Differs, cost: Cost, optional: bool = False) -> Any:
+def of_class(takes: str, *, differs: Differs, optional: bool = False) -> Any:
     """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
-    properties = Properties(Part.setting, differs, cost, takes=takes, optional=optional)
+    properties = Properties(Part.setting, differs, takes=takes, optional=optional)
     return _field(None if optional else MISSING, properties, None)
 
 

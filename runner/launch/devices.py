@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from runner.runs.planned import Planned
+from runner.records.jobs import Job
 
 _MOST = 8  # runs at a time on a CPU by default
 _ANY = ("auto", "cuda")
@@ -20,7 +20,7 @@ def visible() -> list[str]:
     return named[:count] if named else [str(number) for number in range(count)]
 
 
-def to_share(jobs: Iterable[Planned]) -> list[str]:
+def to_share(jobs: Iterable[Job]) -> list[str]:
     """The GPUs that the processes of some jobs are to be spread over, each seeing one alone.
 
     None where there is one, which needs no name, and where a job names its device: a process that sees one GPU has no
@@ -31,7 +31,7 @@ def to_share(jobs: Iterable[Planned]) -> list[str]:
     return there_are if free and len(there_are) > 1 else []
 
 
-def workers(jobs: Iterable[Planned]) -> int:
+def workers(jobs: Iterable[Job]) -> int:
     """How many runs this machine computes at a time by default: one a GPU, or one a CPU core and at most eight."""
     if torch.cuda.is_available():
         return max(1, len(to_share(jobs)))

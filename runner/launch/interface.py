@@ -24,8 +24,8 @@ class Work:
         jobs: in the order in which they are to be started.
         at_once: how many runs, or on a cluster tasks, at a time; None: as many as the launcher takes by default.
         threads: CPU threads of each run; None leaves it to PyTorch.
-        estimates: seconds a run will take, by run id.
-        deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        estimates: seconds a run will take, by run id. A run of unknown time is not in it.
+        deadline: time.monotonic() after which no run is started, nor one known to end after it; None: never.
         wait: whether to stay until all are done. Where not, the tally says which go on.
     """
 

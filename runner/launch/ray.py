@@ -133,7 +133,7 @@ class Ray:
         at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
         tasks = [
             tuple(job for group in task for job in group)
-            for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once)
+            for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
         ]
         jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
         remote, end, waiting = self._remote(ray, _carry_out_away), until(work.deadline), list(reversed(tasks))

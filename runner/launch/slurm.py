@@ -82,7 +82,7 @@ class Slurm:
         earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
         at_once = self._at_once(work.threads)
         groups = grouped([job for job in work.jobs if job.run_id not in earlier])
-        tasks = packed(groups, work.estimates, self.minutes, at_once)
+        tasks = packed(groups, work.estimates, self.minutes, at_once, unknown=self.time_limit)
         for note in self._hand_over(folder, [[job for group in task for job in group] for task in tasks], work, 1):
             following.add(note)
         line.keep(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -16,9 +15,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import REPOSITORY, register
-from runner.records.identity import identify, recorded_config, resolved
-from runner.runs.alike import alike
-from runner.runs.paces import likenesses
+from runner.records.identity import identify, resolved
 
 
 @dataclass(frozen=True)
@@ -47,21 +44,6 @@ class Job(Named):
     """One run of a sweep with its resolved config."""
 
     config: DictConfig
-
-    @cached_property
-    def kind(self) -> str:
-        """The same for runs that take about the same time, an epoch or the run: what `runner.runs.alike` says."""
-        return hashlib.sha256(alike(self.config).encode()).hexdigest()[:12]
-
-    @cached_property
-    def likenesses(self) -> dict[str, str]:
-        """By what its records of other runs tell how long it takes: see `runner.runs.paces.likenesses`."""
-        return likenesses(self.setting_id, recorded_config(self.config))
-
-    @property
-    def epochs(self) -> int | None:
-        """How many it trains; None where a budget ends it."""
-        return self.config.epochs if self.config.max_epsilon is None else None
 
 
 def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Job]:

@@ -129,7 +129,8 @@ class Provenance(_Strict):
     resumed_after: list[Epoch] = Field(default=[], min_length=1)
     epsilon_rests_on: list[str] = Field(default=[], min_length=1)
     epsilon_unsound: str | None = None  # why no sound epsilon is known
-    kernels: dict[str, dict[str, str]] = {}
+    instructions: str = ""
+    kernels: str | dict[str, dict[str, str]] = ""  # the oldest records list each kernel's choice by shape
     versions: dict[str, str | None] = {}
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,7 +48,7 @@ from runner.training.checks import (
     check_objective,
     check_weights,
 )
-from runner.training.diagnostics import OF_STEPS, OF_TRAINING_IMAGES
+from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
     device_of,
     instantiated,
@@ -113,7 +114,16 @@ class Run:
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
         """Return the user's parts that are applied to each example separately: see `runner.training.own`."""
-        return mapped_parts(self)
+        objective = self.new_objective()
+        return mapped_parts(
+            objective,
+            self.engine(objective),
+            self.clipping,
+            self.features,
+            self.dataset,
+            self.device,
+            self.apart,
+        )
 
     def engine(self, objective: Objective) -> Engine:
         """Return the engine for an objective: the fast one if all of its modules are known."""
@@ -247,7 +257,11 @@ def prepare(config: DictConfig) -> Run:
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
         paid_for, built, apart,
     )  # fmt: skip
-    if apart and chosen.private and (looking := sorted(OF_TRAINING_IMAGES & set(config.diagnostics))):
+    if (
+        apart
+        and chosen.private
+        and (looking := [name for name in sorted(config.diagnostics) if diagnostic(name).passes_training_images])
+    ):
         raise ConfigError(
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {apart}: leave it out."
@@ -276,6 +290,15 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
         return private_copy(objective)
     except NotMappableError as error:
         raise ConfigError(f"architecture or loss: {error}") from error
+
+
+def without_calibration(config: DictConfig) -> DictConfig:
+    """Replace noise that keeps a promise by some noise, which need not be calibrated, unless a budget ends the run."""
+    if config.target_epsilon is None or config.max_epsilon is not None:
+        return config
+    with_some = copy.deepcopy(config)
+    with_some.update({"target_epsilon": None, "noise_multiplier": 1.0})
+    return with_some
 
 
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
@@ -343,7 +366,7 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
         for name in run.config.diagnostics:
-            if name in OF_STEPS:
+            if diagnostic(name).measures_steps:
                 raise NotStackableError(f"the diagnostic {name} reads every step")
         if run.apart:
             raise NotStackableError(run.apart)

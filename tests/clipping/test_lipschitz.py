@@ -20,8 +20,8 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
 from runner.training.loop import load
-from runner.training.own import rests_on
 from runner.training.prepare import prepare
+from runner.training.trust import rests_on
 
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 

@@ -254,16 +254,15 @@ def test_one_that_does_more_than_choose_has_no_sound_epsilon(kind: type, names: 
 
 def test_one_that_is_no_subclass_has_no_sound_epsilon() -> None:
     assert (
-        own_noise(chosen(choosing.Wraps)) == "Wraps is no subclass of Mechanism, so its noise and charges are not known."
+        own_noise(chosen(choosing.Wraps))
+        == "Wraps is no subclass of Mechanism, so its noise and charges are not known."
     )
 
 
 def test_a_normalization_of_ones_own_leaves_no_sound_epsilon(of_kind: OfKind) -> None:
     group = "normalization={_target_: tests.choosing.OwnNormalization, groups: 1}"
     run = prepare(of_kind("OwnName", f"+{group}", "features=pixels"))
-    assert (
-        run.unsound == "OwnNormalization is a user's normalization, so its releases of the examples are not known."
-    )
+    assert run.unsound == "OwnNormalization is a user's normalization, so its releases of the examples are not known."
     assert trained(run).history["epsilon_sound"] == [None] * run.epochs
 
 

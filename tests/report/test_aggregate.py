@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
-from runner.cli.aggregate import aggregate, headline, main
+from runner.cli.aggregate import aggregate, headline
+from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
@@ -274,7 +275,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == {
         "README.md",
         "not_run.csv",
-        "planned.json",
         *(item.name for item in paper.items),
     }
     assert "too few runs" in printed
@@ -319,7 +319,7 @@ def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabrica
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence, capsys):
-    assert main(arguments) == 2
+    assert carry_out("aggregate", arguments) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1

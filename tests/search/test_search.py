@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from runner.claims.evidence import folder_of
+from runner.cli.search import main
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
 from runner.records.identity import identify
 from runner.runs.execute import execute
-from runner.search import Space, Trial, best, main, pareto, space_of, trials_of
+from runner.search import Space, Trial, best, pareto, space_of, trials_of
 from runner.search.study import study_of
 from tests.conftest import Fabricate, Refusal
 

@@ -73,8 +73,8 @@ REFUSED = {
     "runner.launch.local.Local": {},
     "runner.terminal.Parser": {},
     "foreign_module.Loss": {},
-    "cluster.paper.said": {"line": ["mkdir", "mark"], "environment": {}},
-    "mutants.trial.subprocess.run": {"args": ["mkdir", "mark"]},
+    "checks.cluster.paper.said": {"line": ["mkdir", "mark"], "environment": {}},
+    "checks.mutants.trial.subprocess.run": {"args": ["mkdir", "mark"]},
 }
 
 

@@ -4,7 +4,8 @@ A server process gets the function once, before there is any data, and never cal
 child. The child calls the function on that example and returns the numbers. So anything that the function writes to
 attributes, globals or closures is gone before the next example. The server reads an example only after the previous
 result was taken, so no other example is in a variable of the child. Two channels remain. A child could leave data in a
-file or in another process, or find memory that the server has freed. `runner.training.own.rests_on` names the function.
+file or in another process, or find memory that the server has freed. `runner.training.trust.rests_on` names the
+function.
 
 Each example costs some milliseconds, and the function runs on the CPU.
 """

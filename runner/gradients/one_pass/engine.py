@@ -8,7 +8,7 @@ norms, and then one weighted sum is formed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.isolated import IsolatedEngine
-from runner.gradients.one_pass.choice import Choice
+from runner.gradients.one_pass.choice import Choice, choose
+from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
+from runner.gradients.one_pass.kernel import kernel, usable
 from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.method import METHODS, method_for
+from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
@@ -27,6 +29,13 @@ from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
+
+METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
+    "kernel": kernel,
+    "instantiate": instantiate,
+    "gram": gram,
+    "one_by_one": one_by_one,
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class OnePassEngine(OrdinaryPass):
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name])
-                plan[name] = Planned(shape, method_for(shape, inputs))
+                plan[name] = Planned(shape, choose(shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]

@@ -17,9 +17,8 @@ from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job
-from runner.runs.estimate import without_calibration
 from runner.training.instantiation import update_rule_of
-from runner.training.prepare import prepare
+from runner.training.prepare import prepare, without_calibration
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5

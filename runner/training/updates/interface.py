@@ -7,17 +7,34 @@ a projection too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
+from omegaconf import DictConfig
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
+from runner.training.updates.schedule import Schedule
 
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
+
+class Parts(Protocol):
+    """The parts of a prepared run that an update rule uses."""
+
+    @property
+    def config(self) -> DictConfig: ...
+
+    @property
+    def paid_for(self) -> int | None: ...
+
+    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        """Build the optimizer of the objective's parameters."""
+        ...
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
+        """Build the schedule of the optimizer's learning rate."""
+        ...
 
 
 class UpdateRule:
@@ -36,11 +53,6 @@ class UpdateRule:
     share_name: ClassVar[str | None] = None
     column_names: ClassVar[tuple[str, ...] | None] = None
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """How often a step evaluates as many images as the test split has."""
-        return 0.0
-
     def check(self, mechanism: Mechanism) -> None:
         """Check that the mechanism charges for this rule's steps.
 
@@ -52,22 +64,18 @@ class UpdateRule:
         """Return the most of the planned steps that a run can take, which may also end at `paid_for` kept ones."""
         return planned
 
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        """How many are to be expected, for an estimate of the time."""
-        return planned
-
     def split(self, test: Split) -> tuple[Split, ...]:
         """Return the images of the test split to report on, then the images that this rule uses, if any."""
         return (test,)
 
-    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Compute the rule's columns that follow from other columns of a history.
 
         For a count that is only bounded, this is the nearest value within the bounds.
         """
         return {}
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Updates:
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Updates:
         """Return the updates of one run; `aside` are the images that `split` returned for this rule."""
         raise NotImplementedError
 

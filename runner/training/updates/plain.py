@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.evaluate import Evaluation
-from runner.training.updates.interface import UpdateRule
+from runner.training.updates.interface import Parts, UpdateRule
 from runner.training.updates.schedule import Schedule
-
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
 
 
 class Plain(UpdateRule):
@@ -22,7 +19,7 @@ class Plain(UpdateRule):
 
     column_names = ()
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
         optimizer = run.optimizer(objective)
         return PlainUpdates(optimizer, objective.project, run.schedule(optimizer))
 

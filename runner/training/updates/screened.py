@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -44,16 +44,12 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.updates.interface import UpdateRule, Updates
+from runner.training.updates.interface import Parts, UpdateRule, Updates
 from runner.training.updates.plain import Plain
 from runner.training.updates.screening_loss import ScreeningLoss
 
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
-
 IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
-_TRIES_PER_KEPT = 2.0  # 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, where many runs end early
 
 
 @dataclass(frozen=True)
@@ -91,12 +87,6 @@ class Annealing(UpdateRule):
         if self.restores not in (None, WEIGHTS):
             raise ValueError(f"screening.restores has no {self.restores}: it is {WEIGHTS}, or null for all.")
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """The share of the test images that screens, where any do."""
-        share = 1.0 if self.images == "test" else 0.5
-        return share if self.initial_temperature > 0 else 0.0
-
     def check(self, mechanism: Mechanism) -> None:
         """Check that the mechanism is DP-SGD's.
 
@@ -110,10 +100,6 @@ class Annealing(UpdateRule):
         """Return the largest number of attempts, of the planned ones, if a run also ends at `paid_for` kept ones."""
         return planned if paid_for is None else min(planned, (self.rejection_threshold + 1) * paid_for)
 
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        most = self.most_steps(planned, paid_for)
-        return most if paid_for is None else min(most, _TRIES_PER_KEPT * paid_for)
-
     def split(self, test: Split) -> tuple[Split, ...]:
         """Return the images of the test split to report on, and the images that screen.
 
@@ -124,7 +110,7 @@ class Annealing(UpdateRule):
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
-    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Compute the columns that follow from other columns of a history.
 
         At most mu0 rejections precede a kept update, or follow the last one. Exactly mu0 precede each update that was
@@ -149,11 +135,11 @@ class Annealing(UpdateRule):
         same = {"screening_loss": list(history["test_loss"]), "screening_accuracy": list(history["test_accuracy"])}
         return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
 
-    def _apart(self, run: Run) -> bool:
+    def _apart(self, run: Parts) -> bool:
         """Return True if the reported images differ from the images that screen."""
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Screening:
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Screening:
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
         candidates = Plain().updates(run, objective, ())
         return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=self._apart(run))

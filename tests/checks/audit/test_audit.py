@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.audit import __main__ as command
 from checks.audit import cases
+from checks.audit import run as command
 from checks.audit.attacks import of_statistics, of_weights, released
 from checks.audit.bounds import lower_bounds
 from checks.audit.cases import Row, settings

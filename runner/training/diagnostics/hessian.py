@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
 from runner.gradients import Objective
+from runner.mechanism.seeds import generator
+from runner.training.diagnostics.interface import SLICE, Diagnostic, Subject
 
-_SLICE = 256
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
 GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about as much as the longest call
+
+
+class Hessian(Diagnostic):
+    """Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
+
+    The Hessian is that of the mean training loss, as it was in that epoch, on the first 2,048 training examples.
+    `residual` is the norm at which the power iteration ended.
+    """
+
+    passes_training_images = True
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        stream = generator(subject.config.seed, "hessian", subject.training.images.device)
+        self._top = TopEigenvalue(subject.objective, *subject.fixed, stream)
+
+    def weights(self, epoch: int) -> None:
+        """Compute the eigenvalue at the weights as they are now."""
+        with self.subject.evaluating():
+            eigenvalue, residual = self._top()
+        self.append(epoch=epoch, eigenvalue=eigenvalue, residual=residual)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the measurements and the vector that the next iteration starts from."""
+        return {**super().state_dict(), "top": self._top.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        super().load_state_dict(state)
+        self._top.load_state_dict(state["top"])
 
 
 class TopEigenvalue:
@@ -60,7 +93,7 @@ class TopEigenvalue:
     def _times_hessian(self, vector: Tensor) -> Tensor:
         """Return H v, the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
         total = torch.zeros_like(vector)
-        for inputs, targets in zip(self._inputs.split(_SLICE), self._targets.split(_SLICE), strict=True):
+        for inputs, targets in zip(self._inputs.split(SLICE), self._targets.split(SLICE), strict=True):
             loss = self._objective(inputs, targets).sum() / len(self._targets)
             gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, self._parameters, create_graph=True)])
             second = torch.autograd.grad(gradient @ vector, self._parameters)
