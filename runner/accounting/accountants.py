@@ -34,7 +34,22 @@ _LARGEST_PRV_GRID = 2_000_000  # points; Opacus needs about 200 bytes for each
 
 
 @dataclass(frozen=True)
-class RdpClassic:
+class _Accountant:
+    """Base of the accountants, whose `_epsilon` gets at least one mechanism, and only mechanisms with noise."""
+
+    def epsilon(self, releases: Releases, delta: float) -> float:
+        """Return an upper bound on epsilon at `delta`."""
+        mechanisms = sampled_gaussians(releases, delta)
+        if mechanisms is None:
+            return math.inf
+        return self._epsilon(mechanisms, delta) if mechanisms else 0.0
+
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RdpClassic(_Accountant):
     """Renyi DP at integer orders with Mironov's conversion, as papers up to about 2020 report it.
 
     RDP(a) = T/(a-1) ln sum_k C(a,k) (1-q)^(a-k) q^k e^((k^2-k)/(2 sigma^2))    (Mironov, Talwar and Zhang
@@ -53,17 +68,13 @@ class RdpClassic:
         if any(order != int(order) for order in self.orders):
             raise ValueError(f"Expected orders to be whole numbers, got {self.orders}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rdp = _composed_rdp(mechanisms, tuple(self.orders))
         return max(0.0, float(np.min(rdp - math.log(delta) / (np.array(self.orders) - 1))))
 
 
 @dataclass(frozen=True)
-class Rdp:
+class Rdp(_Accountant):
     """Renyi DP with the orders and conversion of Opacus' RDPAccountant, and its numbers.
 
     eps = min_a RDP(a) + ln((a-1)/a) - (ln delta + ln a)/(a-1)    (Balle et al., AISTATS 2020, theorem 21),
@@ -82,11 +93,7 @@ class Rdp:
     def __post_init__(self) -> None:
         _check_orders(self.orders)
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rdp = _composed_rdp(mechanisms, tuple(self.orders))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")
@@ -95,7 +102,7 @@ class Rdp:
 
 
 @dataclass(frozen=True)
-class Prv:
+class Prv(_Accountant):
     """Opacus' PRVAccountant: numerical composition of privacy loss random variables (Gopi et al. 2021).
 
     The result is the upper end of the interval that Opacus reports: the epsilon at delta - delta_error, plus
@@ -113,16 +120,13 @@ class Prv:
         if not 0 < self.eps_error < 1:
             raise ValueError(f"Expected eps_error in (0, 1), got {self.eps_error}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         """Return an upper bound on epsilon at `delta`, up to Opacus' estimate of its error."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
         return _prv_epsilon(tuple(mechanisms), delta, self.eps_error)
 
 
 @dataclass(frozen=True)
-class Pld:
+class Pld(_Accountant):
     """Privacy loss distributions of dp_accounting, pessimistic, add-or-remove-one: the tight, sound epsilon.
 
     See `pld_epsilon` for the grid, its adaptation, and the closed form used if no grid would do. Below
@@ -140,17 +144,13 @@ class Pld:
             interval = self.value_discretization_interval
             raise ValueError(f"Expected value_discretization_interval in [1e-6, 1], got {interval}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         epsilon = pld_epsilon(tuple(mechanisms), delta, self.value_discretization_interval)
-        return epsilon if delta >= SMALLEST_DELTA else min(epsilon, Rdp().epsilon(releases, delta))
+        return epsilon if delta >= SMALLEST_DELTA else min(epsilon, Rdp()._epsilon(mechanisms, delta))
 
 
 @dataclass(frozen=True)
-class Gdp:
+class Gdp(_Accountant):
     """Gaussian DP by the central limit theorem (Bu, Dong, Long and Su 2020). An approximation, NOT a bound.
 
     mu^2 = sum over sampled releases of q^2 T (e^(1/sigma^2) - 1), plus T/sigma^2 for unsampled ones (exact).
@@ -158,11 +158,8 @@ class Gdp:
     or T q^2 is not small. At sigma = 0.7151, q = 256/60000, T = 4680 it is 3.00, and the tight value is 3.59.
     """
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         """Return the approximate epsilon at `delta`, infinite if e^(1/sigma^2) overflows."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
         try:
             return gaussian_epsilon(math.sqrt(sum(map(_clt_mu_squared, mechanisms))), delta)
         except OverflowError:
@@ -170,18 +167,14 @@ class Gdp:
 
 
 @dataclass(frozen=True)
-class Zcdp:
+class Zcdp(_Accountant):
     """Zero-concentrated DP without amplification by sampling (Bun and Steinke, TCC 2016).
 
     rho = sum of T/(2 sigma^2) (proposition 1.6), eps = rho + 2 sqrt(rho ln(1/delta)) (proposition 1.3). A
     sampled release is charged as unsampled. This is an upper bound, as hockey-stick divergence is jointly convex.
     """
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rho = sum(m.times / (2 * m.noise_multiplier**2) for m in mechanisms)
         return rho + 2 * math.sqrt(-rho * math.log(delta))
 
@@ -195,10 +188,6 @@ def sound_epsilon(releases: Releases, delta: float) -> float:
         ValueError: `delta` is outside (0, 1), or an event is not a (sampled) Gaussian, NonPrivate or NoOp.
     """
     return Pld().epsilon(releases, delta)
-
-
-def _without_mechanisms(mechanisms: list[SampledGaussian] | None) -> float:
-    return math.inf if mechanisms is None else 0.0
 
 
 def _check_orders(orders: tuple[float, ...]) -> None:

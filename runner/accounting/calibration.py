@@ -1,6 +1,7 @@
 """The inverse of accounting: the least noise, or the most steps, that a privacy budget allows."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
@@ -94,11 +95,6 @@ def last_within(
         raise ValueError(f"Expected budget >= 0, got {budget}.")
     if limit < 0:
         raise ValueError(f"Expected limit >= 0, got {limit}.")
-    within, beyond = 0, limit + 1
-    while beyond - within > 1:
-        middle = (within + beyond) // 2
-        if accountant.epsilon(releases_after(middle), delta) <= budget:
-            within = middle
-        else:
-            beyond = middle
-    return within
+    return bisect_left(
+        range(1, limit + 1), True, key=lambda n: not accountant.epsilon(releases_after(n), delta) <= budget
+    )

@@ -52,11 +52,6 @@ class BoundedPixels:
         Pixels(self.mean, self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Return the shape of one example's features, [channels, height, width].
-
-        Raises:
-            ValueError: the channels do not fit.
-        """
         channels, *space = image_shape
         if channels == 3:
             channels = SPACES[self.space][0]
@@ -65,7 +60,6 @@ class BoundedPixels:
         return Pixels(self.mean, self.std).shape([channels, *space])
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Convert images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32."""
         return torch.cat([self._bounded(some) for some in images.split(_AT_ONCE)])
 
     def _bounded(self, images: Tensor) -> Tensor:

@@ -59,17 +59,11 @@ class Pixels:
                 raise ValueError(f"Expected every features.std > 0, got {self.std}.")
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Return the shape of one example's features, [channels, height, width].
-
-        Raises:
-            ValueError: the channels do not fit.
-        """
         if self.mean is not None and len(self.mean) != image_shape[0]:
             raise ValueError(f"features.mean has {len(self.mean)} channels, the images have {image_shape[0]}.")
         return list(image_shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Convert images [examples, channels, height, width] in [0, 1] to features of the same shape, float32."""
         if self.mean is None or self.std is None:
             return images
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
@@ -107,11 +101,6 @@ class ScatterNet:
         return Pixels(self.mean, self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Return the shape of one example's features, [channels, height, width].
-
-        Raises:
-            ValueError: the size or the number of channels is not supported.
-        """
         channels, *space = self._pixels.shape(image_shape)
         if any(size % 2**self.J for size in space):
             raise ValueError(
@@ -121,7 +110,7 @@ class ScatterNet:
         return [channels * paths, *(size // 2**self.J for size in space)]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Convert images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32.
+        """Convert images to features, as `Features` does.
 
         On a CPU the result is a memory map of the cached file, channels innermost, the order that CPU layers need.
 

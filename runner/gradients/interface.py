@@ -70,7 +70,6 @@ class OrdinaryPass:
         self.objective = objective
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """See `Engine.plain_sum`."""
         names, parameters = zip(*self.objective.named_parameters(), *others.items(), strict=True)
         losses = self._losses(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)

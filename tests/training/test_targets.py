@@ -113,7 +113,7 @@ def test_what_calls_anything_is_refused_even_if_trusted(
 
 
 def test_what_is_in_no_file_is_refused(composed: Compose) -> None:
-    with pytest.raises(ConfigError, match=r"put it into a file beside the command, and name it mymodule\.Net"):
+    with pytest.raises(ConfigError, match=r"put it into a file next to the command, and name it mymodule\.Net"):
         prepare(composed("loss._target_=__main__.Net", "~loss.reduction"))
 
 

@@ -83,7 +83,6 @@ class OnePassEngine(OrdinaryPass):
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
-        """See `Engine.clipped_sum`."""
         kind = (inputs.shape[1:], inputs.dtype, inputs.device)
         if self._fallback is None:
             try:

@@ -32,7 +32,6 @@ class _WithRates:
     _lr: Tensor
 
     def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """See `Update.take_rates`."""
         self._lr.copy_(_column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr))
 
 
