@@ -164,7 +164,7 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(rows)
     try:
-        draw(rows, arguments.output / "engines.png")
+        draw(rows, arguments.output / "engines.svg")
     except ImportError:
         print("No figure: matplotlib is not installed.", file=sys.stderr)
 
