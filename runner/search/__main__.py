@@ -16,7 +16,6 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -61,12 +60,8 @@ def _search(options: argparse.Namespace) -> int:
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
     folder, line = results_folder(space.draws[0].config), Line()
-    root = Path(space.draws[0].config.runtime.results_root).expanduser()
-    with (
-        study_of(space, folder, options.epsilon, options.draws) as study,
-        launcher.seats(root, options.jobs, options.threads, line) as seats,
-    ):
-        failed = carry_out(study, options.trials, seats, line)
+    with study_of(space, folder, options.epsilon, options.draws) as study:
+        failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
     print(_summary(space, trials, chosen, options.epsilon))
