@@ -121,8 +121,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     with plots.style():
         drawn = None if item.sweeps and not evidence.any_recorded(item.sweeps) else item.draw(evidence)
         if drawn is None:
-            for name in plots.FILES:
-                (folder / name).unlink(missing_ok=True)
+            (folder / plots.FILE).unlink(missing_ok=True)
             return []
         drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
         return plots.save(drawn, folder, _label(item, evidence))

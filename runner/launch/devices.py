@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 
@@ -39,16 +41,21 @@ def workers(jobs: Iterable[Job]) -> int:
 
 
 class Devices:
-    """Devices that processes take and give back: the one that fewest have is taken next."""
+    """Devices that processes take and give back: the one with the fewest users is taken next.
+
+    Users are counted for the whole process, which may carry out several requests at a time.
+    """
+
+    _users: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._users = dict.fromkeys(names, 0)
+        self._names = names
 
     def taken(self) -> str | None:
         """The name of the device to use; None where there is nothing to choose."""
-        if not self._users:
+        if not self._names:
             return None
-        name = min(self._users, key=lambda each: self._users[each])
+        name = min(self._names, key=lambda each: self._users[each])
         self._users[name] += 1
         return name
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -41,9 +42,15 @@ class Named:
 
 @dataclass(frozen=True)
 class Job(Named):
-    """One run of a sweep with its resolved config."""
+    """One run of a sweep with its resolved config.
+
+    Attributes:
+        goes_on: called by the process that trains, after each epoch, with the row of its history: False stops the run.
+            None: nothing stops it.
+    """
 
     config: DictConfig
+    goes_on: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Job]:

@@ -28,7 +28,7 @@ from runner.report.markdown import cells_of
 from runner.report.pages import counted_once
 
 _NONE = "Nothing has been decided yet."
-_SHOWN = ("figure.png", "table.md")  # of an item, the first that there is
+_SHOWN = ("figure.svg", "table.md")  # of an item, the first that there is
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:
