@@ -103,7 +103,10 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """What is sent to Weights & Biases; `serves`: the claims that a run serves, and their verdicts, set by commands."""
+    """What is sent to Weights & Biases.
+
+    Commands set `serves`, the claims that a run serves with their verdicts, and `command`, which repeats the run.
+    """
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -113,6 +116,7 @@ class Tracking:
     job_type: str | None = None
     tags: list[str] = field(default_factory=list)
     serves: dict[str, str] = field(default_factory=dict)
+    command: str | None = None
 
 
 @dataclass

@@ -18,7 +18,6 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun
 from runner.claims.verdicts import NOT_RUN
 from runner.records.files import read_record
-from runner.records.identity import recorded_config
 from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
 from runner.runs.durations import Durations, like
@@ -65,11 +64,11 @@ def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) 
         {
             "run_id": run_id,
             "setting_id": run.job.setting_id,
-            "like": like(recorded_config(run.job.config)),
+            "like": like(run.job.values),
             "sweep": run.job.sweep,
             "experiment": run.job.experiment,
             "seed": run.seed,
-            "epochs": run.job.config.epochs,
+            "epochs": run.field("epochs"),
             "claims": claims[run_id],
         }
         for run_id, run in sorted(runs.items())

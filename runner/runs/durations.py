@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
 from runner.records.files import results_folder
-from runner.records.identity import identify_recorded, plain
+from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
 from runner.terminal import duration
@@ -123,7 +123,7 @@ def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
     found = {}
     for job in jobs:
-        seconds = durations.seconds(job.setting_id, like(plain(job.config)), job.config.epochs)
+        seconds = durations.seconds(job.setting_id, like(job.values), job.values["epochs"])
         if seconds is not None:
             found[job.run_id] = seconds
     return found

@@ -27,8 +27,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
-from runner.data.files import write_whole
+from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
 from runner.speed.kernels import fingerprint, kernels_wanted
 from runner.speed.slices import channels_last
 
