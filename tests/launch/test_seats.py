@@ -16,7 +16,6 @@ from runner.config import ConfigError
 from runner.launch import seats as seats_module
 from runner.launch.seats import Place, listening
 from runner.records.files import read_record, recorded, results_folder, stopped_path
-from runner.records.identity import identify
 from runner.records.jobs import Job
 from runner.search import Space, space_of
 from runner.search.carry_out import carry_out
@@ -62,7 +61,7 @@ def test_a_place_far_away_carries_trials_out_as_it_is_answered(door, smoke_jobs,
     """Two trials, of which one is stopped after its second epoch; records come back and are written here."""
     for job in (jobs := smoke_jobs(2)):
         job.config.epochs = 3
-    whole, stopped = (Job(job.sweep, job.overrides, *identify(job.config), job.config) for job in jobs)
+    whole, stopped = (Job.of(job.sweep, job.overrides, job.config) for job in jobs)
     place = Place("localhost", door.port, door.key, away=True)
     thread = threading.Thread(target=place)
     thread.start()
