@@ -219,8 +219,8 @@ def rdp_analysis() -> ModuleType:
     """Load Opacus' functions of Renyi DP from their file, which needs nothing else of Opacus: all takes a second."""
     package = find_spec("opacus")
     assert package is not None
-    (folder,) = package.submodule_search_locations or ()
-    spec = spec_from_file_location("opacus_rdp", Path(folder, "accountants", "analysis", "rdp.py"))
+    assert package.origin is not None
+    spec = spec_from_file_location("opacus_rdp", Path(package.origin).parent / "accountants" / "analysis" / "rdp.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
