@@ -16,7 +16,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format aggregate leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help demo check test lint format aggregate current leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -37,7 +37,7 @@ help: ## Explain every target
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
-	$(RUN) -m runner.reproduce tempered-sigmoid --scale smoke $(if $(JOBS),--jobs=$(JOBS)) --items fig-3,fig-4,table-1,theorem-1 $(OVERRIDES)
+	$(RUN) -m runner reproduce tempered-sigmoid --scale smoke $(if $(JOBS),--jobs=$(JOBS)) --items fig-3,fig-4,table-1,theorem-1 $(OVERRIDES)
 
 check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within a few minutes
 	$(PYTEST) -m "not slow"
@@ -49,57 +49,61 @@ lint: $(VENV)/installed ## Linters and types only
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: $(VENV)/installed ## Format the code
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
 reproduce-%: $(VENV)/installed ## reproduce-PAPER: run what is not recorded yet, then make its tables and figures
-	$(RUN) -m runner.reproduce $* $(OPTIONS)
+	$(RUN) -m runner reproduce $* $(OPTIONS)
 
 status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch and ε), queued, failed with why
-	@$(RUN) -m runner.reproduce $* --status $(OPTIONS)
+	@$(RUN) -m runner reproduce $* --status $(OPTIONS)
 
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
-	@$(RUN) -m runner.reproduce $* --plan $(OPTIONS)
+	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
-	$(RUN) -m runner.aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
+	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
 aggregate: $(PAPERS:%=aggregate-%) leaderboard ## The same of every paper and the leaderboard: claims of one may have runs of another
 
+current: aggregate ## Fail if the committed tables are not those that the committed records give
+	git diff --exit-code --stat -- README.md 'results/*.md' 'results/*.csv'
+
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
-	$(RUN) -m runner.report.leaderboard
+	$(RUN) -m runner leaderboard
 
 report: $(VENV)/installed ## One page of all results that opens in a browser without a network: results/report.html
-	$(RUN) -m runner.report.interactive
+	$(RUN) -m runner report
 
 dashboard: $(VENV)/installed ## Charts and runs of every paper: in W&B where there is a login, and as pages in results/dashboard
-	$(RUN) -m runner.report.dashboard $(OVERRIDES)
+	$(RUN) -m runner dashboard $(OVERRIDES)
 
 wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each once
-	$(RUN) -m runner.runs.offline $(OVERRIDES)
+	$(RUN) -m runner wandb-sync $(OVERRIDES)
 
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
-	$(RUN) -m runner.records.verify
+	$(RUN) -m runner verify
 
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
-	$(RUN) -m checks.benchmarks $(OVERRIDES)
+	$(RUN) -m checks benchmark $(OVERRIDES)
 
 gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
-	$(RUN) -m checks.parity $(OVERRIDES)
+	$(RUN) -m checks parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
-	$(RUN) -m checks.audit $(OVERRIDES)
+	$(RUN) -m checks audit $(OVERRIDES)
 
 mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a fast test notice each of them?
-	$(RUN) -m checks.mutants $(OVERRIDES)
+	$(RUN) -m checks mutants $(OVERRIDES)
 
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
-	$(RUN) -m checks.faults $(OVERRIDES)
+	$(RUN) -m checks faults $(OVERRIDES)
 
 cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
-	$(RUN) -m checks.cluster $(OVERRIDES)
+	$(RUN) -m checks cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
 	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb

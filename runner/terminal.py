@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 import time
-from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal, NoReturn, TextIO
 
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
-_UNREAD = 141  # what a shell says of a command that a closed pipe ended
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,18 +19,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with the sentence, where argparse would print how to use the command first."""
-        self.exit(2, f"{self.prog.rpartition('.')[2]}: {' '.join(message.split())}\n")
-
-
-def end(main: Callable[[], int]) -> NoReturn:
-    """Exits with what a command's `main` returns; without a word where nobody reads on, as in `... | head -1`."""
-    try:
-        code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself flushes once more as it ends
-        code = _UNREAD
-    sys.exit(code)
+        self.exit(2, f"{self.prog.rpartition(' ')[2]}: {' '.join(message.split())}\n")
 
 
 class Line:
@@ -75,6 +61,11 @@ class Line:
         if self._terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
+
+
+def one_line(text: str) -> str:
+    """Return a text without its line breaks."""
+    return " ".join(text.split())
 
 
 def printable(text: str) -> str:

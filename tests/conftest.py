@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from runner.records.jobs import Job
 
-os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
+os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, for small shapes too
 os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no folder of the checkout is the user's own
 
 Compose = Callable[..., "DictConfig"]
@@ -41,16 +41,16 @@ def _one_thread() -> None:
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs each test with the C++ kernels, where there is a compiler, and without them."""
     from runner.clipping.clips import agrees
-    from runner.speed.kernels import library
+    from runner.speed.kernels import _library, library
 
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
-    library.cache_clear()
+    _library.cache_clear()
     if request.param == "compiled" and shutil.which(os.environ.get("CXX", "c++")) is None:
         pytest.skip("no C++ compiler")  # one that is there and makes a wrong kernel is no reason to skip
     assert (library("clips", agrees) is None) == (request.param == "pytorch")
     yield request.param
-    library.cache_clear()
+    _library.cache_clear()
 
 
 @cache
@@ -168,8 +168,13 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
     """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
 
     def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:
+        from checks.__main__ import COMMANDS as CHECKS
+        from runner.cli.commands import COMMANDS, carry_out
+
+        every = {**COMMANDS, **CHECKS}
+        name = next(name for name, command in every.items() if command.module == main.__module__)
         try:
-            code = main(arguments)
+            code = carry_out(name, arguments, every)
         except SystemExit as stopped:  # argparse's own refusals
             code = int(stopped.code or 0)
         assert code == 2

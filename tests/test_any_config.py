@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from omegaconf import DictConfig, ListConfig
 
-from runner.__main__ import explained
+from runner.cli.errors import explained
 from runner.config import FIELDS, REPOSITORY
 from runner.records.options import check_options
 from runner.runs.execute import execute

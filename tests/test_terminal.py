@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runner import explain, show
+from runner.cli import explain, show
 from runner.terminal import Line, bound_text, epoch_text, number, part_done, printable
 from tests.conftest import Refusal
 
@@ -64,7 +64,12 @@ def test_a_line_knows_how_long_it_has_been_silent(monkeypatch):
 
 def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
     # 1 MB, more than any pipe holds; the reader takes a line of it and closes the pipe
-    code = "from runner.terminal import end; end(lambda: print('line\\n' * 200_000) or 0)"
+    code = (
+        "import sys, types\n"
+        "sys.modules['long'] = types.SimpleNamespace(main=lambda _: print('line\\n' * 200_000) or 0)\n"
+        "from runner.cli.commands import Command, carry_out\n"
+        "sys.exit(carry_out('long', [], {'long': Command('long', '')}))"
+    )
     command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert command.stdout.readline() == b"line\n"
     command.stdout.close()

@@ -1,1 +1,1 @@
-"""How fast a private step is: every per-example engine against the non-private step. `python -m checks.benchmarks`."""
+"""How fast a private step is: every per-example engine against the non-private step. `python -m checks benchmark`."""

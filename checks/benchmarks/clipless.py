@@ -1,4 +1,4 @@
-"""`python -m checks.benchmarks.clipless`: time an epoch and peak memory of Lipschitz networks against the batch size.
+"""`python -m checks benchmark-clipless`: time an epoch and peak memory of Lipschitz networks against the batch size.
 
 Figure 4 of the Lipschitz paper: ordinary training, clipless DP-SGD, its projection alone, and DP-SGD with clipping by
 this project's engine and by Opacus, on the same convolutional networks and made-up images of CIFAR-10's shape. On a CPU
@@ -9,8 +9,8 @@ shows in a minute that it works, and writes nothing.
 from __future__ import annotations
 
 import csv
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,9 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Command(prog="python -m checks.benchmarks.clipless", description=__doc__.partition("\n")[0])
+    parser = Command(prog="python -m checks benchmark-clipless", description=__doc__.partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 512, 2048, 8192])
     parser.add_argument("--device", default="cpu", help="cpu (default, with one thread) or cuda")
@@ -91,7 +91,3 @@ def main(arguments: list[str] | None = None) -> int:
         writer.writeheader()
         writer.writerows(found)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

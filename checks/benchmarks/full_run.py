@@ -1,4 +1,4 @@
-"""`python -m checks.benchmarks.full_run`: time of a whole run by engine, and on CUDA as a graph and in lockstep.
+"""`python -m checks benchmark-run`: time of a whole run by engine, and on CUDA as a graph and in lockstep.
 
 Network and settings are those of an experiment, on made-up images of its size: nothing is downloaded, and nothing
 recorded. Each epoch ends with an evaluation on 10,000 images, as it does in a real run. Not in the times: reading data,
@@ -84,9 +84,9 @@ def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
     return time.perf_counter() - started
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line. Returns the exit code."""
-    parser = Command(prog="python -m checks.benchmarks.full_run", description=__doc__)
+    parser = Command(prog="python -m checks benchmark-run", description=__doc__)
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="default: the experiment's")
@@ -113,7 +113,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         taken = seconds(runs, data)
         print(f"{name:<16}{taken:>10.1f}{taken / len(runs):>10.1f}", flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

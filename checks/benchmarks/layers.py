@@ -1,4 +1,4 @@
-"""`python -m checks.benchmarks.layers`: the cost of layers and steps of Lipschitz networks, beside ordinary ones.
+"""`python -m checks benchmark-layers`: the cost of layers and steps of Lipschitz networks, beside ordinary ones.
 
 GroupSort2 against ReLU, L2 pooling against max-pooling (forward and backward, as the engines here take them), and the
 clipless step against an ordinary one of the same network. The process's own time, in turns, medians of ratios, one
@@ -8,7 +8,6 @@ thread: what else the machine does hardly shows.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -45,9 +44,9 @@ def ratio(steps: Mapping[str, Step], rounds: int = _ROUNDS) -> float:
     return statistics.median(own / other for other, own in zip(first, second, strict=True))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print a line a comparison."""
-    Command(prog="python -m checks.benchmarks.layers", description=__doc__).options(arguments)
+    Command(prog="python -m checks benchmark-layers", description=__doc__).options(arguments)
     one_thread_each(1)
     machine.set_up(1)
     for shape in (*_SHAPES, (4000, 256)):
@@ -60,7 +59,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = {name: methods("VGG5")[name](problem("VGG5", batch)) for name in ("clipless", "non_private_faster")}
         print(f"an ordinary step over a clipless one, VGG5, batch {batch}: {ratio(found, 7):.2f}", flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

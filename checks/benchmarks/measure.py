@@ -97,7 +97,7 @@ def peak_memory(method: str, network: str, batch: int, threads: int, device: str
     On CUDA, MiB that PyTorch allocates there; preparing the steps counts too, for it is then that a graph is captured.
     """
     arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
-    code = f"from benchmarks.measure import _report_peak as r; r({arguments})"
+    code = f"from checks.benchmarks.measure import _report_peak as r; r({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
 

@@ -21,7 +21,7 @@ _MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "di
 def command(root: Path, *arguments: str, items: str = ITEMS) -> list[str]:
     """The command line of `make reproduce-PAPER SCALE=smoke` with results in a folder."""
     request = ["--scale", "smoke", "--items", items, f"runtime.results_root={root}", "tracking=disabled"]
-    return [sys.executable, "-m", "runner.reproduce", PAPER, *request, *arguments]
+    return [sys.executable, "-m", "runner", "reproduce", PAPER, *request, *arguments]
 
 
 def started(line: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

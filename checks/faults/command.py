@@ -36,7 +36,7 @@ class Command:
         self.started = time.monotonic()
         with log.open("w") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "faults.driver", str(root)],
+                [sys.executable, "-m", "checks.faults.driver", str(root)],
                 cwd=REPOSITORY,
                 stdout=said,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """Nineteen short runs by the code that `make reproduce-...` runs them with, without estimates before and tables after.
 
-`python -m checks.faults.driver FOLDER`: exit codes as of `runner.reproduce`.
+`python -m checks.faults.driver FOLDER`: exit codes as of `runner.cli.reproduce`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import sys
 from typing import TYPE_CHECKING
 
-from runner.__main__ import STOPPED, on_termination_as_on_interrupt
+from runner.cli.signals import STOPPED, on_termination_as_on_interrupt
 
 if TYPE_CHECKING:
     from runner.records.jobs import Job

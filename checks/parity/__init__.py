@@ -1,1 +1,1 @@
-"""Does a GPU compute what the CPU computes? `python -m checks.parity`. It reads `runner`; nothing there reads it."""
+"""Does a GPU compute what the CPU computes? `python -m checks parity`. It reads `runner`; nothing there reads it."""

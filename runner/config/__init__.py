@@ -1,8 +1,8 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
-Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
-(`_target_`) are checked by `runner.training.prepare.prepare`, which every run passes before any data is read. What else
-has to be known of a field (whether it is part of a run's id, say) is stated with it: see `runner.config.fields`.
+Hydra checks names and types of the fields below while it composes. Some groups have options that are classes
+(`_target_`). `runner.training.prepare.prepare` checks these for every run, before any data is read. Each field also
+states its other properties, for example if it is part of a run's id: see `runner.config.fields`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s
 
 PAPER = "paper"  # the scale that limits nothing
 
-# Modules, packages or classes that a config may name besides what `runner.training.targets` says. The environment is
-# read here, before any config is, because a config of Hydra's can change it.
+# Modules, packages or classes that a config may name in addition to the list in `runner.training.targets`. The
+# environment is read here, before any config, because a config of Hydra's can change it.
 TRUSTED = frozenset(name.strip() for name in os.environ.get("DP_REPRO_TRUST", "").split(",") if name.strip())
 
 
@@ -55,27 +55,37 @@ class ConfigError(ValueError):
 
 
 class Sampling(Enum):
+    """The way in which batches are drawn."""
+
     poisson = "poisson"
     shuffled = "shuffled"
 
 
 class EvaluationSplit(Enum):
+    """The images on which accuracy is measured."""
+
     test = "test"
     holdout = "holdout"
 
 
 class EngineName(Enum):
+    """An engine of per-example gradients."""
+
     one_pass = "one_pass"
     isolated = "isolated"
 
 
 class StepMode(Enum):
+    """The way in which a training step is executed."""
+
     auto = "auto"
     eager = "eager"
     graph = "graph"
 
 
 class TrackingMode(Enum):
+    """A mode of Weights & Biases."""
+
     offline = "offline"
     online = "online"
     disabled = "disabled"
@@ -83,11 +93,11 @@ class TrackingMode(Enum):
 
 @dataclass
 class Runtime:
-    """Where and how fast a run is computed: no part of its identity.
+    """The place and the speed of a computation, which are no part of a run's identity.
 
-    On one type of device nothing here changes a result beyond float rounding. CPU and CUDA draw other batches and other
-    noise from the same seed, so a run repeated on the other is another draw of the same distribution; the record says
-    which device it was.
+    On one type of device nothing here changes a result beyond float rounding. CPU and CUDA draw different batches and
+    noise from the same seed. A run repeated on the other device is another draw of the same distribution. The record
+    states the device.
     """
 
     device: str = "auto"
@@ -103,9 +113,9 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """What is sent to Weights & Biases.
+    """The data sent to Weights & Biases.
 
-    Commands set `serves`, the claims that a run serves with their verdicts, and `command`, which repeats the run.
+    Commands set `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
     """
 
     mode: TrackingMode = TrackingMode.offline
@@ -121,11 +131,11 @@ class Tracking:
 
 @dataclass
 class Scale:
-    """Limits that shrink any experiment; null leaves the experiment's own value.
+    """Limits that shrink any experiment. Null keeps the experiment's value.
 
-    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape; of a data set of the
-    user's own, on as many of its images.
-    `seeds` folds the seeds of a sweep (seed modulo seeds), `runs_per_sweep` keeps the first runs of one.
+    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape. For a user's data set
+    it takes as many of the data set's images instead. `seeds` folds the seeds of a sweep (seed modulo seeds).
+    `runs_per_sweep` keeps the first runs of a sweep.
     """
 
     name: str = MISSING
@@ -138,7 +148,7 @@ class Scale:
 
 @dataclass
 class Config:
-    """One run. The comments beside the defaults in conf/config.yaml explain the fields."""
+    """One run. The comments next to the defaults in conf/config.yaml explain the fields."""
 
     dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
     features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
@@ -179,15 +189,15 @@ RANGES = tuple(ranges_of(Config))
 
 @cache
 def scales() -> list[str]:
-    """The scales there are: the options of the config group `scale`."""
+    """Return the names of the scales, which are the options of the config group `scale`."""
     return sorted(path.stem for path in (REPOSITORY / "conf" / "scale").glob("*.yaml"))
 
 
 def check_ranges(config: DictConfig) -> None:
-    """Check numbers of the schema's own, and the scale, whose name becomes a folder.
+    """Check numbers of the schema, and the scale, whose name becomes a folder.
 
     Raises:
-        ConfigError: a number is not in its range, there is no such scale, or bundled data would be among papers' runs.
+        ConfigError: a number is out of range, the scale is unknown, or bundled data is used at the paper's scale.
     """
     if config.scale.name not in scales():
         raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales())}.")
@@ -201,23 +211,23 @@ def check_ranges(config: DictConfig) -> None:
 
 
 def _random_of(node: Node, root: Container) -> Random:
-    """A generator of its own for every (field, draw): adding a field to a search leaves the other draws alone."""
+    """Return a separate generator for each (field, draw), so a new field in a search leaves the other draws alone."""
     key = f"{node._get_full_key('')}:{OmegaConf.select(root, 'draw')}"
     return Random(hashlib.sha256(key.encode()).digest())
 
 
 def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${uniform:low,high}`: draw number `draw` of this field, three significant digits."""
+    """Return `${uniform:low,high}`: draw number `draw` of this field, to three significant digits."""
     return float(f"{_random_of(_node_, _root_).uniform(low, high):.3g}")
 
 
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, three digits."""
+    """Return `${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, to three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 
 def _chosen(table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
-    """`${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
+    """Return `${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
     return chosen(REPOSITORY, table, otherwise, node=_node_, root=_root_)
 
 
@@ -231,7 +241,7 @@ class Dimension:
 
 
 def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
-    """The fields of a config, not yet resolved, that are `${uniform:...}` or `${log_uniform:...}`, by name."""
+    """Return the fields of an unresolved config that are `${uniform:...}` or `${log_uniform:...}`, by name."""
     found: dict[str, Dimension] = {}
 
     def look(value: Any, name: str) -> None:
@@ -246,7 +256,7 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
 
 
 def sweep_groups() -> str:
-    """`${sweep_groups:}`: the sweeps as `--help` lists groups (Hydra lists no folder that a search path adds)."""
+    """Return `${sweep_groups:}`: the sweeps as in Hydra's `--help`, which lists no folder that a search path adds."""
     papers = sorted(path for path in (REPOSITORY / "sweeps").iterdir() if path.is_dir())
     return "\n".join(
         f"sweeps/{paper.name}: {', '.join(sorted(sweep.stem for sweep in paper.glob('*.yaml')))}" for paper in papers

@@ -1,4 +1,4 @@
-"""`python -m runner.records.migrate results`: file records under the ids that their configs have now, and move classes.
+"""`python -m runner migrate results`: file records under the ids that their configs have now, and move classes.
 
 Records that older code wrote are under the ids of that code, and name classes where they were then. Every number stays
 as it is. Run it when no older code is writing into the folder any more. Whatever interrupts it, the same command goes
@@ -113,9 +113,9 @@ def _check_moved(moved: dict[str, str]) -> None:
             raise ValueError(f"--target moves {new} on to {_moved_class(new, moved)}: name the last place at once.")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.records.migrate", description=__doc__)
+    parser = Parser(prog="python -m runner migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(
         "--target",
@@ -125,21 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses",
     )
     chosen = parser.parse_args(arguments)
-    try:
-        pairs = [pair.partition("=") for pair in chosen.target]
-        for old, _, new in pairs:
-            if not (old and new):
-                raise ValueError("--target needs an old and a new dotted path: old.module.Class=new.module.Class.")
-        ids = migrate(chosen.folder, {old: new for old, _, new in pairs})
-    except ValueError as error:
-        print(f"migrate: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    pairs = [pair.partition("=") for pair in chosen.target]
+    for old, _, new in pairs:
+        if not (old and new):
+            raise ValueError("--target needs an old and a new dotted path: old.module.Class=new.module.Class.")
+    ids = migrate(chosen.folder, {old: new for old, _, new in pairs})
     for old, new in ids.items():
         if old != new:
             print(old, new)
     print(f"{len(ids)} records, {sum(old != new for old, new in ids.items())} under a new id", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """What a record has to be: its keys, the types and ranges of its values, and how its columns agree with one another.
 
-Published as JSON Schema in results/record.schema.json (`python -m runner.records.schema` writes it). What follows
+Published as JSON Schema in results/record.schema.json (`python -m runner schema` writes it). What follows
 from a record's config, and takes the parts of its run to compute, is checked by `runner.records.verify`.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 import typing
+from collections.abc import Sequence
 from enum import EnumType
 from functools import partial
 from itertools import pairwise
@@ -30,6 +30,7 @@ from pydantic import (
 
 from runner.config import REPOSITORY, Config
 from runner.config.fields import Properties, Range
+from runner.terminal import Parser
 
 PUBLISHED = REPOSITORY / "results" / "record.schema.json"
 
@@ -129,7 +130,8 @@ class Provenance(_Strict):
     resumed_after: list[Epoch] = Field(default=[], min_length=1)
     epsilon_rests_on: list[str] = Field(default=[], min_length=1)
     epsilon_unsound: str | None = None  # why no sound epsilon is known
-    kernels: dict[str, dict[str, str]] = {}
+    instructions: str = ""
+    kernels: str | dict[str, dict[str, str]] = ""  # the oldest records list each kernel's choice by shape
     versions: dict[str, str | None] = {}
 
 
@@ -227,12 +229,9 @@ def published() -> str:
     return json.dumps(Record.model_json_schema(), indent=1) + "\n"
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the schema where it is published."""
+    Parser(prog="python -m runner schema", description=__doc__.partition("\n")[0]).parse_args(arguments)
     Path(PUBLISHED).write_text(published(), encoding="utf-8")
     print(PUBLISHED)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

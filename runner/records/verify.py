@@ -1,4 +1,4 @@
-"""`python -m runner.records.verify`: what every record says, compared with what follows from its config.
+"""`python -m runner verify`: what every record says, compared with what follows from its config.
 
 Computed again, after every epoch: the steps, epsilon as the paper counts, and the sound epsilon. Compared with the
 config or with other columns: every final metric, the best epoch, the noise multiplier, the number of parameters, where
@@ -31,12 +31,12 @@ from runner.config import REPOSITORY, Config, ConfigError, EvaluationSplit
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
 from runner.records.sources import check_sources
-from runner.runs.execute import final_metrics
-from runner.terminal import Line, Parser, end, printable
+from runner.terminal import Line, Parser, printable
+from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
-from runner.training.own import rests_on
 from runner.training.prepare import Run, prepare
 from runner.training.targets import check_recorded, targets
+from runner.training.trust import rests_on
 
 _ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
 _ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records
@@ -221,9 +221,9 @@ def run_of(recorded: dict[str, Any]) -> Run:
     return prepare(config)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.records.verify", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
     chosen = parser.parse_args(arguments)
@@ -251,7 +251,3 @@ def _found(path: Path) -> list[str]:
         return [str(error)]
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
-
-
-if __name__ == "__main__":
-    end(main)

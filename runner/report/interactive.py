@@ -1,4 +1,4 @@
-"""`python -m runner.report.interactive`: one page of all results that needs no network, results/report.html.
+"""`python -m runner report`: one page of all results that needs no network, results/report.html.
 
 It shows what was found, the leaderboard, every claim with filters, the curves of every item, and for each run its
 config, its history, its ledger in words and the command that repeats it. Nothing is computed anew but the ledgers: the
@@ -12,13 +12,12 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.claims.runs import PlannedRun
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY
 from runner.records.verify import run_of
 from runner.report.claim_rows import read_rows
 from runner.report.explain import released_text, trained_text
@@ -220,25 +219,11 @@ def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.report.interactive", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner report", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / WRITTEN)
     chosen = parser.parse_args(arguments)
-    try:
-        written = write_text(chosen.output, page(REPOSITORY / "results", Line()))
-    except ImportError as error:
-        print(f"report: {error.name} is not installed: pip install -e '.[report]' brings it.", file=sys.stderr)
-        return 2
-    except (ValueError, ConfigError) as error:
-        print(f"report: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("report: Stopped. Nothing was written.", file=sys.stderr)
-        return 130
+    written = write_text(chosen.output, page(REPOSITORY / "results", Line()))
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

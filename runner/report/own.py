@@ -37,7 +37,7 @@ def explain_command(path: Path) -> str:
     own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
     trusted = dict.fromkeys(target.partition(".")[0] for target in own)
     trust = f"DP_REPRO_TRUST={','.join(trusted)} " if trusted else ""
-    return f"{trust}python -m runner.explain {path.stem}{elsewhere}"
+    return f"{trust}python -m runner explain {path.stem}{elsewhere}"
 
 
 def named_targets(config: Mapping[str, Any]) -> list[str]:

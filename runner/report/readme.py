@@ -9,7 +9,7 @@ from runner.report.files import markdown, write_text
 from runner.report.findings import findings_table
 from runner.report.papers import papers_and_studies
 
-BEGIN, END = "<!-- results: written by `python -m runner.aggregate` -->", "<!-- end of results -->"
+BEGIN, END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
 
 def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path:

@@ -33,13 +33,14 @@ from runner.records.provenance import LOADED_REVISION, provenance
 from runner.records.sources import check_sources
 from runner.runs import models, tracking
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
-from runner.speed import choices, machine
+from runner.speed import kernels, machine
 from runner.terminal import part_done
+from runner.training.final import final_metrics
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
-from runner.training.own import check_own
 from runner.training.prepare import Run, prepare
 from runner.training.state import State
+from runner.training.trust import check_own
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
@@ -183,7 +184,7 @@ def _carry_out(
 ) -> None:
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
-    choices.forget_used()
+    kernels.forget_used()
     for each in executions:
         check_own(each.run)
     started, working = time.perf_counter(), time.process_time()
@@ -265,32 +266,6 @@ def _rows(state: State) -> list[dict[str, float]]:
     """The rows of the history that a state has behind it, one an epoch."""
     history: dict[str, list[float]] = state["parts"]["progress"]["history"]
     return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
-
-
-def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
-    """The last epoch's metrics and, apart from them, the best epoch's: chosen on the evaluation split."""
-    history = trained.history
-    best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
-    return {
-        **{name: values[-1] for name, values in history.items()},
-        **_at_most_steps(run, trained),
-        "best_test_accuracy": history["test_accuracy"][best],
-        "best_epoch": history["epoch"][best],
-        "noise_multiplier": run.mechanism.noise_multiplier,
-        "neighbouring_relation": run.mechanism.neighbouring_relation,
-        "sampling_rate": run.mechanism.sampling_rate,
-        "parameters": run.parameters,
-    }
-
-
-def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
-    """What a run guarantees that decides itself how many steps it takes.
-
-    As one does that ended early: by what it, or whoever watched, saw in the data.
-    """
-    if not run.rule.takes_back and trained.status == "finished":
-        return {}
-    return {"max_tries": run.most_steps, "epsilon_sound_at_max_tries": run.epsilon_at_most_steps}
 
 
 def _write_failure(

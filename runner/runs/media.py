@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.training.diagnostics import BIN
+from runner.training.diagnostics.gradient_histogram import BIN
 
 Row = dict[str, Any]
 

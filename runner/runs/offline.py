@@ -1,4 +1,4 @@
-"""`python -m runner.runs.offline`: send what runs wrote for W&B while offline, each run once.
+"""`python -m runner wandb-sync`: send what runs wrote for W&B while offline, each run once.
 
 A run that was stopped or failed and then done again left several files of one id. The last that ended well has all of
 it (a run that goes on writes again what was before), and replaces whatever was sent of the others. A damaged file is
@@ -139,9 +139,9 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.runs.offline", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner wandb-sync", description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=REPOSITORY, help="what tracking.directory was")
     folder = parser.parse_args(arguments).folder.expanduser() / "wandb"
     tries = attempts(folder)
@@ -176,7 +176,3 @@ def _send_all(tries: Mapping[str, Sequence[Attempt]]) -> int:
     for attempt, why in (damaged | left).items():
         print(f"{'not sent' if attempt in left else 'damaged'}: {attempt.folder}: {why}", file=sys.stderr)
     return 1 if damaged or left else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

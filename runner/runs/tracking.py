@@ -140,7 +140,7 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
         if not _REACHED.is_set():  # asked for: better no run than one that nobody can watch
             raise ConfigError(f"tracking=online: {_said(error)}") from error
         folder = shlex.quote(str(Path(config.tracking.directory).expanduser().resolve()))
-        _say(error, f"the run is written for later, and sent by: python -m runner.runs.offline --folder {folder}")
+        _say(error, f"the run is written for later, and sent by: python -m runner wandb-sync --folder {folder}")
         return _begun(wandb, TrackingMode.offline, config, run_id, setting_id)
     if mode == TrackingMode.online:
         _REACHED.set()

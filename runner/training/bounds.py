@@ -1,9 +1,9 @@
-"""`python -m runner.training.bounds experiment=lipschitz/mnist_mlp`: how far one example can move each gradient sum.
+"""`python -m runner bounds experiment=lipschitz/mnist_mlp`: how far one example can move each gradient sum.
 
-For any config, a row for each group of parameters that share their noise: how many numbers they are, the sensitivity of
-their sum, the deviation of the noise on each number of it, and their names. No data is read.
+For any config, prints a row for each group of parameters that share their noise. It has the number of parameters, the
+sensitivity of their sum, the deviation of the noise on each number of the sum, and the names. No data is read.
 
-Exit codes: 0 the table is printed, 2 the configuration cannot be run (a module without a bound is named).
+Exit codes: 0 the table is printed, 2 the configuration cannot be run (the message names a module without a bound).
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import sys
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import REPOSITORY, ConfigError, register
-from runner.terminal import end
+from runner.config import REPOSITORY, register
 from runner.training.prepare import Run, prepare
 
 
 def table(run: Run) -> str:
-    """The groups of a run, in the order of its parameters."""
+    """Return a table of the groups of a run, in the order of its parameters."""
     sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
     rows = [("numbers", "sensitivity", "noise", "parameters")]
     for group in run.mechanism.noise_groups:
@@ -35,19 +32,11 @@ def table(run: Run) -> str:
     )
 
 
-def main(overrides: Sequence[str] | None = None) -> int:
-    """Print the table of the config that these overrides compose."""
+def main(overrides: Sequence[str]) -> int:
+    """Print the table for the config that these overrides compose."""
     register()
-    try:
-        with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-            config = compose("config", list(sys.argv[1:] if overrides is None else overrides))
-        run = prepare(config)
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
-        print(f"bounds: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 2
+    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+        config = compose("config", list(sys.argv[1:] if overrides is None else overrides))
+    run = prepare(config)
     print(table(run))
     return 0
-
-
-if __name__ == "__main__":
-    end(main)

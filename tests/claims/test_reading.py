@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.aggregate import main
 from runner.claims import reading
 from runner.claims.reading import read_claims
+from runner.cli.commands import carry_out
 from runner.report.papers import known, load
 
 TABLE = """\
@@ -117,7 +117,7 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     paper = load("tempered_sigmoid")
     monkeypatch.setitem(paper.__dict__, "claims", None)
     del paper.__dict__["claims"]  # what was read before
-    assert main(["tempered_sigmoid"]) == 2
+    assert carry_out("aggregate", ["tempered_sigmoid"]) == 2
     error = capsys.readouterr().err
     assert "claims.yaml, line 1: no field or data set 'marign'" in error
     assert error.count("\n") == 1

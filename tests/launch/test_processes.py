@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from runner import reproduce
+from runner.cli import reproduce
+from runner.cli.reproduce import _check_data, parse_duration
 from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.launch.processes import _Clock, run_jobs
 from runner.records.files import failure_path, read_record, record_path, results_folder
 from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
-from runner.reproduce import _check_data, parse_duration
 from runner.terminal import Line, duration
 from tests.conftest import Refusal
 
@@ -115,7 +115,7 @@ def _reproduce(tmp_path: Path) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "runner.reproduce",
+        "runner.cli.reproduce",
         "tempered-sigmoid",
         *("--scale", "smoke", "--items", "fig-4", "--jobs", "2"),
         *(f"runtime.results_root={tmp_path}", "tracking=disabled"),
@@ -196,7 +196,7 @@ def test_budgets_that_are_no_times(text: str) -> None:
     ],
 )
 def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
-    from runner.reproduce import main
+    from runner.cli.reproduce import main
 
     assert said in refusal(main, arguments)
 

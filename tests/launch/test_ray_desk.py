@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner import reproduce
+from runner.cli import reproduce
 from runner.launch.away import delivered, parcels
 from runner.launch.ray import Desk
 from runner.launch.task import NOT_STARTED

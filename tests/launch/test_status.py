@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import reproduce
+from runner.cli import reproduce
 from runner.config import REPOSITORY
 from runner.launch import notes, queue, status
 from runner.launch.notes import Beat, Note

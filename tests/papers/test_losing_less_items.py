@@ -7,9 +7,9 @@ import csv
 import pytest
 from matplotlib.colors import to_hex
 
-from runner.aggregate import aggregate
 from runner.claims.evidence import Evidence, collect
 from runner.claims.verdicts import judge
+from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.papers.losing_less import tables
 from runner.papers.losing_less.lemma_1 import smoothness_ratio

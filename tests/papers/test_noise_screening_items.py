@@ -10,13 +10,13 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.aggregate import aggregate
 from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed, guaranteed_for
 from runner.claims.measure import measure
 from runner.claims.runs import PlannedRun, Runs, Sample
 from runner.claims.verdicts import judge
+from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1, toy
 from runner.records.files import read_record, record_path

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.__main__ import explained
+from runner.cli.errors import explained
 from runner.config import REPOSITORY
 from runner.records import schema
 from runner.records.files import (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runner.cli.commands import carry_out
 from runner.config import REPOSITORY
 from runner.records import migrate as module
 from runner.records.files import digest_of, read_record, text_of
@@ -124,7 +125,7 @@ def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, 
 def refused(folder: Path, capsys, *options: str) -> str:
     """What is said where a migration is refused: one sentence, with nothing changed."""
     before = contents(folder)
-    assert main([str(folder), *options]) == 2
+    assert carry_out("migrate", [str(folder), *options]) == 2
     assert contents(folder) == before
     out, said = capsys.readouterr()
     assert not out

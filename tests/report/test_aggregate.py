@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from runner.aggregate import aggregate, headline, main
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
+from runner.cli.aggregate import aggregate, headline
+from runner.cli.commands import carry_out
+from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
 from runner.records.jobs import Job
 from runner.report.pages import write_report
 from runner.report.papers import load
-from runner.reproduce import _conclude
 
 PAPER = "tempered_sigmoid"
 RENDER = Figure.savefig
@@ -319,7 +320,7 @@ def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabrica
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence, capsys):
-    assert main(arguments) == 2
+    assert carry_out("aggregate", arguments) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1

@@ -15,7 +15,7 @@ from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import read_record, record_path
 from runner.records.jobs import sweep_jobs
-from runner.report.dashboard import __main__ as command
+from runner.report.dashboard import command as command
 from runner.report.dashboard import definition, local
 from runner.report.dashboard.definition import Dashboard, Panel, read
 from runner.report.papers import known
@@ -134,7 +134,7 @@ def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> No
 def test_with_a_login_it_is_saved(dashboard: Dashboard, tmp_path: Path) -> None:
     """To a server of the test's own, by W&B's own package."""
     pytest.importorskip("wandb_workspaces")
-    main = "import runner.report.dashboard.__main__ as command; command._write_page = print; command.main({})"
+    main = "import runner.report.dashboard.command as command; command._write_page = print; command.main({})"
     code = main.format(["tempered-sigmoid", "--output", str(tmp_path)])
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
+from runner.cli.commands import carry_out
+from runner.cli.explain import main
 from runner.config import REPOSITORY
-from runner.explain import main
 from runner.records.files import read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
@@ -108,7 +109,7 @@ def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: 
         ("tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
         ("nobody", "Papers are backprop_clipping,"),
     ):
-        assert main([what]) == 2
+        assert carry_out("explain", [what]) == 2
         assert sentence in capsys.readouterr().err
     with pytest.raises(ValueError, match="No record"):
         found(tmp_path, "0")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.cli.show import main
 from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
 from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.own import own_records, privacy_text, result_text, runs_table
-from runner.show import main
 
 
 def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) 
     (path,) = tmp_path.glob("smoke/runs/*.json")
     said = result_text(read_record(path))
     assert first.stderr.splitlines()[-2] == said
-    assert f"python -m runner.explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
+    assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
     assert said in again.stderr
     assert "already recorded; to run it again" in again.stderr
     many = subprocess.run(

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from runner.aggregate import aggregate
 from runner.claims.guarantee import guaranteed
 from runner.claims.measure import counted
 from runner.claims.measured import Measured
 from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
+from runner.cli.aggregate import aggregate
+from runner.cli.explain import main as explain
+from runner.cli.show import main as show
 from runner.config import REPOSITORY
-from runner.explain import main as explain
 from runner.records.files import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
@@ -36,10 +37,9 @@ from runner.report.rows import settings_table
 from runner.runs import tracking
 from runner.runs.execute import execute
 from runner.search.trials import Trial
-from runner.show import main as show
 from runner.terminal import epoch_text
 
-REASON = "Telescopes overrides release, so its noise or charges are its own."
+REASON = "Telescopes overrides release, so its noise or charges are not known."
 
 
 @pytest.fixture

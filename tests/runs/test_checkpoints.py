@@ -24,7 +24,7 @@ from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.runs.execute import execute
-from runner.training import diagnostics
+from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
 from runner.training.prepare import Run, prepare
@@ -91,7 +91,7 @@ def in_folder(config: DictConfig, folder: Path) -> DictConfig:
 def test_a_run_that_was_stopped_twice_ends_with_every_bit(
     smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(diagnostics, "FIXED", 32)
+    monkeypatch.setattr(interface, "FIXED", 32)
     small = () if KINDS[kind][0].startswith("experiment=") else SMALL
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
     whole, stopped = in_folder(config, tmp_path / "whole"), in_folder(config, tmp_path / "stopped")

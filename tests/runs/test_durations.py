@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from runner import reproduce
+from runner.cli import reproduce
 from runner.config import ConfigError
 from runner.records.identity import plain
 from runner.runs.durations import Durations, like, plan_text, timed

@@ -93,7 +93,7 @@ def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
 
         def sync() -> str:
-            command = [sys.executable, "-m", "runner.runs.offline", "--folder", str(tmp_path)]
+            command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(tmp_path)]
             return subprocess.run(
                 command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True
             ).stdout
@@ -120,7 +120,7 @@ def test_a_damaged_file_keeps_back_no_other(tmp_path: Path) -> None:
         os.utime(damaged.file, (0, 0))
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
-        command = [sys.executable, "-m", "runner.runs.offline", "--folder", str(tmp_path)]
+        command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(tmp_path)]
         ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
         assert (ran.returncode, ran.stdout.splitlines()[-1][:18]) == (1, "sent 2 of 3 runs; ")
         lines = [line.split(":")[0] for line in ran.stderr.splitlines() if not line.startswith("wandb:")]

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from runner.claims.evidence import folder_of
+from runner.cli.search import main
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
 from runner.records.identity import identify
 from runner.runs.execute import execute
-from runner.search import Space, Trial, best, main, pareto, space_of, trials_of
+from runner.search import Space, Trial, best, pareto, space_of, trials_of
 from runner.search.study import study_of
 from tests.conftest import Fabricate, Refusal
 
@@ -236,7 +237,7 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], s
 @pytest.mark.slow
 def test_a_search_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """SIGKILL to the driver of two workers: every trial is there in the end, and none was run to its end twice."""
-    command = [sys.executable, "-m", "runner.search", SWEEP, "--scale", "smoke", "--trials", "8", "--draws", "3"]
+    command = [sys.executable, "-m", "runner", "search", SWEEP, "--scale", "smoke", "--trials", "8", "--draws", "3"]
     command += ["--jobs", "2", "--retrain", "1", f"runtime.results_root={tmp_path}", "tracking=disabled"]
     killed = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
     waited = time.monotonic() + 300

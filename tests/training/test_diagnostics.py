@@ -12,9 +12,9 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
 from runner.networks.losses import LosingLess, SquaredError
-from runner.training.diagnostics import OF_TRAINING_IMAGES, Diagnostics
+from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
+from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
-from runner.training.hessian import TopEigenvalue
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
 
@@ -47,7 +47,7 @@ def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
 
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
-    asked = ",".join(sorted(OF_TRAINING_IMAGES - {"bound_ratios"}))
+    asked = ",".join(n for n in DIAGNOSTICS if diagnostic(n).passes_training_images and n != "bound_ratios")
     run = prepare(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     data, objective, seen = load(run), run.new_objective(), []
     expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
@@ -116,8 +116,8 @@ def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
             outputs.append(x.detach().flatten(1).square().sum(1).sqrt().mean().item())
     assert found["epoch"] == [0, 1, 2]
     assert len(weights) == len(found["weights"]) == len(found["pre_activations"]) == 4
-    for kind, expected in (("weights", weights), ("pre_activations", outputs)):
-        for values, value in zip(found[kind].values(), expected, strict=True):
+    for column, expected in (("weights", weights), ("pre_activations", outputs)):
+        for values, value in zip(found[column].values(), expected, strict=True):
             assert values == pytest.approx([value] * 3, rel=1e-4)
 
 

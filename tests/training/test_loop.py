@@ -12,8 +12,8 @@ from runner.accounting import sound_epsilon
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
-from runner.runs.execute import final_metrics
 from runner.training.evaluate import evaluate
+from runner.training.final import final_metrics
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
 

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 in the paper's layout, what was claimed next to what was measured."""
+"""Tables 3 and 4 in the paper's layout, claimed next to measured values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from runner.report.markdown import cells_of, claim_cells
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
-_TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first that an experiment is in
-_TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's own rates
+_TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first with the experiment counts
+_TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Dataset and technique, accuracy and epsilon; below it, what the learning-rate search found."""
+    """Return dataset and technique, accuracy and epsilon; in the notes, the result of the learning-rate search."""
     accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
     computed = [j.explanation + "." for j in judged if j.claim.quantity == "epsilon"]
     header, rows = claim_cells(accuracies)
@@ -25,10 +25,11 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """A row an optimizer: learning rate and accuracy without and with differential privacy; below it, what the search
-    here found, and the accuracies at what it chose.
+    """Return a row per optimizer: learning rate and accuracy without and with differential privacy.
+
+    The notes have the result of the search of this benchmark, and the accuracies at its choice.
     """
-    by_method = {j.claim.method: j for j in reversed(judged)}  # of several readings the first
+    by_method = {j.claim.method: j for j in reversed(judged)}  # the first of several readings
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
     kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
@@ -61,10 +62,10 @@ def _learning_rate(evidence: Evidence, judged: ClaimRow) -> str:
 
 
 def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str]) -> tuple[str, ...]:
-    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images.
+    """Return one sentence per technique: the best learning rate of the search, by accuracy on held-out images.
 
     Args:
-        tables: the sweeps that a table may be of; it is of the first that the technique is in.
+        tables: the sweeps of a table; a technique is taken from the first one that has it.
     """
     notes = []
     for sweep in sweeps:

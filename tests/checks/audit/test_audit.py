@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from checks.audit import __main__ as command
 from checks.audit import cases
+from checks.audit import run as command
 from checks.audit.attacks import of_statistics, of_weights, released
 from checks.audit.bounds import lower_bounds
 from checks.audit.cases import Row, settings
@@ -210,10 +209,9 @@ def test_verdicts() -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["audit", "--quick", "--output", str(tmp_path)])
     monkeypatch.setattr(cases, "_faulty", faulty)
     monkeypatch.setattr(cases, "_accepted_only", accepted_only)
-    assert command.main() == 0
+    assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     with (tmp_path / "audit.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["what"].split()[0] for row in rows} >= {*options("clipping"), "annealing", "private_statistics"}

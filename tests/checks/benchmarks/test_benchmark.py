@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from checks.benchmarks import __main__ as command
 from checks.benchmarks import clipless, full_run, layers, measure, methods
+from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
 from runner.training.prepare import Run
 
@@ -119,10 +118,9 @@ def test_peak_memory_is_what_a_step_adds() -> None:
 
 
 @pytest.mark.slow
-def test_table_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
-    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split(), str(tmp_path)])
-    command.main()
+    assert command.main([*arguments.split(), str(tmp_path)]) == 0
     with (tmp_path / "engines.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["batch"], row["method"]) for row in rows] == [
@@ -170,9 +168,7 @@ def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
     assert full_run.seconds([run], data) > 0.1
 
 
-def test_the_graph_is_left_out_on_the_cpu_with_a_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmark"])
-    assert "one_pass_graph" not in command._arguments().methods
+def test_the_graph_is_left_out_on_the_cpu_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "one_pass_graph" not in command._arguments([]).methods
     assert "one_pass_graph" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["benchmark", "--methods", "one_pass_graph"])
-    assert command._arguments().methods == ["non_private", "one_pass_graph"]
+    assert command._arguments(["--methods", "one_pass_graph"]).methods == ["non_private", "one_pass_graph"]

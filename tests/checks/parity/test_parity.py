@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from checks.parity import __main__ as command
 from checks.parity import cases as cases_module
+from checks.parity import run as command
 from checks.parity import runs
 from checks.parity.cases import GROUPS, case, cases, options
 from checks.parity.runs import graph_against_eager, run_of, together_against_alone
@@ -85,7 +85,7 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Mechanism, "draw_noise", less)
     monkeypatch.setattr(
-        "parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
+        "checks.parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
     )
     found = compared(case(*MNIST), OTHERWISE, CPU)
     assert (found.wrong, found.what) == (True, "noise")

@@ -18,7 +18,8 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
 from runner.records.files import read_record, record_path, results_folder
-from runner.runs.execute import execute, final_metrics
+from runner.runs.execute import execute
+from runner.training.final import final_metrics
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 from runner.training.updates.plain import PlainUpdates

@@ -1,4 +1,4 @@
-"""`python -m checks.faults`: deal faults of the machine to a command with many runs, and look at what is left of them.
+"""`python -m checks faults`: deal faults of the machine to a command with many runs, and look at what is left of them.
 
 Afterwards, each time: what is recorded is whole, by its digest and its schema; nothing that was recorded before has
 changed or gone; the command has ended, and nothing of it still runs. At the end of each folder, the same command
@@ -14,44 +14,28 @@ from __future__ import annotations
 import argparse
 import shutil
 import signal
-import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from checks.faults.command import Command, records
 from checks.faults.driver import planned
-from checks.faults.report import write
+from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 
 
-@dataclass
-class Found:
-    """What became of a scene: how many faults were dealt to how many commands, how these ended, what went wrong."""
-
-    scene: Scene
-    dealt: int = 0
-    commands: int = 0
-    endings: Counter[str] = field(default_factory=Counter)
-    tracebacks: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Play all scenes and write the table. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m checks.faults", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--only", default="", help="scenes whose name contains this; writes no table")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "faults")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     random, found = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -179,10 +163,3 @@ def _measured(path: Path) -> Any:
 
 def _ending(code: int) -> str:
     return f"by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-if __name__ == "__main__":
-    started = time.monotonic()
-    code = main()
-    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
-    sys.exit(code)

@@ -1,4 +1,4 @@
-"""`python -m runner.report.leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
+"""`python -m runner leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
 
 Nothing is trained: the numbers are of the records. A setting counts where its delta is at most that of the board and
 its runs report on test images; of each of its runs, what it had after the last epoch whose sound epsilon is at most the
@@ -8,18 +8,16 @@ shows in the second table: runs that end at it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.evidence import PAPER_SCALE, folder_of
-from runner.config import ConfigError
 from runner.report import plots
 from runner.report.files import write_csv, write_text
 from runner.report.leaderboard.entries import DELTA, Entry, entries, planned_runs
 from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.tables import COLUMNS, board, row
-from runner.terminal import Parser, end
+from runner.terminal import Parser
 
 _TEXT = f"""# Leaderboard
 
@@ -69,20 +67,12 @@ def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
         return written + plots.save(draw(found), place)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    Parser(prog="python -m runner.report.leaderboard", description=__doc__).parse_args(arguments)
-    try:
-        found = entries(planned_runs())
-        if not found:
-            raise ValueError("no run is recorded that a leaderboard could show.")
-        for path in write(folder_of(PAPER_SCALE), found):
-            print(path)
-    except (ValueError, ConfigError) as error:
-        print(f"leaderboard: {error}", file=sys.stderr)
-        return 2
+    Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
+    found = entries(planned_runs())
+    if not found:
+        raise ValueError("no run is recorded that a leaderboard could show.")
+    for path in write(folder_of(PAPER_SCALE), found):
+        print(path)
     return 0
-
-
-if __name__ == "__main__":
-    end(main)

@@ -1,15 +1,10 @@
-"""`python -m runner.reproduce <paper>`: every run of a paper's tables and figures, then the tables and figures.
+"""`python -m runner reproduce <paper>`: every run of a paper's tables and figures, then the tables and figures.
 
 Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or a configuration is wrong,
 130 interrupted.
 """
 
 from __future__ import annotations
-
-import signal
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
 
 import re
 import sys
@@ -18,15 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
-from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
 from runner.claims.evidence import check_scale
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
-from runner.data import DataError
 from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import known as known_launchers
 from runner.launch.choice import split
@@ -46,62 +37,49 @@ from runner.training.instantiation import instantiated
 from runner.training.prepare import Run, prepare, without_calibration
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit code."""
-    on_termination_as_on_interrupt()
-    try:
-        return _reproduce(arguments)
-    except KeyboardInterrupt:
-        print(f"\n{STOPPED}", file=sys.stderr)
-        return 130
+def main(arguments: Sequence[str]) -> int:
+    """Carry out a request.
 
-
-def _reproduce(arguments: Sequence[str] | None) -> int:
+    Returns:
+        The exit code.
+    """
     options = _parser().parse_intermixed_args(arguments)
-    try:
-        kernels_wanted()  # refuses an environment that asks for nothing known
-        check_scale(options.scale)
-        paper = load(options.paper.replace("-", "_"))
-        items = _chosen(paper, options.items)
-        budget = None if options.budget is None else parse_duration(options.budget)
-        if options.time and not options.plan:
-            raise ConfigError("--time goes with --plan.")
-        ours, overrides = split(options.overrides)
-        check_overrides(overrides)
-        if options.jobs is not None and options.jobs < 1:
-            raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
-        if options.wait not in ("yes", "no"):
-            raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
-        launcher = launcher_of(options.launcher, ours, wait=options.wait == "yes")
-        threads = options.threads or 1
-        torch.set_num_threads(threads)  # for runs that are timed
-        jobs = _by_item(items, (f"scale={options.scale}", *overrides))
-        if options.status:
-            print(status_text(jobs))
-            return 0
-        first = _checked_first(jobs)
-        if options.plan:
-            print(_plan(jobs, first, options.jobs, options.time))
-            return 0
-        every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-        pending = [job for job in every.values() if not _is_recorded(job)]
-        estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
-        _check(pending)
-        _check_data(pending)
-        tell(pending, [job for of_item in jobs.values() for job in of_item])
-    except (ConfigError, DataError, ValueError) as error:
-        return _refuse(str(error))
-    except (HydraException, OmegaConfBaseException) as error:
-        return _refuse(sentence(error))
+    kernels_wanted()  # refuses an environment that asks for nothing known
+    check_scale(options.scale)
+    paper = load(options.paper.replace("-", "_"))
+    items = _chosen(paper, options.items)
+    budget = None if options.budget is None else parse_duration(options.budget)
+    if options.time and not options.plan:
+        raise ConfigError("--time goes with --plan.")
+    ours, overrides = split(options.overrides)
+    check_overrides(overrides)
+    if options.jobs is not None and options.jobs < 1:
+        raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
+    if options.wait not in ("yes", "no"):
+        raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
+    launcher = launcher_of(options.launcher, ours, wait=options.wait == "yes")
+    threads = options.threads or 1
+    torch.set_num_threads(threads)  # for runs that are timed
+    jobs = _by_item(items, (f"scale={options.scale}", *overrides))
+    if options.status:
+        print(status_text(jobs))
+        return 0
+    first = _checked_first(jobs)
+    if options.plan:
+        print(_plan(jobs, first, options.jobs, options.time))
+        return 0
+    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
+    pending = [job for job in every.values() if not _is_recorded(job)]
+    estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
+    _check(pending)
+    _check_data(pending)
+    tell(pending, [job for of_item in jobs.values() for job in of_item])
 
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
     work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait == "yes")
-    try:
-        tally = run_jobs(launcher, work, Line())
-    except ConfigError as error:
-        return _refuse(str(error))
+    tally = run_jobs(launcher, work, Line())
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command: --status says how far they are.")
         return 0
@@ -120,7 +98,7 @@ def parse_duration(text: str) -> float:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m runner.reproduce", description=__doc__)
+    parser = Parser(prog="python -m runner reproduce", description=__doc__)
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
@@ -267,7 +245,7 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[
 
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
     """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
-    from runner.aggregate import aggregate, headline, shown
+    from runner.cli.aggregate import aggregate, headline, shown
 
     names = [item.name for item in items]
     paths = aggregate(paper.name, scale, results_root=results_root)
@@ -281,12 +259,3 @@ def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, r
             f"{len(tally.not_started)} runs were not started: BUDGET was over, or would have been before their end.",
             file=sys.stderr,
         )
-
-
-def _refuse(text: str) -> int:
-    print(f"reproduce: {one_line(text)}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

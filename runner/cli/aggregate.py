@@ -1,4 +1,4 @@
-"""`python -m runner.aggregate tempered_sigmoid`: from records to tables, figures, claims and the report.
+"""`python -m runner aggregate tempered_sigmoid`: from records to tables, figures, claims and the report.
 
 Reads records and configs, and trains nothing.
 
@@ -7,7 +7,6 @@ Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from runner.report.not_run import write_not_run
 from runner.report.papers import Item, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
-from runner.terminal import Line, Parser, end
+from runner.terminal import Line, Parser
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
@@ -129,10 +128,10 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
         return plots.save(drawn, folder, _label(item, evidence))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
     parser = Parser(
-        prog="python -m runner.aggregate",
+        prog="python -m runner aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",
     )
     parser.add_argument("paper", help=", ".join(known()))
@@ -140,15 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
     chosen = parser.parse_args(arguments)
     items = chosen.items.split(",") if chosen.items else None
-    try:
-        written = aggregate(chosen.paper, chosen.scale, items)
-        print(headline(chosen.paper, chosen.scale, items))
-    except ValueError as error:
-        print(f"aggregate: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    written = aggregate(chosen.paper, chosen.scale, items)
+    print(headline(chosen.paper, chosen.scale, items))
     print(shown(written))
     return 0
-
-
-if __name__ == "__main__":
-    end(main)

@@ -1,10 +1,11 @@
-"""`python -m checks.audit`: attack what is implemented, and what mistakes are planted in; tables in results/audit."""
+"""`python -m checks audit`: attack what is implemented, and what mistakes are planted in; tables in results/audit."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,23 +15,23 @@ from checks.audit.report import write
 from runner.config import REPOSITORY
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run all attacks. The exit code is 1 if something is accused that should not be, or a fault is missed."""
-    parser = argparse.ArgumentParser(prog="python -m checks.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m checks audit", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few trials at one epsilon: a minute or two, loose bounds")
     parser.add_argument("--output", type=Path, help="default: results/audit, with --quick its folder quick")
-    arguments = parser.parse_args()
-    folder = arguments.output or REPOSITORY / "results" / "audit" / ("quick" if arguments.quick else "")
+    chosen = parser.parse_args(arguments)
+    folder = chosen.output or REPOSITORY / "results" / "audit" / ("quick" if chosen.quick else "")
     torch.set_num_threads(1)
     started = time.perf_counter()
     found, planted = [], []
-    for row in rows(quick=arguments.quick):
+    for row in rows(quick=chosen.quick):
         found.append(row)
         print(_line(row), flush=True)
-    for name, right, wrong in faults(quick=arguments.quick):
+    for name, right, wrong in faults(quick=chosen.quick):
         planted.append((name, right, wrong))
         print(f"{name}: {'caught' if wrong.accused else 'MISSED'}\n  {_line(right)}\n  {_line(wrong)}", flush=True)
-    for path in write(folder, found, planted, quick=arguments.quick):
+    for path in write(folder, found, planted, quick=chosen.quick):
         print(path)
     print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
     wrong_verdict = any(row.accused for row in found) or any(r.accused or not w.accused for _, r, w in planted)
@@ -44,7 +45,3 @@ def _line(row: Row) -> str:
         f"claimed {row.claimed:.4g}, sound {row.sound:.4g}, at least {row.lower:.4g} "
         f"(any shape {row.any_shape:.4g}), {row.verdict}{accused}"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
-"""`python -m checks.parity`: does this machine's GPU compute what its CPU computes, and how fast is it?
+"""`python -m checks parity`: does this machine's GPU compute what its CPU computes, and how fast is it?
 
 One step of every architecture, clipping and mechanism of conf/ on both; steps as a CUDA graph against steps call by
-call; runs in lockstep against each alone; then the short form of `python -m checks.benchmarks`. `--rehearse` does all
+call; runs in lockstep against each alone; then the short form of `python -m checks benchmark`. `--rehearse` does all
 of it on the CPU alone, whose steps are compared with the CPU's own by another engine, layout and division of the batch.
 """
 
@@ -26,9 +26,9 @@ from runner.training.instantiation import device_of
 OUTPUT = REPOSITORY / "results" / "gpu-check"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m checks.parity", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:1; cpu with --rehearse")
     parser.add_argument("--rehearse", action="store_true", help="the CPU against itself: the same code, without a GPU")
     parser.add_argument("--only", nargs="+", choices=[*GROUPS, "graph", "lockstep"], help="leave the others out")
@@ -81,7 +81,3 @@ def _said(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, 
 def _benchmark(device: str, folder: Path) -> int:
     command = [sys.executable, "-m", "checks.benchmarks", "--quick", "--device", device, "--output", str(folder)]
     return subprocess.run([*command, *(["--networks", "M"] if device == "cpu" else [])], check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m runner.explain RUN`: what a recorded run was, what it released and what that cost; or an item of a paper.
+"""`python -m runner explain RUN`: what a recorded run was, what it released and what that cost; or an item of a paper.
 
 Exit codes: 0 explained, 2 bad input (no such run or item, a damaged record), said in one sentence.
 """
@@ -6,33 +6,24 @@ Exit codes: 0 explained, 2 bad input (no such run or item, a damaged record), sa
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.terminal import Parser, end
+from runner.terminal import Parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.explain", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
     parser.add_argument("what", help="a run's id or its beginning (9f3a), or an item (tempered_sigmoid/fig-3)")
     parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="what runtime.results_root was")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
     from runner.report.explain import found, item_text, named, run_text  # PyTorch and all: --help does without
 
-    try:
-        if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
-            print(run_text(found(results, chosen.what), results))
-        else:
-            print(item_text(results, *named(chosen.what)))
-    except ValueError as error:
-        print(f"explain: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
+        print(run_text(found(results, chosen.what), results))
+    else:
+        print(item_text(results, *named(chosen.what)))
     return 0
-
-
-if __name__ == "__main__":
-    end(main)

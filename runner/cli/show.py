@@ -1,4 +1,4 @@
-"""`python -m runner.show`: the runs of one's own, those in the results that this repository does not hold.
+"""`python -m runner show`: the runs of one's own, those in the results that this repository does not hold.
 
 Exit codes: 0 shown, 1 all shown but files that cannot be read, 2 no such folder; each is said in one sentence.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 from runner.report.own import own_records, runs_text
-from runner.terminal import Parser, end
+from runner.terminal import Parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.show", description="A table of one's own runs.")
+    parser = Parser(prog="python -m runner show", description="A table of one's own runs.")
     parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="what runtime.results_root was")
     parser.add_argument("--last", type=int, default=30, help="so many at most, the latest (default: 30)")
     chosen = parser.parse_args(arguments)
@@ -35,9 +35,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(runs_text(records[-chosen.last :]))
         if len(records) > chosen.last:
             print(f"These are the last {chosen.last} of {len(records)}.")
-        print("One of them: python -m runner.explain RUN")
+        print("One of them: python -m runner explain RUN")
     return 1 if refused else 0
-
-
-if __name__ == "__main__":
-    end(main)

@@ -1,4 +1,4 @@
-"""`python -m runner.report.dashboard`: each paper's dashboard, for W&B where there is a login, and for a browser.
+"""`python -m runner dashboard`: each paper's dashboard, for W&B where there is a login, and for a browser.
 
 Of every paper, or those named, it writes `<paper>.html`, `<paper>.png` and, where the extra `dashboard` is installed,
 `<paper>-<data set>.json`, the workspace as W&B takes it, into results/dashboard, which git ignores.
@@ -28,25 +28,20 @@ _SCALE = 1.5  # pixels of the picture for one of the page
 _NOBODY = "ENTITY"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner.report.dashboard", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="python -m runner dashboard", description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "dashboard")
     parser.add_argument("--project", default=PROJECT, help=f"of W&B (default: {PROJECT})")
     parser.add_argument("--entity", help="of W&B (default: the login's)")
     parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
     chosen = parser.parse_args(arguments)
-    try:
-        names = [load(name).name for name in chosen.papers] or [paper.name for paper in papers_and_studies()]
-        dashboards, line = [read(name) for name in names], Line(at_once=False)
-        for number, each in enumerate(dashboards, 1):
-            line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")
-            _write_page(each, chosen.output, line)
-    except ImportError as error:
-        return _refuse(f"{error.name} is not installed: pip install -e '.[report]' brings it.")
-    except (ValueError, ConfigError) as error:
-        return _refuse(str(error))
+    names = [load(name).name for name in chosen.papers] or [paper.name for paper in papers_and_studies()]
+    dashboards, line = [read(name) for name in names], Line(at_once=False)
+    for number, each in enumerate(dashboards, 1):
+        line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")
+        _write_page(each, chosen.output, line)
     code = _for_wandb(dashboards, chosen)
     print(f"To look at, in a browser: {chosen.output}/*.html")
     return code
@@ -99,7 +94,3 @@ def _save(made: Any) -> None:
 def _refuse(text: str) -> int:
     print(f"dashboard: {' '.join(text.split())}", file=sys.stderr)
     return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m checks.benchmarks`: a table of every engine in results/benchmark/<instruction set> as CSV and figure."""
+"""`python -m checks benchmark`: a table of every engine in results/benchmark/<instruction set> as CSV and figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from runner.speed import machine
 from runner.speed.kernels import kernels_wanted, why_off
 
 
-def _arguments() -> argparse.Namespace:
-    parser = Command(prog="python -m checks.benchmarks", description=__doc__)
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = Command(prog="python -m checks benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", default=["M", "R", "C"], choices=["M", "R", "C"])
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
@@ -44,7 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
     parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
-    arguments = parser.options()
+    arguments = parser.options(given)
     cpu = arguments.device == "cpu"
     if not cpu and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
@@ -128,8 +128,13 @@ class _Report:
         self.text += line.rstrip() + "\n"
 
 
-def main() -> None:
-    arguments = _arguments()
+def main(given: Sequence[str]) -> int:
+    """Measure, and write the table and the figure.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _arguments(given)
     one_thread_each(arguments.threads)
     machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
     report = _Report()
@@ -167,7 +172,4 @@ def main() -> None:
         draw(rows, arguments.output / "engines.png")
     except ImportError:
         print("No figure: matplotlib is not installed.", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

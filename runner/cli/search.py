@@ -1,4 +1,4 @@
-"""`python -m runner.search <sweep>`: a search over the fields that a sweep draws, by Optuna, with Hyperband stopping.
+"""`python -m runner search <sweep>`: a search over the fields that a sweep draws, by Optuna, with Hyperband stopping.
 
 The sweep's own draws come first, then suggestions. A trial is a run with a record like any other, and what is recorded
 is not run again, so the same command goes on after an interruption. Trials are judged on held-out training images.
@@ -8,25 +8,15 @@ Exit codes: 0 done, 1 a trial failed, 2 the request or a configuration is wrong,
 
 from __future__ import annotations
 
-import signal
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
-
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
-from runner.__main__ import STOPPED, on_termination_as_on_interrupt, one_line, sentence
+from runner.cli.reproduce import check_overrides
 from runner.config import ConfigError
 from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import known, split
 from runner.records.files import results_folder
-from runner.reproduce import check_overrides
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
 from runner.search.carry_out import carry_out
 from runner.search.study import DRAWS, study_of
@@ -34,21 +24,13 @@ from runner.terminal import Line, Parser, bound_text, number
 from runner.training.prepare import prepare
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit code."""
-    on_termination_as_on_interrupt()
-    try:
-        return _search(_parser().parse_intermixed_args(arguments))
-    except KeyboardInterrupt:
-        print(f"\n{STOPPED}", file=sys.stderr)
-        return 130
-    except (ConfigError, ValueError) as error:
-        return _refuse(str(error))
-    except (HydraException, OmegaConfBaseException) as error:
-        return _refuse(sentence(error))
+def main(arguments: Sequence[str]) -> int:
+    """Search.
 
-
-def _search(options: argparse.Namespace) -> int:
+    Returns:
+        The exit code.
+    """
+    options = _parser().parse_intermixed_args(arguments)
     for name, least in (("jobs", 1), ("threads", 1), ("trials", 0), ("draws", 0), ("retrain", 0)):
         if getattr(options, name) < least:
             raise ConfigError(f"Expected --{name} >= {least}, got {getattr(options, name)}.")
@@ -97,7 +79,7 @@ def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: fl
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m runner.search", description=__doc__)
+    parser = Parser(prog="python -m runner search", description=__doc__)
     parser.add_argument("sweep", help="one that varies draw: lipschitz/fig_5a_search")
     parser.add_argument("--trials", type=int, default=40, help="in all, those recorded before included (default: 40)")
     parser.add_argument("--epsilon", type=float, default=3.0, help="the sound ε that trials are judged at (default: 3)")
@@ -115,12 +97,3 @@ def _parser() -> Parser:
         "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
     )
     return parser
-
-
-def _refuse(text: str) -> int:
-    print(f"search: {one_line(text)}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m checks.mutants`: plant small faults, one at a time, and see whether the fast tests notice every one.
+"""`python -m checks mutants`: plant small faults, one at a time, and see whether the fast tests notice every one.
 
 A fault is a replaced text (see `mutants.mutant`), chosen by hand for what it would break: privacy, a gradient, a
 verdict. Tools that make mutants by themselves (mutmut, cosmic-ray) change operators and constants wherever there are
@@ -32,13 +32,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _PAUSE = 0.05  # seconds
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Try all faults and write the table. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m checks.mutants", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m checks mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="faults whose part, file or reason contains this; writes no table")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults tried at a time")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "mutants")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     faults = [
         (part, mutant)
         for part, mutants in every().items()
@@ -107,7 +107,3 @@ def _tried(
     finally:
         for trial in going.values():
             trial.stop()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

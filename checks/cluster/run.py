@@ -1,4 +1,4 @@
-"""`python -m checks.cluster`: a small paper on a Slurm and a Ray of two nodes, with faults.
+"""`python -m checks cluster`: a small paper on a Slurm and a Ray of two nodes, with faults.
 
 The clusters are real, and on this machine alone. Afterwards every record has to be there once, whole, and say what it
 says where nothing was disturbed; and so have the tables. What cannot be had here is left out, with the reason.
@@ -12,9 +12,9 @@ import argparse
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from checks.cluster import paper, ray, slurm
@@ -25,12 +25,12 @@ from runner.config import REPOSITORY
 SCENES = ("slurm", "slurm-accounts", "ray")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Play the scenes and write the transcript. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m checks.cluster", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m checks cluster", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=SCENES, help="this cluster alone; writes no transcript")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "cluster")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
     found: list[Played] = []
     with tempfile.TemporaryDirectory(prefix="dp") as folder:
@@ -68,7 +68,3 @@ def _play(name: str, folder: Path, undisturbed: Path) -> Played:
 
 def _sockets(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder, name).is_socket()]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

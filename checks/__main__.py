@@ -1,0 +1,45 @@
+"""`python -m checks COMMAND`: the checks of the whole.
+
+Exit codes: 0 all is well, 1 a check found something, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from runner.cli.commands import Command, carry_out, listed, unknown
+from runner.cli.signals import on_termination_as_on_interrupt
+
+COMMANDS = {
+    "style": Command("checks.style", "the English of docstrings and comments"),
+    "audit": Command("checks.audit.run", "attack the private code: lower bounds on ε"),
+    "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the fast tests notice each"),
+    "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
+    "cluster": Command("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
+    "parity": Command("checks.parity.run", "compare a GPU with the CPU, in numbers and in time"),
+    "benchmark": Command("checks.benchmarks.run", "speed and memory of the engines against ordinary training"),
+    "benchmark-run": Command("checks.benchmarks.full_run", "the time of a whole run by engine"),
+    "benchmark-layers": Command("checks.benchmarks.layers", "the cost of the layers of Lipschitz networks"),
+    "benchmark-clipless": Command("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
+}
+
+
+def main() -> int:
+    """Carry out the command that the first argument names.
+
+    Returns:
+        The exit code.
+    """
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print(f"python -m checks COMMAND [options]\n\n{listed(COMMANDS)}")
+        return 0
+    if name not in COMMANDS:
+        print(unknown("checks", name, COMMANDS), file=sys.stderr)
+        return 2
+    on_termination_as_on_interrupt()
+    return carry_out(name, sys.argv[2:], COMMANDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

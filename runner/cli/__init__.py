@@ -1,0 +1,1 @@
+"""The commands: each reads its arguments, calls the package, and prints the result."""

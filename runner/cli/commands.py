@@ -1,0 +1,81 @@
+"""The commands by name, and how one is carried out: errors become one sentence and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from runner.cli.signals import STOPPED
+from runner.terminal import one_line
+
+Main = Callable[[Sequence[str]], int]
+_UNREAD = 141  # the exit code that a shell gives a command whose pipe was closed
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: the module whose `main` carries it out, and one line for the list of commands."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "reproduce": Command("runner.cli.reproduce", "carry out the runs of a paper, then make its tables and figures"),
+    "aggregate": Command("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
+    "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
+    "show": Command("runner.cli.show", "a table of your own runs"),
+    "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
+    "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
+    "leaderboard": Command("runner.report.leaderboard.command", "all methods at equal sound ε"),
+    "report": Command("runner.report.interactive", "one page of all results for a browser"),
+    "dashboard": Command("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
+    "wandb-sync": Command("runner.runs.offline", "send offline runs to W&B, each once"),
+    "verify": Command("runner.records.verify", "compare the privacy of each record with its config"),
+    "migrate": Command("runner.records.migrate", "file records under the ids that their configs have now"),
+    "schema": Command("runner.records.schema", "write the JSON Schema of records"),
+    "choose-rates": Command("runner.papers.composition.choose", "write the learning rates that the searches chose"),
+}
+
+
+def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
+    """Say in one sentence that a program has no command of this name."""
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(commands)}."
+    return f"{program}: there is no command {one_line(name)!r}. {hint}"
+
+
+def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
+    """List commands, a line each, for `--help`."""
+    return "\n".join(f"{name}: {command.help}" for name, command in commands.items())
+
+
+def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
+    """Import a command and carry it out.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        main: Main = import_module(commands[name].module).main
+        code = main(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return _UNREAD
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        return 130
+    except Exception as error:
+        from runner.cli.errors import refused
+
+        said = refused(error)
+        if said is None:
+            raise
+        print(f"{name}: {one_line(said)}", file=sys.stderr)
+        return 2

@@ -1,0 +1,124 @@
+"""Errors for people: one sentence and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.config import REPOSITORY, ConfigError
+
+_EXTRAS = {
+    "altair": "report",
+    "vl_convert": "report",
+    "itables": "report",
+    "jinja2": "report",
+    "optuna": "search",
+    "wandb_workspaces": "dashboard",
+}
+_ALIKE = 0.75  # of two words, from which one may have been meant for the other
+_FRAMES = "\nException raised from"  # what some of PyTorch's messages go on with: a stack of C++
+
+
+def refused(error: Exception) -> str | None:
+    """Say in one sentence why a request cannot be carried out; None for an error that is no user's."""
+    from runner.data import DataError
+
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return sentence(error)
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in _EXTRAS:
+        name = (error.name or "").partition(".")[0]
+        return f"{name} is not installed: pip install -e '.[{_EXTRAS[name]}]' brings it."
+    return str(error) if isinstance(error, (ConfigError, DataError, ValueError)) else None
+
+
+def explained(error: Exception) -> tuple[str, int]:
+    """What is said of an error, and the exit code: 2 where the configuration cannot be run, 1 where a run failed."""
+    from runner.data import DataError
+
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return sentence(error), 2
+    if isinstance(error, (ConfigError, DataError)):
+        return str(error).partition(_FRAMES)[0], 2
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"failed, {type(error).__name__}: {error}{notes}", 1
+
+
+def sentence(error: BaseException) -> str:
+    """What Hydra or OmegaConf has to say, in one line: the message of the innermost cause, and where."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
+    where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
+    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
+    unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
+    if unknown:
+        hint = _fields(error, unknown[1]) or _options_with(where)
+        hint = _options_named(unknown[1], sys.argv[1:]) or hint
+        said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
+    said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
+    if isinstance(error, MissingConfigException):
+        missing, options = error.missing_cfg_file or "", error.options or ()
+        said = _no_option(missing, options) if options else said + _nearest(missing)
+    return f"{where}: {said}" if where and where not in said else said
+
+
+def _no_option(missing: str, options: Sequence[str]) -> str:
+    """Says that a group has no option of this name, which options it has, and which may have been meant."""
+    group, _, name = missing.rpartition("/")
+    near = difflib.get_close_matches(name, options, n=1)
+    end = f". Did you mean {near[0]}?" if near else ""
+    return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+
+
+def _options_with(field: str) -> str:
+    """Which options of a group have the field `group.name` that the chosen one has not."""
+    group, _, name = field.partition(".")
+    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml")) if name else []
+    options = [f"{group}={path.stem}" for path in files if name in OmegaConf.load(path)]
+    return f". It belongs to {' and '.join(options)}" if options else ""
+
+
+def _nearest(missing: str) -> str:
+    """What an experiment or a sweep may have been meant to be: those are too many to list."""
+    group, _, name = missing.partition("/")
+    folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
+    if folder is None:
+        return ""
+    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    near = difflib.get_close_matches(name, names, cutoff=0.5)
+    return (
+        f". Did you mean {' or '.join(near)}?" if near else f". They are the files of {folder.relative_to(REPOSITORY)}/"
+    )
+
+
+def _fields(error: BaseException, name: str) -> str:
+    """Which field may have been meant, or all there are, in the part of the config where one was not found."""
+    fields = [field for field in _names(error) if field != "hydra" and not field.startswith("_")]
+    parent: Any = getattr(error, "parent_node", None)
+    inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
+    near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
+    if near:
+        return f". Did you mean {near[0]}?"
+    more = ", and with a + before it whatever else its class takes" if "_target_" in _names(error) else ""
+    return f". There are {', '.join(fields)}{more}" if fields else ""
+
+
+def _names(error: BaseException) -> list[str]:
+    """The fields of the part of the config that an error is about."""
+    return [str(field) for field in getattr(error, "parent_node", None) or ()]
+
+
+def _options_named(field: str, overrides: Sequence[str]) -> str:
+    """Which groups have the option that was asked of one that is not there: `model=resnet` is an architecture."""
+    values = [value for name, _, value in (text.partition("=") for text in overrides) if name == field and value]
+    paths = sorted((REPOSITORY / "conf").glob("*/*.yaml")) if values else []
+    options = [f"{path.parent.name}={path.stem}" for path in paths if values[0] in path.stem.split("_")]
+    return f". Did you mean {' or '.join(options[:3])}?" if options else ""

@@ -1,0 +1,165 @@
+"""`python -m runner`: one run, or a Hydra multirun of many.
+
+Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.commands import listed
+from runner.cli.errors import explained
+from runner.cli.signals import STOPPED
+from runner.config import FIELDS, REPOSITORY, ConfigError, TrackingMode, register
+from runner.terminal import one_line
+
+register()
+OmegaConf.register_new_resolver("commands", listed, replace=True)
+
+_ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
+_SHOWN = 100  # runs of a table at the end, at most
+_SILENCE = 10.0  # seconds without a word, after which a run says which step it is at
+
+
+@hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
+def run(composed: DictConfig) -> None:
+    """Carry out one composed config. In a sweep, says at once what failed; Hydra goes on and raises it at the end."""
+    try:
+        _run(composed)
+    except KeyboardInterrupt as stopped:
+        if HydraConfig.get().mode == RunMode.RUN:
+            notes = getattr(stopped, "__notes__", ())
+            _stop(f"Stopped. The same command {' and '.join(notes)}." if notes else "Stopped. Nothing was begun.", 130)
+        raise
+    except Exception as error:
+        said, code = explained(error)
+        if HydraConfig.get().mode == RunMode.RUN:
+            _stop(said, code)
+        print(f"runner: {one_line(said)}", file=sys.stderr)
+        raise
+
+
+def _run(composed: DictConfig) -> None:
+    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.identity import identify, resolved
+    from runner.records.jobs import command_of
+    from runner.report.own import explain_command, result_text
+    from runner.report.served import served
+    from runner.runs.execute import execute
+    from runner.runs.models import model_path
+    from runner.speed.kernels import kernels_wanted, why_off
+    from runner.terminal import Line, duration, epoch_text, part_done
+    from runner.training.prepare import Run
+    from runner.training.trust import rests_on
+
+    kernels_wanted()  # refuses an environment that asks for nothing known
+    config = resolved(composed)
+    choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
+    folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
+    config.tracking.command = command_of([*overrides.task, *folders])
+    config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
+    if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
+        config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")
+    line, started = Line(), time.monotonic()
+    behind: list[float] = []  # how much of the run was done before this process went on with it
+    for name in FIELDS:
+        if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
+            line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
+
+    def on_epoch(row: dict[str, float], run: Run) -> None:
+        done = part_done(row, run.epochs, run.paid_for)
+        behind.append(done * (1 - 1 / row["epoch"]))
+        left = (time.monotonic() - started) * (1 - done) / (done - behind[0])
+        line.show(f"{epoch_text(row, run.epochs, run.paid_for)} · {duration(left)} left")
+
+    def on_step(epoch: int, step: int, run: Run) -> None:
+        if line.silent > _SILENCE:
+            line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
+
+    def on_start(run: Run) -> None:
+        until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
+        steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
+        line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
+        if config.delta * run.mechanism.examples >= 1:
+            one_in = f"1/{run.mechanism.examples}, one over the number of examples"
+            line.keep(f"delta={config.delta:g} is not below {one_in}: at so large a δ, ε promises none of them much")
+        if run.device.type == "cpu" and (why := why_off()):
+            line.keep(why)
+        if run.unsound:
+            line.keep(f"no sound ε is known: {run.unsound}")
+        for believed in rests_on(run):
+            line.keep(f"ε rests on {believed}")
+
+    def on_record(path: Path) -> None:
+        _ENDED.append(path)
+        line.keep(result_text(read_record(path)))
+
+    outcome = execute(config, on_epoch, on_start, on_step, on_record)
+    run_id = identify(config)[0]
+    path = record_path(results_folder(config), run_id)
+    if outcome == "busy":
+        line.keep(f"being computed by another process: {path}")
+        return
+    if outcome == "skipped":
+        if path in _ENDED:  # as where scale=smoke takes few seeds for many
+            line.keep(f"run {run_id}: shown above")
+            return
+        on_record(path)
+        unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
+        no_weights = ", so there are no weights to save" if unsaved else ""
+        line.keep(f"already recorded{no_weights}; to run it again: runtime.results_root=FOLDER")
+    if HydraConfig.get().mode == RunMode.RUN:
+        line.keep(f"{path}: {explain_command(path)}")
+
+
+def main() -> None:
+    """Run Hydra, and turn what it raises into one sentence and an exit code."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
+    from runner.data import DataError
+    from runner.records.hydra_keys import judge
+    from runner.records.options import check_options
+
+    judge()
+    try:
+        check_options(sys.argv[1:])
+    except ConfigError as error:
+        _stop(str(error), 2)
+    try:
+        run()
+    except KeyboardInterrupt as stopped:
+        _stop(", and ".join([STOPPED.rstrip("."), *getattr(stopped, "__notes__", ())]) + ".", 130)
+    except (ConfigError, DataError):
+        _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
+    except Exception as error:
+        said, code = explained(error)
+        _stop(f"{said}; finished runs are recorded." if code == 1 else said, code)
+    finally:
+        _show_ended()
+
+
+def _show_ended() -> None:
+    """A table of the runs of a multirun, those recorded before included; of very many the last ones. Then a plot."""
+    if len(_ENDED) > 1:
+        from runner.records.files import read_record
+        from runner.report.own import runs_text
+        from runner.report.own_plot import drawn
+
+        print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
+        if len(_ENDED) > _SHOWN:
+            print(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
+        if plot := drawn(_ENDED):
+            print(f"Drawn: {plot}")
+
+
+def _stop(text: str, code: int) -> NoReturn:
+    print(f"runner: {one_line(text)}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,39 @@
+"""Norms of the outputs of hidden activations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from runner.training.diagnostics.interface import Batch, Diagnostic
+
+
+class ActivationNorms(Diagnostic):
+    """Every `diagnostics_every` steps the mean over the batch of each hidden activation's L2 norm, and the step.
+
+    An activation has the name of its place in the network.
+    """
+
+    passes_training_images = True
+    measures_steps = True
+
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Measure on a batch."""
+        if self.due(step):
+            self.append(step=step, **self._norms(batch.inputs))
+
+    @torch.no_grad()
+    def _norms(self, inputs: Tensor) -> dict[str, float]:
+        norms: dict[str, float] = {}
+        network = self.subject.objective.network
+        handles = [
+            module.register_forward_hook(
+                lambda _, __, output, name=name: norms.update({name: output.flatten(1).norm(dim=1).mean().item()})
+            )
+            for name, module in network.named_modules()
+            if isinstance(module, self.subject.activation_type)
+        ]
+        network(inputs)
+        for handle in handles:
+            handle.remove()
+        return norms
