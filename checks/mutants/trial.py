@@ -107,7 +107,7 @@ def copied(repository: Path, copy: Path) -> Path:
 def compiled(tree: Path, cache: Path) -> None:
     """Put the kernels of `tree` into `cache`: from the user's own, where they are compiled if they have not been."""
     code = (
-        "from runner.data.cache import cache_folder\n"
+        "from runner.data.files import cache_folder\n"
         "from runner.speed import kernels\n"
         "for source in kernels._FOLDER.glob('*.cpp'): kernels.library(source.stem, lambda compiled: True)\n"
         "print(cache_folder())"

@@ -14,12 +14,12 @@ Only `Gdp` is not a bound.
 import math
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from opacus.accountants import PRVAccountant, RDPAccountant
-from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV, compute_safe_domain_size
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from runner.accounting.ledger import Releases
 from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
@@ -31,6 +31,7 @@ _SMALLEST_RDP_NOISE = 1e-3
 _RDP_ROUNDING = 1e-13
 _LARGEST_PRV_LOSS = 600.0  # e^709 is the largest float64
 _LARGEST_PRV_GRID = 2_000_000  # points; Opacus needs about 200 bytes for each
+_OPACUS_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *map(float, range(12, 64)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Rdp(_Accountant):
         ValueError: an order is not > 1.
     """
 
-    orders: tuple[float, ...] = tuple(RDPAccountant.DEFAULT_ALPHAS)
+    orders: tuple[float, ...] = _OPACUS_ORDERS
 
     def __post_init__(self) -> None:
         _check_orders(self.orders)
@@ -97,7 +98,7 @@ class Rdp(_Accountant):
         rdp = _composed_rdp(mechanisms, tuple(self.orders))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")
-            epsilon, _ = get_privacy_spent(orders=list(self.orders), rdp=rdp, delta=delta)
+            epsilon, _ = rdp_analysis().get_privacy_spent(orders=list(self.orders), rdp=rdp, delta=delta)
         return max(0.0, float(epsilon))
 
 
@@ -209,9 +210,23 @@ def _rdp(q: float, noise_multiplier: float, orders: tuple[float, ...]) -> np.nda
     return np.array([_rdp_at(q, noise_multiplier, order) for order in orders])
 
 
+@cache
+def rdp_analysis() -> ModuleType:
+    """Load Opacus' functions of Renyi DP from their file, which needs nothing else of Opacus: all takes a second."""
+    package = find_spec("opacus")
+    assert package is not None
+    assert package.origin is not None
+    spec = spec_from_file_location("opacus_rdp", Path(package.origin).parent / "accountants" / "analysis" / "rdp.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _rdp_at(q: float, noise_multiplier: float, order: float) -> float:
     try:
-        rdp = float(compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order)))
+        rdp = float(rdp_analysis().compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order)))
     except (ValueError, OverflowError):
         return math.inf
     return math.inf if math.isnan(rdp) else max(0.0, rdp) + _RDP_ROUNDING / (order - 1)
@@ -225,6 +240,9 @@ def _clt_mu_squared(m: SampledGaussian) -> float:
 
 @lru_cache(maxsize=1024)
 def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_error: float) -> float:
+    from opacus.accountants import PRVAccountant
+    from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV, compute_safe_domain_size
+
     delta_error = delta / 1000
     accountant = PRVAccountant()
     accountant.history = [(m.noise_multiplier, m.q, m.times) for m in mechanisms]

@@ -70,7 +70,7 @@ def claims_in(path: Path) -> Iterator[tuple[Fields, int]]:
         ClaimsError: the file is no valid YAML or not made as said above, or a field is misspelt.
     """
     try:
-        root = yaml.compose(path.read_text())
+        root = yaml.compose(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the former is in C
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ClaimsError(path, mark.line + 1 if mark else 1, f"no valid YAML: {error.problem}") from error

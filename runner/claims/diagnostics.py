@@ -45,7 +45,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
     Every `diagnostics_every` steps: those of the first epoch, all measured, would outweigh the others.
     """
     steps, values = _all_cosines(run)
-    regular = steps % int(run.job.config.diagnostics_every) == 0
+    regular = steps % int(run.field("diagnostics_every")) == 0
     return steps[regular], values[regular]
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from runner.records.files import upper_bound
 from runner.records.jobs import Job
 
@@ -26,11 +24,11 @@ class PlannedRun:
     @property
     def delta(self) -> float:
         """The delta that the run's epsilons are at."""
-        return float(self.job.config.delta)
+        return float(self.field("delta"))
 
     @property
     def seed(self) -> int:
-        return int(self.job.config.seed)
+        return int(self.field("seed"))
 
     @property
     def name(self) -> str:
@@ -38,8 +36,8 @@ class PlannedRun:
         return str(self.job.experiment.rpartition("/")[2])
 
     def field(self, name: str) -> Any:
-        """A field of the run's config, "optimizer.lr"; None where there is none."""
-        return OmegaConf.select(self.job.config, name)
+        """A field of the run's config ("optimizer.lr"), as a JSON value; None where there is none."""
+        return self.job.field(name)
 
     def final(self, name: str) -> float:
         """A number of the last epoch (test_accuracy, epsilon, ...), or the best epoch's.

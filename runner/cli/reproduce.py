@@ -25,14 +25,12 @@ from runner.launch.devices import workers as usual_workers
 from runner.launch.processes import Tally
 from runner.launch.status import status_text
 from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
-from runner.records.identity import plain
-from runner.records.jobs import Job
+from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, timed
-from runner.runs.listed import listed_jobs
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated
@@ -154,7 +152,7 @@ def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]
     try:
         for number, sweep in enumerate(names, 1):
             line.show(f"listing runs: sweep {number} of {len(names)} ...")
-            sweeps[sweep] = listed_jobs(extra, sweep)
+            sweeps[sweep] = sweep_jobs(sweep, extra)
     finally:
         line.clear()
     return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
@@ -182,17 +180,17 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
         time_unknown: time three steps of runs of unknown time, once for all that are alike.
     """
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    left = [job for job in every.values() if not is_recorded(results_folder(job.config), job.run_id)]
+    left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
     estimates = {} if first is None else estimated(left, durations.recorded(first.config))
     alike: dict[str, list[Job]] = {}
     for job in left if time_unknown else ():
         if job.run_id not in estimates:
-            alike.setdefault(durations.like(plain(job.config)), []).append(job)
+            alike.setdefault(durations.like(job.values), []).append(job)
     line = Line()
     for number, group in enumerate(alike.values(), 1):
         line.show(f"timing three steps of {number} of {len(alike)} kinds of runs ...")
         seconds = timed(group[0].config)
-        estimates |= {job.run_id: seconds * job.config.epochs / group[0].config.epochs for job in group}
+        estimates |= {job.run_id: seconds * job.values["epochs"] / group[0].values["epochs"] for job in group}
     line.clear()
     workers = workers or usual_workers([] if first is None else [first])
     return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
@@ -200,7 +198,7 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
 
 def _is_recorded(job: Job) -> bool:
     """`recorded`, without a look at runs that have no file."""
-    return record_path(results_folder(job.config), job.run_id).exists() and recorded(job.config)
+    return record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config)
 
 
 def _check(pending: Sequence[Job]) -> None:
@@ -220,7 +218,7 @@ def _prepared(job: Job, config: DictConfig | None = None) -> Run:
 
 def _check_data(pending: Sequence[Job]) -> None:
     """Raise DataError where a run's images cannot be read: once, and before any run starts."""
-    for job in {str(job.config.dataset): job for job in pending}.values():
+    for job in {str(job.values["dataset"]): job for job in pending}.values():
         instantiated(job.config, "dataset").load(job.config.runtime.data_root)
 
 

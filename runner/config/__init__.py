@@ -113,7 +113,10 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """The data sent to Weights & Biases. Commands set `serves`: the claims that a run serves, and their verdicts."""
+    """The data sent to Weights & Biases.
+
+    Commands set `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
+    """
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -123,6 +126,7 @@ class Tracking:
     job_type: str | None = None
     tags: list[str] = field(default_factory=list)
     serves: dict[str, str] = field(default_factory=dict)
+    command: str | None = None
 
 
 @dataclass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,42 +14,12 @@ import torch
 from torch import Tensor
 
 from runner.data import DataError
-from runner.data.files import locked, write_whole
+from runner.data.files import cache_folder, locked, of_the_user_alone, safe_folder, write_whole
 from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK = 16 << 20  # bytes read at a time
 _LONGEST = 3600.0  # seconds that a process waits for another, and that a file may be unfinished
-
-
-def cache_folder() -> Path:
-    """Return $XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
-
-
-def safe_folder(folder: Path) -> Path:
-    """Make a folder in the cache that only the user can write to, as its files are trusted and executed.
-
-    Write permissions for the group and for others are removed.
-
-    Raises:
-        PermissionError: the folder or the cache belongs to another user.
-    """
-    for place in dict.fromkeys((cache_folder(), folder)):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = place.stat()
-        if about.st_uid != os.geteuid():
-            raise PermissionError(f"{place} belongs to another user")
-        if about.st_mode & _BY_OTHERS:
-            place.chmod(about.st_mode & ~_BY_OTHERS)
-    return folder
-
-
-def of_the_user_alone(path: Path) -> bool:
-    """Return True if a file belongs to the user, and neither the group nor others may write to it."""
-    about = path.stat()
-    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
 
 
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:

@@ -1,4 +1,4 @@
-"""Write whole files, and hold locks, on file systems of every kind.
+"""Write whole files, and hold locks, on file systems of every kind; and find the user's cache folder.
 
 Hard links, modes, locks and fsync are used where they exist. A file system without one of them loses no file.
 """
@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import shlex
+import stat
 import sys
 import tempfile
 import time
@@ -22,6 +23,8 @@ from uuid import uuid4
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after other errors it is only unsupported
 _PAUSE = 0.05  # seconds between two attempts at a lock
 _MOMENT = 5.0  # seconds to wait for a lock that is held for an instant
+
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 Content = str | bytes | Iterable[bytes | memoryview]
 
@@ -191,3 +194,32 @@ def _rescued(path: Path, content: str | bytes) -> str:
 @cache
 def _say_once(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def cache_folder() -> Path:
+    """Return $XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
+
+
+def safe_folder(folder: Path) -> Path:
+    """Make a folder in the cache that only the user can write to, as its files are trusted and executed.
+
+    Write permissions for the group and for others are removed.
+
+    Raises:
+        PermissionError: the folder or the cache belongs to another user.
+    """
+    for place in dict.fromkeys((cache_folder(), folder)):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = place.stat()
+        if about.st_uid != os.geteuid():
+            raise PermissionError(f"{place} belongs to another user")
+        if about.st_mode & _BY_OTHERS:
+            place.chmod(about.st_mode & ~_BY_OTHERS)
+    return folder
+
+
+def of_the_user_alone(path: Path) -> bool:
+    """Return True if a file belongs to the user, and neither the group nor others may write to it."""
+    about = path.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS

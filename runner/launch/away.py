@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
     config.tracking.directory = str(root)
     if config.tracking.mode is TrackingMode.offline:
         config.tracking.mode = TrackingMode.disabled
-    return replace(job, config=config, goes_on=None)
+    return Job.of(job.sweep, job.overrides, config)
 
 
 def parcels(job: Job) -> list[Parcel]:

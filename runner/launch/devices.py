@@ -29,7 +29,7 @@ def to_share(jobs: Iterable[Job]) -> list[str]:
     `cuda:1`.
     """
     there_are = visible()
-    free = all(job.config.runtime.device in _ANY for job in jobs)
+    free = all(job.field("runtime.device") in _ANY for job in jobs)
     return there_are if free and len(there_are) > 1 else []
 
 

@@ -34,8 +34,8 @@ def states(jobs: Sequence[Job]) -> dict[str, State]:
     """
     if not jobs:
         return {}
-    config = jobs[0].config  # where results belong is the same for all
-    folder = notes.folder_of(Path(config.runtime.results_root).expanduser())
+    values = jobs[0].values  # where results belong is the same for all
+    folder = notes.folder_of(Path(values["runtime"]["results_root"]).expanduser())
     there_are = notes.notes(folder)
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     said: dict[str, State] = {}
@@ -44,7 +44,7 @@ def states(jobs: Sequence[Job]) -> dict[str, State]:
         for run_id, state in _of_task(note, heard, alive, in_queue).items():
             if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
                 said[run_id] = state
-    return {job.run_id: _of_run(results_folder(config), job.run_id, said.get(job.run_id)) for job in jobs}
+    return {job.run_id: _of_run(results_folder(values), job.run_id, said.get(job.run_id)) for job in jobs}
 
 
 def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:

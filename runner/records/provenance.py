@@ -32,10 +32,11 @@ def provenance(
     `processor_seconds` are the process's own, of all its threads, however many others shared the machine; they are left
     out where they are not known, as of a run that was stopped and went on.
 
-    Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the user's own that cannot be
-    enforced, that is named. Where the update rule decides what to keep, it names the share of the training time that
-    this took. A run that was stopped and went on names the epochs after which it did. On a CPU, `instructions` is the
-    instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used.
+    `command` repeats the run. Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the
+    user's own that cannot be enforced, that is named. Where the update rule decides what to keep, it names the share of
+    the training time that this took. A run that was stopped and went on names the epochs after which it did. On a CPU,
+    `instructions` is the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run
+    used.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {
@@ -46,6 +47,7 @@ def provenance(
         **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),
         **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
         **({} if (used := kernels.used()) is None else {"kernels": used}),
+        **({"command": command} if (command := run.config.tracking.command) else {}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": versions(),

@@ -114,6 +114,7 @@ class Provenance(_Strict):
     """Where a record comes from: code, versions, machine, cost. Seconds and MiB."""
 
     git_revision: str | None
+    command: str = ""  # repeats the run; older records lack it
     wall_seconds: Amount
     processor_seconds: Amount = 0.0
     yardstick_seconds: Annotated[Finite, Field(gt=0)] = 1.0

@@ -17,11 +17,9 @@ from runner.claims.measure import planned_for
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun
 from runner.claims.verdicts import NOT_RUN
-from runner.records.files import read_record
-from runner.records.identity import recorded_config
 from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
-from runner.runs.durations import Durations, like
+from runner.runs.durations import Durations, like, read
 
 FILE = "not_run.csv"
 _COLUMNS = ("run_id", "setting_id", "like", "sweep", "experiment", "seed", "epochs", "claims")
@@ -65,11 +63,11 @@ def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) 
         {
             "run_id": run_id,
             "setting_id": run.job.setting_id,
-            "like": like(recorded_config(run.job.config)),
+            "like": like(run.job.values),
             "sweep": run.job.sweep,
             "experiment": run.job.experiment,
             "seed": run.seed,
-            "epochs": run.job.config.epochs,
+            "epochs": run.field("epochs"),
             "claims": claims[run_id],
         }
         for run_id, run in sorted(runs.items())
@@ -79,7 +77,7 @@ def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) 
 
 def costs(folder: Path, papers: Sequence[Paper]) -> dict[str, Cost]:
     """What is not run of each paper as last aggregated, by its name, and under "" of all, each run once."""
-    durations = Durations(read_record(path) for path in _records(folder, papers))
+    durations = Durations(read(_records(folder, papers)))
     by_paper = {paper.name: _rows(folder / paper.name / FILE) for paper in papers}
     together = {run_id: row for rows in by_paper.values() for run_id, row in rows.items()}
     return {name: _cost(rows.values(), durations) for name, rows in {**by_paper, "": together}.items()}

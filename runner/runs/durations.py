@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
 from runner.records.files import results_folder
-from runner.records.identity import identify_recorded, plain
+from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
 from runner.terminal import duration
@@ -107,12 +107,13 @@ def recorded(config: DictConfig) -> Durations:
     """Read the records of this repository, and those where the run of a config belongs, computed where it would be."""
     device = device_of(config.runtime.device)
     folders = dict.fromkeys([REPOSITORY / "results", results_folder(config)])
-    return Durations(_read(folders), device_name(device) if device.type == "cuda" else None)
+    paths = {path.name: path for folder in folders for path in sorted((folder / "runs").glob("*.json"))}  # a run once
+    return Durations(read(paths.values()), device_name(device) if device.type == "cuda" else None)
 
 
-def _read(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Read each run of some folders of results once. What is no JSON is left out."""
-    for path in {path.name: path for folder in folders for path in sorted((folder / "runs").glob("*.json"))}.values():
+def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Read the files of records without checking them. What is no JSON is left out."""
+    for path in paths:
         try:
             yield json.loads(path.read_text(encoding="utf-8"))
         except (OSError, RecursionError, ValueError):
@@ -123,7 +124,7 @@ def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
     found = {}
     for job in jobs:
-        seconds = durations.seconds(job.setting_id, like(plain(job.config)), job.config.epochs)
+        seconds = durations.seconds(job.setting_id, like(job.values), job.values["epochs"])
         if seconds is not None:
             found[job.run_id] = seconds
     return found

@@ -21,6 +21,7 @@ from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
+from runner.records.jobs import Job
 from runner.report.pages import write_report
 from runner.report.papers import load
 
@@ -155,7 +156,7 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
     )
     config = copy.deepcopy(run.job.config)
     config.delta = 1e-4
-    lax = replace(run, job=replace(run.job, config=config))
+    lax = replace(run, job=Job.of(run.job.sweep, run.job.overrides, config))
     one = next(c for c in load(PAPER).claims if (c.item, c.alone) == ("fig-3", run.job.experiment))
     for of in (one, replace(one, at="below")):
         for found, guarantee in ((run, "guaranteed"), (lax, "not guaranteed")):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from runner.clipping import clips
-from runner.data.cache import safe_folder
+from runner.data.files import safe_folder
 from runner.gradients.one_pass import gram, kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled

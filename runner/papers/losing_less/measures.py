@@ -7,7 +7,6 @@ from functools import partial
 from statistics import fmean
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
@@ -29,7 +28,7 @@ FIELDS = {
 def values_tried(sweep: str) -> list[float]:
     """Return the values of its field in a sweep of `FIELDS` at the paper's scale, the smallest first."""
     jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
-    return sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
+    return sorted({float(job.field(FIELDS[sweep])) for job in jobs})
 
 
 @Formula

@@ -103,7 +103,7 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
         text = f"{label}, {runs_text(planned)}"
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
         found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
-        floors.add(1 / (1 + planned[0].job.config.screening.rejection_threshold))
+        floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
         axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
     axes.set(xlabel=_AS_COUNTED, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise

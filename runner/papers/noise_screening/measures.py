@@ -44,7 +44,7 @@ _LONGER = {  # experiment of table 1: the same run, carried on
 
 def screened(run: PlannedRun) -> bool:
     """Return True if the run's updates are screened, recorded or not."""
-    return bool(run.job.config.get("screening"))
+    return bool(run.field("screening"))
 
 
 def within(run: PlannedRun, bound: float) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from opacus.accountants.analysis.rdp import compute_rdp
 
+from runner.accounting.accountants import rdp_analysis
 from runner.claims.claim import Claim
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
@@ -38,4 +38,4 @@ def printed_epsilon(claim: Claim) -> Measured:
 
 def log_moment(rate: float, sigma: float, order: int) -> float:
     """Return ln A_a of a sampled Gaussian at a whole order a, from its Renyi divergence ln A_a / (a - 1)."""
-    return (order - 1) * float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))
+    return (order - 1) * float(rdp_analysis().compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))

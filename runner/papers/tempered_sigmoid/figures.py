@@ -134,7 +134,7 @@ def figure_4(evidence: Evidence) -> Figure:
             five = 5 * level(*mean_gradient_norms(run))
             axes.axhline(five, label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above", **_DASHED)
     for run in _of_scenario(evidence, "ReLU").recorded:
-        clip = float(run.job.config.clipping.norm)
+        clip = float(run.field("clipping.norm"))
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     axes.set(yscale="log", ylabel="mean per-example gradient norm")
     drawn.legend(loc="outside lower center", ncols=3)

@@ -58,7 +58,7 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 def _learning_rate(evidence: Evidence, judged: ClaimRow) -> str:
     planned = evidence.planned(judged.claim.sweep, judged.claim.experiment)
-    return f"{planned[0].job.config.optimizer.lr:g}" if planned else "–"
+    return f"{planned[0].field('optimizer.lr'):g}" if planned else "–"
 
 
 def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str
                 notes.append(f"Learning-rate search, {name}: not run.")
                 continue
             notes.append(
-                f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
+                f"Learning-rate search, {name}: {recorded.best.field('optimizer.lr'):g} is the best of "
                 f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
                 f"training images; this table is at {_table_rate(evidence, tables, experiment)}."
             )
@@ -84,7 +84,7 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str
 
 def _table_rate(evidence: Evidence, tables: Sequence[str], experiment: str) -> str:
     for sweep in tables:
-        rates = {float(run.job.config.optimizer.lr) for run in evidence.planned(sweep, experiment)}
+        rates = {float(run.field("optimizer.lr")) for run in evidence.planned(sweep, experiment)}
         if rates:
             return ", ".join(f"{rate:g}" for rate in sorted(rates))
     return "no learning rate yet"

@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 
 from runner.config import ConfigError
-from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
-from runner.data.files import write_whole
+from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
 
 _FOLDER = Path(__file__).parent
 MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
