@@ -1,4 +1,4 @@
-"""The benchmark as a figure: speed against the non-private step, over the batch size, a panel a network."""
+"""The benchmark as a figure: speed relative to the non-private step, over the batch size, a panel for each network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ _TITLES = {"M": "M: MNIST CNN, 26k", "R": "R: MNIST CNN, ReLU, 19k", "C": "C: CI
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure of the table's rows. Raises ImportError without matplotlib."""
+    """Write the figure of the table's rows.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

@@ -236,7 +236,7 @@ def places_of(results: Path, run_id: str) -> Iterable[Place]:
 def served_text(results: Path, places: Sequence[Place]) -> list[str]:
     """List the claims that a run's experiments measure, with their outcomes."""
     if not places:
-        return ["no item of a paper, as last aggregated: it is a run of one's own"]
+        return ["no item of a paper at the last aggregation: it is your own run"]
     among = {(place.sweep, place.experiment) for place in places}
     lines = [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
     for paper in {place.paper.name: place.paper for place in places}.values():

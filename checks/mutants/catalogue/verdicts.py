@@ -1,4 +1,4 @@
-"""What follows from measurements: intervals, and the words that are said."""
+"""Faults in the intervals and the verdicts."""
 
 from checks.mutants.mutant import Mutant
 
