@@ -39,7 +39,7 @@ def refused(error: Exception) -> str | None:
 
 
 def explained(error: Exception) -> tuple[str, int]:
-    """Return a message for an error, and the exit code: 2 for a configuration that cannot be run, 1 for a failed run."""
+    """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run."""
     from runner.data import DataError
 
     if isinstance(error, (HydraException, OmegaConfBaseException)):

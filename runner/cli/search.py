@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float) -> str:
-    """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best one."""
+    """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
     stopped = sum(trial.stopped for trial in trials)
