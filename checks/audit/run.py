@@ -1,4 +1,4 @@
-"""`python -m checks audit`: attack what is implemented, and what mistakes are planted in; tables in results/audit."""
+"""Attacks on the implementation and on planted mistakes: `python -m checks audit`, with tables in results/audit."""
 
 from __future__ import annotations
 

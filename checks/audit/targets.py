@@ -202,7 +202,7 @@ class Target:
 
     @property
     def claimed(self) -> float:
-        """As the paper counts: its accountant, what it charges."""
+        """Epsilon as the paper counts: its accountant, on its charges."""
         return self.accountant.epsilon(self.ledger.claimed, DELTA)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from torch import Tensor, nn
 
-Weights = list[tuple[Any, ...]]  # weight, and bias where there is one, of every convolution and linear layer, in order
+Weights = list[tuple[Any, ...]]  # weight, and bias if there is one, of every convolution and linear layer, in order
 
 
 def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:

@@ -33,7 +33,7 @@ from runner.training.stacked import StackedStep, whole
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
 _ROUNDING = 1e-5
-# Width and convolutions a block of the Lipschitz paper's VGGs: of 130,378, 510,602 and 2,020,618 parameters
+# Width and convolutions of a block of the Lipschitz paper's VGGs, with 130,378, 510,602 and 2,020,618 parameters
 LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG5 huge": (128, 1)}
 
 Step = Callable[[], None]
@@ -124,7 +124,7 @@ def _private_step(
         for name, parameter in objective.named_parameters():
             parameter.grad = released[name]
         optimizer.step()
-        objective.project()  # where there is a constraint
+        objective.project()  # if there is a constraint
 
     return step
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` can report it, an interruption just ends this
 
 import sys
 from typing import TYPE_CHECKING

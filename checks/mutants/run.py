@@ -1,9 +1,9 @@
 """Small planted faults, one at a time, which the fast tests have to notice: `python -m checks mutants`.
 
-A fault is a replaced text (see `mutants.mutant`), chosen by hand for what it would break: privacy, a gradient, a
-verdict. Automatic tools (mutmut, cosmic-ray) change operators and constants everywhere, by the thousand, and most
-changes are harmless. They accept no list of faults. They measure how well lines are covered, and not the detection of a
-forgotten charge or an incomplete batch.
+A fault is a replaced text (see `mutants.mutant`), chosen by hand for its effect on privacy, a gradient or a verdict.
+Automatic tools (mutmut, cosmic-ray) change operators and constants everywhere, by the thousand, and most changes are
+harmless. They accept no list of faults. They measure how well lines are covered, and not the detection of a forgotten
+charge or an incomplete batch.
 
 The source itself never changes: each fault is in a copy of the tree, in a temporary folder, on which its tests run. At
 the end, the tests that noticed a fault have to pass on a copy without one. Compiled kernels are cached under a hash of

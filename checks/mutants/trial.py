@@ -48,7 +48,7 @@ class Outcome:
 
     word: str
     said: str
-    test: bool = False  # whether what is said is the name of a test
+    test: bool = False  # True if `said` is the name of a test
 
 
 @dataclass

@@ -24,7 +24,7 @@ Comparison = tuple[str, Callable[[], Difference]]
 AGREE = 1e-8
 _SMALL = ("epochs=2", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.3", "dataset.train_examples=100")
 _EXAMPLES = 100
-# What a step that is one fixed sequence has code of its own for; and numbers that runs of a lockstep may differ in
+# Options with separate code for a step as one fixed sequence, and numbers in which runs of a lockstep may differ
 WAYS: dict[str, tuple[str, ...]] = {
     "flat": (),
     "per layer": ("clipping=per_layer",),

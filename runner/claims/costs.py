@@ -16,7 +16,7 @@ def charged(found: Measured, at: RunsAt) -> Measured:
     """Charge a number with the largest epsilons of its runs, each up to its epoch.
 
     Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
-    covers the most that it could have released, and `epsilon_tries` what it did release.
+    covers the most that it could have released, and `epsilon_tries` its actual releases.
     """
     of = RunsAt([pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])] or at)
     if not of:
@@ -38,7 +38,7 @@ def most_guaranteed(runs: Runs) -> float:
 
 
 def tries_text(runs: Runs) -> str:
-    """State, in words, how many tries the recorded, screened runs took and what these cost."""
+    """State, in words, the number of tries of the recorded, screened runs, and their cost."""
     tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
     costs = runs.finals("epsilon_sound")
     return (

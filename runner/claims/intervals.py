@@ -14,21 +14,14 @@ FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not
 _AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 
 
-def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: int | None = None) -> Interval | None:
+def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Interval | None:
     """Compute the interval of measured minus claimed; for an order, of the claim's setting minus the other.
 
     A best of k is compared with the best of k further runs, a mean of k with a mean of k. A claimed difference of bests
     gets the interval of single runs, which is too wide rather than too narrow. A setting with fewer than `FEWEST_RUNS`
     runs gets the spread of its data set's settings, if that is known.
 
-    Args:
-        claim: the claim.
-        measured: its measurement.
-        level: the confidence.
-        runs: a hypothetical number of runs of each setting, with the present mean and spread; None for the actual one.
-
-    Returns:
-        None without runs, without a spread, or for a ratio of numbers that are not all positive.
+    None without runs, without a spread, or for a ratio of numbers that are not all positive.
     """
     if claim.direction not in ORDERS and claim.aim is None:
         return None
@@ -38,8 +31,8 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: in
     means = _means(measured)
     if not means:
         return None
-    if runs is not None:
-        means = [mean.of(runs) for mean in means]
+    if measured.runs is not None:
+        means = [mean.of(measured.runs) for mean in means]
     found = _interval(claim, measured, means, aim, level)
     return Interval(found.low, math.inf) if measured.at_least else found
 
@@ -56,17 +49,11 @@ def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: floa
     return statistics.less_claim(means, aim, None if exact else claim.runs, level)
 
 
-def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bool:
-    """Return True if there are enough runs to confirm a claim: three of each setting, and k for a best of k.
-
-    Args:
-        claim: the claim.
-        measured: its measurement.
-        runs: a hypothetical number of runs of each setting; None for the actual one.
-    """
+def enough_runs(claim: Claim, measured: Measured) -> bool:
+    """Return True if there are enough runs to confirm a claim: three of each setting, and k for a best of k."""
     if measured.interval_at is not None:
         return True
-    sizes = [runs or len(sample.values) for sample in measured.samples]
+    sizes = [measured.runs or len(sample.values) for sample in measured.samples]
     least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
     return bool(sizes) and min(sizes) >= least
 
@@ -79,10 +66,10 @@ def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
     if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
         return None
     runs = min(measured.planned_each)
-    found = interval_of(claim, measured, EQUIVALENCE, max(runs, 2))
+    found = interval_of(claim, measured.as_if(max(runs, 2)), EQUIVALENCE)
     if found is None or measured.interval_at is not None:
         return None
-    return enough_runs(claim, measured, runs) and found.half_width <= claim.margin
+    return enough_runs(claim, measured.as_if(runs)) and found.half_width <= claim.margin
 
 
 def own_precision(claim: Claim, measured: Measured) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
@@ -41,6 +41,7 @@ class Measured:
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
     at_least: True if `value` is only a lower bound, because runs ended before showing more.
+    runs: a hypothetical number of runs of each setting, with the present mean and spread; None for the actual one.
     """
 
     value: float | None = None
@@ -69,6 +70,11 @@ class Measured:
     explanation: str = ""
     at_least: bool = False
     delta: float | None = None
+    runs: int | None = None
+
+    def as_if(self, runs: int) -> Measured:
+        """Return the same measurement with a hypothetical number of runs of each setting."""
+        return replace(self, runs=runs, every=tuple(one.as_if(runs) for one in self.every))
 
     @property
     def samples(self) -> list[Sample]:

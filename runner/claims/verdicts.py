@@ -112,19 +112,13 @@ def _difference(claim: Claim, value: float) -> float | None:
     return round(value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
 
 
-def verdict_of(claim: Claim, measured: Measured, runs: int | None = None) -> Verdict:
-    """Judge the number of a claim that has been measured at the paper's scale.
-
-    Args:
-        claim: the claim.
-        measured: its measurement.
-        runs: a hypothetical number of runs of each setting, with the present mean and spread; None for the actual one.
-    """
+def verdict_of(claim: Claim, measured: Measured) -> Verdict:
+    """Judge the number of a claim that has been measured at the paper's scale."""
     if claim.direction == "none":
         return Verdict(NOT_JUDGED, _shown_alone(claim, measured), claim.because)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
-    found = _of_all(claim, measured, runs) if len(measured.every) > 1 else _of_one(claim, measured, runs)
+    found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
     if measured.lacking and found.word not in (NOT_REPRODUCED, FAILS):
         return replace(found, word=TOO_FEW_RUNS, reason=f"without a run: {', '.join(measured.lacking)}")
     return found
@@ -140,10 +134,10 @@ def _runs_needed(claim: Claim, measured: Measured) -> int | None:
     sizes = [len(sample.values) for one in (measured, *measured.every) for sample in one.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
-    return more_runs(lambda runs: verdict_of(claim, measured, runs).word != TOO_FEW_RUNS, min(sizes))
+    return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != TOO_FEW_RUNS, min(sizes))
 
 
-def _of_all(claim: Claim, measured: Measured, runs: int | None) -> Verdict:
+def _of_all(claim: Claim, measured: Measured) -> Verdict:
     """Judge several statements, which all have to hold: the worst word decides.
 
     All of m hold by chance no more often than one does. One of m true statements is contradicted at 95% with a
@@ -151,7 +145,7 @@ def _of_all(claim: Claim, measured: Measured, runs: int | None) -> Verdict:
 
     The interval belongs to the statement whose value is shown. If another one decides, its interval is in the reason.
     """
-    each = [(one, _of_one(claim, one, runs, len(measured.every))) for one in measured.every]
+    each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
     shown = next(verdict for one, verdict in each if one is _shown(measured))
     for word in _WORST_FIRST:
         deciding = [(one, verdict) for one, verdict in each if verdict.word == word]
@@ -177,17 +171,17 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
     return f"such as one with {one.value:.4g}, which lies in [{low:.4g}, {high:.4g}]"
 
 
-def _of_one(claim: Claim, measured: Measured, runs: int | None, statements: int = 1) -> Verdict:
+def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
     """Judge one of a claim's `statements` statements."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(HOLDS if _holds(claim, measured) else FAILS)
     if measured.sample and any(map(math.isinf, measured.sample.values)):
         return _of_never_reached(claim, measured.sample.values, statements)
-    interval = interval_of(claim, measured, runs=runs)
+    interval = interval_of(claim, measured)
     if interval is None:
         return Verdict(TOO_FEW_RUNS, reason=_without_interval(measured))
-    word = _word(claim, measured, statements, runs)
+    word = _word(claim, measured, statements)
     if word == DIFFERS and measured.chosen_on_test and interval.low * _sign(claim) > 0:
         return Verdict(word, interval, "better, but at an epoch or setting picked on test data")
     if word != TOO_FEW_RUNS:
@@ -205,15 +199,15 @@ def _without_interval(measured: Measured) -> str:
     return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"
 
 
-def _word(claim: Claim, measured: Measured, statements: int, runs: int | None) -> str:
+def _word(claim: Claim, measured: Measured, statements: int) -> str:
     """Return the word that follows from the intervals."""
 
     def at(level: float) -> Interval:
-        found = interval_of(claim, measured, level, runs)
+        found = interval_of(claim, measured, level)
         assert found is not None
         return found
 
-    enough = enough_runs(claim, measured, runs)
+    enough = enough_runs(claim, measured)
     usual, strict = at(LEVEL), at(1 - (1 - LEVEL) / statements)
     if claim.direction in (*ORDERS, *THRESHOLDS):
         sign = 1 if claim.direction.startswith("above") else -1
@@ -284,7 +278,7 @@ def privacy(claim: Claim, measured: Measured) -> str:
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
-        return NOT_RUN if measured.value is None else NOT_REACHED  # what it is claimed for
+        return NOT_RUN if measured.value is None else NOT_REACHED
     bound, strict = claim.epsilon
     if math.isinf(bound):
         return NOT_PRIVATE

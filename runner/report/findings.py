@@ -62,23 +62,22 @@ def sentence(finding: Finding, judged: Sequence[ClaimRow]) -> str:
 
     Empty if there is no such sentence, or if the claim is new and not yet among the rows.
     """
-    for row in judged:
-        if all(getattr(row.claim, name) == value for name, value in finding.claim.items()):
-            for word in (row.verdict, row.guarantee):
-                if word in finding.says:
-                    cells = cells_of(row)
-                    unit = "%" if row.claim.unit == "%" and row.claim.quantity == "test_accuracy" else ""
-                    runs = "" if row.computed else f"({cells.runs})"
-                    return finding.says[word].format(
-                        claimed=cells.claimed + unit,
-                        measured=f"{cells.measured}{unit} {runs}".rstrip(),
-                        difference=cells.difference,
-                        interval=cells.difference[cells.difference.find("[") : cells.difference.find("]") + 1],
-                        runs=runs,
-                        sound=cells.sound,
-                    )
-            return ""
-    return ""
+    wanted = finding.claim.items()
+    row = next((row for row in judged if all(getattr(row.claim, name) == value for name, value in wanted)), None)
+    said = [finding.says[word] for word in (row.verdict, row.guarantee) if word in finding.says] if row else []
+    if row is None or not said:
+        return ""
+    cells = cells_of(row)
+    unit = "%" if row.claim.unit == "%" and row.claim.quantity == "test_accuracy" else ""
+    runs = "" if row.computed else f"({cells.runs})"
+    return said[0].format(
+        claimed=cells.claimed + unit,
+        measured=f"{cells.measured}{unit} {runs}".rstrip(),
+        difference=cells.difference,
+        interval=cells.difference[cells.difference.find("[") : cells.difference.find("]") + 1],
+        runs=runs,
+        sound=cells.sound,
+    )
 
 
 def tally(numbers: Sequence[ClaimRow]) -> str:

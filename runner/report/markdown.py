@@ -63,7 +63,7 @@ class Cells:
 def cells_of(row: ClaimRow) -> Cells:
     """Format a judged claim."""
     claim, unit = row.claim, row.claim.unit
-    std = row.std if row.measured == row.mean and not row.at_least else None  # none beside a maximum or a bound
+    std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
     return Cells(
         dataset=claim.dataset,

@@ -47,15 +47,9 @@ def figure_of(records: Sequence[Record]) -> Figure:
     from runner.report.plots import figure
 
     named = labels(records)
-    private = [r for r in records if _private(r)]
-    panels = [
-        (of, x, text)
-        for of, x, text in (
-            (private, "epsilon_sound", "sound ε of what was released"),
-            ([r for r in records if not _private(r)], "epoch", "epoch, without a sound ε"),
-        )
-        if of
-    ]
+    private, others = ([r for r in records if _private(r) is wanted] for wanted in (True, False))
+    panels = [(private, "epsilon_sound", "sound ε of what was released"), (others, "epoch", "epoch, without a sound ε")]
+    panels = [panel for panel in panels if panel[0]]
     made = figure(7 * len(panels), 5.5)
     for axes, (of, x, text) in zip(made.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _lines(axes, of, x, named)

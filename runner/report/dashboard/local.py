@@ -123,7 +123,7 @@ def page(of: Dashboard, runs: ByItem, results: Any) -> str:
     header, rows = table(of, runs, results)
     shown = f"<h2>Runs</h2>{searchable_table(header, rows, ['item', 'experiment'])}"
     head, end_of_head, rest = text.partition("</head>")
-    body, end_of_body, after = rest.rpartition("</body>")  # what is inlined has others in it
+    body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
     return f"{head}{tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
 
 
