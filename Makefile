@@ -16,7 +16,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format aggregate leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help demo check test lint format aggregate current leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -26,7 +26,7 @@ help: ## Explain every target
 	@echo
 	@echo "  PAPER is one of: $(PAPERS). Variables"
 	@echo "  of reproduce- and plan- (JOBS and OVERRIDES also of demo):"
-	@echo "    BUDGET=30m         start no run that would end later (90s, 30m, 2h, 1h30m); tables and figures come after it"
+	@echo "    BUDGET=30m         start no run later, or known to end later (90s, 30m, 2h, 1h30m); then tables and figures"
 	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
@@ -68,6 +68,9 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
 aggregate: $(PAPERS:%=aggregate-%) leaderboard ## The same of every paper and the leaderboard: claims of one may have runs of another
+
+current: aggregate ## Fail if the committed tables are not those that the committed records give
+	git diff --exit-code --stat -- README.md 'results/*.md' 'results/*.csv'
 
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner leaderboard

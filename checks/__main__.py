@@ -21,8 +21,6 @@ COMMANDS = {
     "benchmark-run": Command("checks.benchmarks.full_run", "the time of a whole run by engine"),
     "benchmark-layers": Command("checks.benchmarks.layers", "the cost of the layers of Lipschitz networks"),
     "benchmark-clipless": Command("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
-    "benchmark-kernels": Command("checks.benchmarks.kernels", "the time of each compiled kernel, by shape"),
-    "benchmark-estimates": Command("checks.benchmarks.estimates", "estimated durations against recorded ones"),
 }
 
 

@@ -25,7 +25,7 @@ PRIVATE = (
     "of one's own", "pace", "paces", "seat", "seats", "door", "desk", "parcel", "heard", "yardstick", "likeness",
     "rope", "bell", "stranger",
 )  # fmt: skip
-_QUOTED = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|'[^']*'|\([^()]*\)")
+_QUOTED = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\([^()]*\)")
 _ENDS = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?=[-*] |\w+(?:, \w+)*: )")
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 

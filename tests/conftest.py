@@ -4,6 +4,7 @@ fabricated for the real jobs of the real sweeps.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import shutil
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from runner.records.jobs import Job
 
-os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, whichever are faster here
+os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, for small shapes too
 os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no folder of the checkout is the user's own
 
 Compose = Callable[..., "DictConfig"]
@@ -40,16 +41,16 @@ def _one_thread() -> None:
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs each test with the C++ kernels, where there is a compiler, and without them."""
     from runner.clipping.clips import agrees
-    from runner.speed.kernels import library
+    from runner.speed.kernels import _library, library
 
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
-    library.cache_clear()
+    _library.cache_clear()
     if request.param == "compiled" and shutil.which(os.environ.get("CXX", "c++")) is None:
         pytest.skip("no C++ compiler")  # one that is there and makes a wrong kernel is no reason to skip
     assert (library("clips", agrees) is None) == (request.param == "pytorch")
     yield request.param
-    library.cache_clear()
+    _library.cache_clear()
 
 
 @cache
@@ -59,40 +60,36 @@ def _parsed(override: str) -> Override:
     return OverridesParser.create().parse_override(override)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _composed_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What sweeps and commands are made of is composed once (`test_sweep_jobs_are_what_hydra_launches` compares)."""
-    from runner.records import command, jobs
-    from tests import composing
+@cache
+def _composed(options: tuple[str, ...]) -> DictConfig:
+    """Compose options of groups once for every scale, which is swapped (tests/test_config.py compares)."""
+    from runner.records.jobs import composed
 
-    if hasattr(request.config, "cache"):
-        composing.keep_in(request.config.cache.mkdir("composed"))
-
-    def composed(_: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
-        return composing.composed(overrides, return_hydra_config)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (jobs, command):
-            patch.setattr(module, "compose", composed)
-        yield
+    scales = [text for text in options if text.startswith("scale=")]
+    config = composed([text for text in options if text not in scales])
+    if scales:
+        config.scale = composed(scales).scale
+    return config
 
 
 @pytest.fixture
 def composed(tmp_path: Path) -> Compose:
     """Compose and resolve a config; its results and tracking go to the test's own folder.
 
-    As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, once for all tests that
-    choose the same, then the values, by Hydra's own function.
+    As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, from the cache of configs,
+    then the values, by Hydra's own function.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
+    from runner.config import REPOSITORY
     from runner.records.identity import resolved
-    from tests import composing
 
     def make(*overrides: str) -> DictConfig:
         parsed = [_parsed(override) for override in overrides]
-        of_groups = [(composing.CONF / override.key_or_group).is_dir() for override in parsed]
-        config = composing.composed([text for text, group in zip(overrides, of_groups, strict=True) if group])
+        of_groups = [(REPOSITORY / "conf" / override.key_or_group).is_dir() for override in parsed]
+        config = copy.deepcopy(
+            _composed(tuple(text for text, group in zip(overrides, of_groups, strict=True) if group))
+        )
         config.runtime.results_root, config.tracking.directory = f"{tmp_path}/results", f"{tmp_path}/tracking"
         values = [override for override, group in zip(parsed, of_groups, strict=True) if not group]
         ConfigLoaderImpl._apply_overrides_to_config(values, config)

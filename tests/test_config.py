@@ -52,7 +52,7 @@ BAD = {
     "clipping._target_=tests.clipping.test_own_clipping.SeesTheBatch": "would see a whole batch",
     "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is not run",
-    "accountant._target_=hydra.utils.instantiate": "calls whatever it is told to",
+    "accountant._target_=hydra.utils.instantiate": "can call any function",
     "optimizer.lr=fast": "optimizer.lr",
     "optimizer.lr=-1": "learning rate",
     "architecture.filters=[16]": "architecture",
@@ -152,7 +152,7 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
 
 
 def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeypatch) -> None:
-    """Other commands: tests/speed/test_choices.py."""
+    """Other commands: tests/speed/test_rules.py."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", "experiment=losing_less/mnist_ours"]
     code, shown, errors = _run_in_fork(arguments, tmp_path)

@@ -10,7 +10,6 @@ import pytest
 from runner.config import FIELDS, Config, Runtime, Scale, Tracking
 from runner.config.fields import (
     COUNT,
-    Cost,
     Differs,
     Part,
     Properties,
@@ -32,7 +31,7 @@ def test_every_field_states_its_properties() -> None:
 def test_a_field_that_states_none_is_refused() -> None:
     @dataclasses.dataclass
     class Incomplete:
-        seed: int = stated(0, part=Part.run, differs=Differs.freely, cost=Cost.nothing)
+        seed: int = stated(0, part=Part.run, differs=Differs.freely)
         added: bool = False
 
     with pytest.raises(TypeError, match=r"Incomplete\.added does not state"):
@@ -57,16 +56,8 @@ def test_what_may_differ_between_runs_that_are_trained_together() -> None:
     assert numbers == {"activation", "loss", "clipping", "optimizer"}
     assert freely == {
         "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
-        "save_model",
+        "save_model", "title",
     }  # fmt: skip
-
-
-def test_what_an_example_costs_time_by() -> None:
-    assert {name for name, field in FIELDS.items() if field.cost is Cost.all} == {
-        "dataset", "features", "normalization", "architecture", "runtime",
-    }  # fmt: skip
-    by_class = {name for name, field in FIELDS.items() if field.cost is Cost.class_only}
-    assert by_class == {"activation", "clipping", "constraint", "loss", "optimizer"}
 
 
 def test_ranges_are_found_in_groups_too() -> None:
@@ -77,8 +68,8 @@ def test_ranges_are_found_in_groups_too() -> None:
 
     @dataclasses.dataclass
     class Outer:
-        part: Any = of_class("torch.nn.Module", differs=Differs.nothing, cost=Cost.nothing)
-        inner: Inner = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.nothing)
+        part: Any = of_class("torch.nn.Module", differs=Differs.nothing)
+        inner: Inner = stated(part=Part.machine, differs=Differs.nothing)
 
     Outer.__annotations__["inner"] = Inner  # a local class has no name that could be looked up
     assert list(ranges_of(Outer)) == [("inner.workers", COUNT)]

@@ -82,7 +82,7 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         f"{max(shares):.2f} of the sound ε.\n"
         f"- Claims refuted: {'; '.join(refuted) or 'none'}.\n"
         f"- {caught} of {len(faults)} planted faults are caught, and what they are planted in is not accused.",
-        "![Lower bounds against sound ε](figure.png)",
+        "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
         markdown(Table(_HEADER, [_line(row) for row in rows])).strip(),
         "*Sound* is the ε of the ledger for exactly the steps attacked, by privacy loss distributions; noise is chosen "

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from runner.report import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TITLES = {"M": "M: MNIST CNN, 26k", "R": "R: MNIST CNN, ReLU, 19k", "C": "C: CIFAR-10 CNN, 550k"}
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure of the table's rows.
+    """Write the figure of the table's rows as SVG.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     networks, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("network", "method"))
-    figure, panels = pyplot.subplots(
-        1, len(networks), figsize=(5 * len(networks), 4.2), sharey=True, squeeze=False, layout="constrained"
-    )
+    with plots.style():
+        plots.write_svg(_drawn(rows, networks, methods), path)
+
+
+def _drawn(rows: list[dict[str, Any]], networks: list[str], methods: list[str]) -> Figure:
+    figure = plots.figure(5 * len(networks), 4.2)
+    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)
     for panel, network in zip(panels[0], networks, strict=True):
         for method in methods:
             of = [row for row in rows if row["network"] == network and row["method"] == method]
@@ -39,5 +43,4 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panels[0][0].set_ylim(bottom=0)  # shared; only now, for it stops the axis from growing
     panels[0][0].set_ylabel("speed / non-private")
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    return figure

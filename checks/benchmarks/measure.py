@@ -101,7 +101,7 @@ def peak_memory(method: str, network: str, batch: int, threads: int, device: str
     then.
     """
     arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
-    code = f"from benchmarks.measure import _report_peak as r; r({arguments})"
+    code = f"from checks.benchmarks.measure import _report_peak as r; r({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
 

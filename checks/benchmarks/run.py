@@ -169,7 +169,7 @@ def main(given: Sequence[str]) -> int:
         writer.writeheader()
         writer.writerows(rows)
     try:
-        draw(rows, arguments.output / "engines.png")
+        draw(rows, arguments.output / "engines.svg")
     except ImportError:
         print("No figure: matplotlib is not installed.", file=sys.stderr)
     return 0

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from checks.faults.scenes import Scene
 from runner.report.files import Table, markdown, write_text
 
-if TYPE_CHECKING:
-    from checks.faults.run import Found
-
 _HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
+
+
+@dataclass
+class Found:
+    """The result of a scene: numbers of faults and commands, the commands' ends, and the errors."""
+
+    scene: Scene
+    dealt: int = 0
+    commands: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    tracebacks: int = 0
+    wrong: list[str] = field(default_factory=list)
 
 
 def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str]) -> Path:

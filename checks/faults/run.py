@@ -15,31 +15,17 @@ import argparse
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from checks.faults.command import Command, records
 from checks.faults.driver import planned
-from checks.faults.report import write
+from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
 from runner.config import REPOSITORY
 from runner.records.files import read_record
-
-
-@dataclass
-class Found:
-    """The result of a scene: numbers of faults and commands, the commands' ends, and the errors."""
-
-    scene: Scene
-    dealt: int = 0
-    commands: int = 0
-    endings: Counter[str] = field(default_factory=Counter)
-    tracebacks: int = 0
-    wrong: list[str] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from checks.mutants.mutant import Mutant
 
-COPIED = ("runner", "conf", "sweeps", "tests", "audit", "pyproject.toml")
+COPIED = ("runner", "conf", "sweeps", "tests", "checks", "pyproject.toml")
 PRELOADED = (
     *(
         "torch",
@@ -36,7 +36,7 @@ PRELOADED = (
         "pytest",
     ),
 )
-_ROOMS = ("runner", "tests", "audit", "benchmarks")
+_ROOMS = ("runner", "tests", "checks")
 _LIMIT = 600.0  # seconds: a fault that makes the tests hang is noticed, too
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", re.MULTILINE)
 PASSED, NOTICED, HANGS, UNUSABLE = "passed", "noticed", "hangs", "unusable"
@@ -111,7 +111,7 @@ def copied(repository: Path, copy: Path) -> Path:
 def compiled(tree: Path, cache: Path) -> None:
     """Put the kernels of `tree` into `cache`, from the user's own cache, after compiling them there if necessary."""
     code = (
-        "from runner.data.cache import cache_folder\n"
+        "from runner.data.files import cache_folder\n"
         "from runner.speed import kernels\n"
         "for source in kernels._FOLDER.glob('*.cpp'): kernels.library(source.stem, lambda compiled: True)\n"
         "print(cache_folder())"

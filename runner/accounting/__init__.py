@@ -1,7 +1,7 @@
-"""Privacy accounting: what was released, and the (epsilon, delta) guarantee it amounts to.
+"""Privacy accounting: noisy releases and the (epsilon, delta) guarantee that follows from them.
 
-Every epsilon here is for add-or-remove-one neighbours. Data flows one way: a `Ledger` records the noisy
-releases as `dp_accounting` events, an accountant turns them into epsilon, and calibration inverts that.
+Every epsilon here is for add-or-remove-one neighbours. A `Ledger` records the noisy releases as `dp_accounting` events.
+An accountant computes epsilon from them, and calibration inverts that.
 """
 
 from runner.accounting.accountants import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon

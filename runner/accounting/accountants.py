@@ -1,40 +1,62 @@
 """The accountants of the five papers, each `epsilon(releases, delta)`, for add-or-remove-one neighbours.
 
-All of them: no release costs 0; a release without noise costs infinity; epsilon is never negative and never
-falls when a release is added; sampling at rate 1 is no sampling; `delta` has to be in (0, 1). Where numbers
-are too extreme for the method, the answer is a documented upper bound. `Gdp` alone is not a bound.
+All of them share these properties:
+
+- No release costs 0, and a release without noise costs infinity.
+- Epsilon is never negative and never falls when a release is added.
+- Sampling at rate 1 is no sampling.
+- `delta` has to be in (0, 1).
+- If numbers are too extreme for the method, the result is a documented upper bound.
+
+Only `Gdp` is not a bound.
 """
 
 import math
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from opacus.accountants import PRVAccountant, RDPAccountant
-from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV, compute_safe_domain_size
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from runner.accounting.ledger import Releases
 from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
 from runner.accounting.pld import SMALLEST_DELTA, pld_epsilon
 
 _SMALLEST_RDP_NOISE = 1e-3
-# (order - 1) * RDP of one release is the logarithm of a sum that is near 1 for tiny q: all of it can be rounding. This
-# much more bounds the rounding, and adds 1e-9 to the RDP of 10,000 releases.
+# (order - 1) * RDP of one release is the logarithm of a sum. For tiny q the sum is near 1, and the logarithm can be all
+# rounding. Adding this much bounds the rounding, and adds 1e-9 to the RDP of 10,000 releases.
 _RDP_ROUNDING = 1e-13
 _LARGEST_PRV_LOSS = 600.0  # e^709 is the largest float64
 _LARGEST_PRV_GRID = 2_000_000  # points; Opacus needs about 200 bytes for each
+_OPACUS_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *map(float, range(12, 64)))
 
 
 @dataclass(frozen=True)
-class RdpClassic:
-    """Renyi DP at integer orders with Mironov's conversion: what papers up to about 2020 report.
+class _Accountant:
+    """Base of the accountants, whose `_epsilon` gets at least one mechanism, and only mechanisms with noise."""
+
+    def epsilon(self, releases: Releases, delta: float) -> float:
+        """Return an upper bound on epsilon at `delta`."""
+        mechanisms = sampled_gaussians(releases, delta)
+        if mechanisms is None:
+            return math.inf
+        return self._epsilon(mechanisms, delta) if mechanisms else 0.0
+
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RdpClassic(_Accountant):
+    """Renyi DP at integer orders with Mironov's conversion, as papers up to about 2020 report it.
 
     RDP(a) = T/(a-1) ln sum_k C(a,k) (1-q)^(a-k) q^k e^((k^2-k)/(2 sigma^2))    (Mironov, Talwar and Zhang
-    2019, section 3.3), summed over the releases; eps = min_a RDP(a) + ln(1/delta)/(a-1) (Mironov 2017,
-    proposition 3). The bound holds for every order, so a minimum at the first or last order is valid, only
-    not the tightest; epsilon cannot get below ln(1/delta)/63 with the default orders.
+    2019, section 3.3), summed over the releases. Then eps = min_a RDP(a) + ln(1/delta)/(a-1) (Mironov 2017,
+    proposition 3). The bound holds for every order. A minimum at the first or last order is therefore valid,
+    but not the tightest. With the default orders epsilon is at least ln(1/delta)/63.
 
     Raises:
         ValueError: an order is not a whole number > 1.
@@ -47,55 +69,47 @@ class RdpClassic:
         if any(order != int(order) for order in self.orders):
             raise ValueError(f"Expected orders to be whole numbers, got {self.orders}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rdp = _composed_rdp(mechanisms, tuple(self.orders))
         return max(0.0, float(np.min(rdp - math.log(delta) / (np.array(self.orders) - 1))))
 
 
 @dataclass(frozen=True)
-class Rdp:
+class Rdp(_Accountant):
     """Renyi DP with the orders and conversion of Opacus' RDPAccountant, and its numbers.
 
     eps = min_a RDP(a) + ln((a-1)/a) - (ln delta + ln a)/(a-1)    (Balle et al., AISTATS 2020, theorem 21),
     with the RDP of `RdpClassic`, at fractional orders by its series (Mironov, Talwar and Zhang 2019, section
-    3.3). Opacus warns when the best order is the first (1.1: epsilon is large) or the last (63: it is small);
-    both are ordinary here, the bound holds for every order, and so the minimum stands, without the warning.
-    An order whose series fails in floating point is left out; a noise multiplier below 0.001, where all of
-    them would, is charged as if it were not sampled, a/(2 sigma^2), which is an upper bound.
+    3.3). Opacus warns if the best order is the first (1.1, for a large epsilon) or the last (63, for a small
+    one). The bound holds for every order, so the minimum is kept and the warning is suppressed. An order whose
+    series fails in floating point is left out. Below a noise multiplier of 0.001 every series would fail. There
+    the unsampled RDP a/(2 sigma^2) is charged, which is an upper bound.
 
     Raises:
         ValueError: an order is not > 1.
     """
 
-    orders: tuple[float, ...] = tuple(RDPAccountant.DEFAULT_ALPHAS)
+    orders: tuple[float, ...] = _OPACUS_ORDERS
 
     def __post_init__(self) -> None:
         _check_orders(self.orders)
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rdp = _composed_rdp(mechanisms, tuple(self.orders))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")
-            epsilon, _ = get_privacy_spent(orders=list(self.orders), rdp=rdp, delta=delta)
+            epsilon, _ = rdp_analysis().get_privacy_spent(orders=list(self.orders), rdp=rdp, delta=delta)
         return max(0.0, float(epsilon))
 
 
 @dataclass(frozen=True)
-class Prv:
+class Prv(_Accountant):
     """Opacus' PRVAccountant: numerical composition of privacy loss random variables (Gopi et al. 2021).
 
-    The upper end of its interval, as Opacus reports it: the epsilon at delta - delta_error, plus `eps_error`,
-    with delta_error = delta/1000: `eps_error` above its estimate, even when next to nothing was released.
-    Where Opacus' grid would exceed 2 million points (0.4 GB) or losses of 600, and where it fails, the answer
-    is that of `Pld` plus `eps_error`, a bound of the same looseness.
+    The result is the upper end of the interval that Opacus reports: the epsilon at delta - delta_error, plus
+    `eps_error`, with delta_error = delta/1000. It is `eps_error` above the estimate even if almost nothing was
+    released. Opacus' grid may fail, exceed 2 million points (0.4 GB), or reach losses of 600. The result is
+    then the epsilon of `Pld` plus `eps_error`, a bound of the same looseness.
 
     Raises:
         ValueError: `eps_error` is not in (0, 1).
@@ -107,20 +121,18 @@ class Prv:
         if not 0 < self.eps_error < 1:
             raise ValueError(f"Expected eps_error in (0, 1), got {self.eps_error}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Upper bound on epsilon at `delta`, up to Opacus' own error estimate."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
+        """Return an upper bound on epsilon at `delta`, up to Opacus' estimate of its error."""
         return _prv_epsilon(tuple(mechanisms), delta, self.eps_error)
 
 
 @dataclass(frozen=True)
-class Pld:
+class Pld(_Accountant):
     """Privacy loss distributions of dp_accounting, pessimistic, add-or-remove-one: the tight, sound epsilon.
 
-    See `pld_epsilon` for the grid, its adaptation, and the closed form used where no grid would do. For
-    delta < 1e-10, where floating point would not carry it, the smaller of that closed form and `Rdp`.
+    See `pld_epsilon` for the grid, its adaptation, and the closed form used if no grid would do. Below
+    delta = 1e-10 floating point is too coarse for the grid. The result is then the smaller of that closed form
+    and `Rdp`.
 
     Raises:
         ValueError: `value_discretization_interval` is not in [1e-6, 1].
@@ -133,29 +145,22 @@ class Pld:
             interval = self.value_discretization_interval
             raise ValueError(f"Expected value_discretization_interval in [1e-6, 1], got {interval}.")
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         epsilon = pld_epsilon(tuple(mechanisms), delta, self.value_discretization_interval)
-        return epsilon if delta >= SMALLEST_DELTA else min(epsilon, Rdp().epsilon(releases, delta))
+        return epsilon if delta >= SMALLEST_DELTA else min(epsilon, Rdp()._epsilon(mechanisms, delta))
 
 
 @dataclass(frozen=True)
-class Gdp:
+class Gdp(_Accountant):
     """Gaussian DP by the central limit theorem (Bu, Dong, Long and Su 2020). An approximation, NOT a bound.
 
-    mu^2 = sum over sampled releases of q^2 T (e^(1/sigma^2) - 1), plus T/sigma^2 for unsampled ones (exact);
-    epsilon solves delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2). It is too small when sigma is
-    small or T q^2 is not: at sigma = 0.7151, q = 256/60000, T = 4680 it says 3.00 where the truth is 3.59.
+    mu^2 = sum over sampled releases of q^2 T (e^(1/sigma^2) - 1), plus T/sigma^2 for unsampled ones (exact).
+    Epsilon solves delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2). It is too small if sigma is small
+    or T q^2 is not small. At sigma = 0.7151, q = 256/60000, T = 4680 it is 3.00, and the tight value is 3.59.
     """
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Approximate epsilon at `delta`; infinity where e^(1/sigma^2) overflows."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
+        """Return the approximate epsilon at `delta`, infinite if e^(1/sigma^2) overflows."""
         try:
             return gaussian_epsilon(math.sqrt(sum(map(_clt_mu_squared, mechanisms))), delta)
         except OverflowError:
@@ -163,35 +168,27 @@ class Gdp:
 
 
 @dataclass(frozen=True)
-class Zcdp:
+class Zcdp(_Accountant):
     """Zero-concentrated DP without amplification by sampling (Bun and Steinke, TCC 2016).
 
-    rho = sum of T/(2 sigma^2) (proposition 1.6), eps = rho + 2 sqrt(rho ln(1/delta)) (proposition 1.3). For a
-    sampled release it charges the unsampled one, an upper bound: hockey-stick divergence is jointly convex.
+    rho = sum of T/(2 sigma^2) (proposition 1.6), eps = rho + 2 sqrt(rho ln(1/delta)) (proposition 1.3). A
+    sampled release is charged as unsampled. This is an upper bound, as hockey-stick divergence is jointly convex.
     """
 
-    def epsilon(self, releases: Releases, delta: float) -> float:
-        """Upper bound on epsilon at `delta`."""
-        mechanisms = sampled_gaussians(releases, delta)
-        if not mechanisms:
-            return _without_mechanisms(mechanisms)
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         rho = sum(m.times / (2 * m.noise_multiplier**2) for m in mechanisms)
         return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
 def sound_epsilon(releases: Releases, delta: float) -> float:
-    """The tight epsilon of a whole ledger: `Pld` with its default grid.
+    """Return the tight epsilon of a whole ledger, by `Pld` with its default grid.
 
-    For the neighbours that the ledger's events are of: add-or-remove-one, or the mechanism's `neighbouring_relation`.
+    It holds for the neighbours that the events are for: add-or-remove-one, or the mechanism's `neighbouring_relation`.
 
     Raises:
         ValueError: `delta` is outside (0, 1), or an event is not a (sampled) Gaussian, NonPrivate or NoOp.
     """
     return Pld().epsilon(releases, delta)
-
-
-def _without_mechanisms(mechanisms: list[SampledGaussian] | None) -> float:
-    return math.inf if mechanisms is None else 0.0
 
 
 def _check_orders(orders: tuple[float, ...]) -> None:
@@ -200,22 +197,36 @@ def _check_orders(orders: tuple[float, ...]) -> None:
 
 
 def _composed_rdp(mechanisms: list[SampledGaussian], orders: tuple[float, ...]) -> np.ndarray:
-    """RDP of all releases, [orders]."""
+    """Return the RDP of all releases, [orders]."""
     composed: np.ndarray = np.sum([m.times * _rdp(m.q, m.noise_multiplier, orders) for m in mechanisms], axis=0)
     return composed
 
 
 @lru_cache(maxsize=256)
 def _rdp(q: float, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
-    """RDP of one release, [orders]; infinite at an order that cannot be computed."""
+    """Return the RDP of one release, [orders], infinite at an order that cannot be computed."""
     if noise_multiplier < _SMALLEST_RDP_NOISE:
         return np.array(orders) / 2 / noise_multiplier**2
     return np.array([_rdp_at(q, noise_multiplier, order) for order in orders])
 
 
+@cache
+def rdp_analysis() -> ModuleType:
+    """Load Opacus' functions of Renyi DP from their file, which needs nothing else of Opacus: all takes a second."""
+    package = find_spec("opacus")
+    assert package is not None
+    assert package.origin is not None
+    spec = spec_from_file_location("opacus_rdp", Path(package.origin).parent / "accountants" / "analysis" / "rdp.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _rdp_at(q: float, noise_multiplier: float, order: float) -> float:
     try:
-        rdp = float(compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order)))
+        rdp = float(rdp_analysis().compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order)))
     except (ValueError, OverflowError):
         return math.inf
     return math.inf if math.isnan(rdp) else max(0.0, rdp) + _RDP_ROUNDING / (order - 1)
@@ -229,6 +240,9 @@ def _clt_mu_squared(m: SampledGaussian) -> float:
 
 @lru_cache(maxsize=1024)
 def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_error: float) -> float:
+    from opacus.accountants import PRVAccountant
+    from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV, compute_safe_domain_size
+
     delta_error = delta / 1000
     accountant = PRVAccountant()
     accountant.history = [(m.noise_multiplier, m.q, m.times) for m in mechanisms]

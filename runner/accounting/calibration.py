@@ -1,6 +1,7 @@
-"""The inverse of accounting: how much noise, or how many steps, a privacy budget allows."""
+"""The inverse of accounting: the least noise, or the most steps, that a privacy budget allows."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
@@ -11,6 +12,8 @@ _LARGEST_NOISE = 1e6
 
 
 class Accountant(Protocol):
+    """A function from releases to epsilon at a delta."""
+
     def epsilon(self, releases: Releases, delta: float) -> float: ...
 
 
@@ -21,12 +24,12 @@ def calibrate_noise_multiplier(
     delta: float,
     tolerance: float = 1e-4,
 ) -> float:
-    """The smallest noise multiplier whose epsilon is at most `target_epsilon`, at most `tolerance` above it.
+    """Return the smallest noise multiplier whose epsilon is at most `target_epsilon`, at most `tolerance` above it.
 
-    By bracketing and bisection of powers of two, always on the side where epsilon <= `target_epsilon` holds. So the
-    answer is the least multiple of 2^-m that meets the budget, 2^-m being the largest power of two up to `tolerance`:
-    a float that is exact, and the same on every machine, whose accountants differ in the last digits of epsilon only.
-    It could move, by 2^-m, where epsilon at one of these multiples is the budget itself to within such digits.
+    Brackets and bisects by powers of two, always on the side with epsilon <= `target_epsilon`. Let 2^-m be the largest
+    power of two up to `tolerance`. The result is the least multiple of 2^-m that meets the budget. It is an exact
+    float, and the same on machines whose accountants differ in the last digits of epsilon. It could move by 2^-m only
+    if epsilon at one of these multiples equals the budget to within such digits.
 
     Args:
         accountant: anything with `epsilon(releases, delta)`, not increasing in the noise multiplier.
@@ -76,11 +79,11 @@ def last_within(
     delta: float,
     limit: int,
 ) -> int:
-    """The largest n <= `limit` with epsilon(releases_after(n)) <= `budget`; 0 if there is none.
+    """Return the largest n <= `limit` with epsilon(releases_after(n)) <= `budget`, or 0 if there is none.
 
     Args:
         accountant: anything with `epsilon(releases, delta)`.
-        releases_after: the releases after n steps (or epochs, or tries); n never adds less than n - 1 does.
+        releases_after: the releases after n steps (or epochs, or attempts); n never adds less than n - 1 does.
         budget: epsilon >= 0.
         delta: in (0, 1).
         limit: the number of steps at which the search ends, >= 0.
@@ -92,11 +95,6 @@ def last_within(
         raise ValueError(f"Expected budget >= 0, got {budget}.")
     if limit < 0:
         raise ValueError(f"Expected limit >= 0, got {limit}.")
-    within, beyond = 0, limit + 1
-    while beyond - within > 1:
-        middle = (within + beyond) // 2
-        if accountant.epsilon(releases_after(middle), delta) <= budget:
-            within = middle
-        else:
-            beyond = middle
-    return within
+    return bisect_left(
+        range(1, limit + 1), True, key=lambda n: not accountant.epsilon(releases_after(n), delta) <= budget
+    )

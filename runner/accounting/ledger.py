@@ -1,4 +1,4 @@
-"""The record of every noisy release that touched private data."""
+"""The record of every noisy release that used private data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Releases: TypeAlias = tuple[tuple[dp_accounting.DpEvent, int], ...]
 
 
 class Ledger:
-    """Every noisy release that touched private data, and what the paper's own accounting charges for it.
+    """Every noisy release that used private data, and the charge for it in the paper's accounting.
 
-    The two differ where a paper's accounting does not hold: a step that is taken back still
-    used the data (actual), while the paper charges nothing for it (claimed).
+    The two differ if a paper's accounting does not hold. A step that is rejected still used the data (actual), but the
+    paper charges nothing for it (claimed).
     """
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Ledger:
         """Record one kind of release.
 
         Args:
-            actual: what really happened; always recorded.
-            claimed: what the paper's accounting charges for it; None charges nothing.
+            actual: the event that happened; always recorded.
+            claimed: the event that the paper's accounting charges for; None charges nothing.
             count: how many times `actual` happened.
             claimed_count: how many times `claimed` is charged; `count` if None.
 
@@ -56,19 +56,19 @@ class Ledger:
             self._claimed[claimed] = self._claimed.get(claimed, 0) + charged
 
     def add(self, other: Ledger, times: int = 1) -> None:
-        """Record all of another ledger, so many times."""
+        """Record all of another ledger, `times` times."""
         for mine, theirs in ((self._actual, other._actual), (self._claimed, other._claimed)):
             for event, count in theirs.items() if times else ():
                 mine[event] = mine.get(event, 0) + times * count
 
     @property
     def actual(self) -> Releases:
-        """What really happened, as events of the reader's own: what becomes of them changes nothing here."""
+        """Return the events that happened, as copies."""
         return _fresh(self._actual)
 
     @property
     def claimed(self) -> Releases:
-        """What the paper's accounting charges, as events of the reader's own."""
+        """Return the events that the paper's accounting charges for, as copies."""
         return _fresh(self._claimed)
 
 

@@ -1,4 +1,4 @@
-"""From ledger events to the one mechanism all accountants here know: the Poisson-sampled Gaussian."""
+"""Conversion of ledger events to the mechanism that all accountants here support: the Poisson-sampled Gaussian."""
 
 import math
 import operator
@@ -23,14 +23,14 @@ class SampledGaussian(NamedTuple):
 
 
 def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian] | None:
-    """The private releases with equal mechanisms merged; None if one of them has no privacy at all.
+    """Return the private releases with equal mechanisms merged, or None if one of them has no privacy.
 
-    q = 1 stands for the unsampled Gaussian. Releases that reveal nothing (NoOp, q = 0, infinite noise,
-    count 0) are left out.
+    q = 1 stands for the unsampled Gaussian. Releases that reveal nothing (NoOp, q = 0, infinite noise, count 0)
+    are left out.
 
     Raises:
-        ValueError: `delta` is outside (0, 1), or an event is not one of PoissonSampledDpEvent of a Gaussian,
-            GaussianDpEvent, NonPrivateDpEvent and NoOpDpEvent, or one of its numbers is out of range.
+        ValueError: `delta` is outside (0, 1), or an event has a number out of range or an unknown type. Known are
+            NoOpDpEvent, NonPrivateDpEvent, GaussianDpEvent and PoissonSampledDpEvent of a Gaussian.
     """
     if not 0 < delta < 1:
         raise ValueError(f"Expected delta in (0, 1), got {delta!r}.")
@@ -53,7 +53,7 @@ def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian]
 
 
 def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float]:
-    """(sampling rate, noise multiplier); a non-private event is a Gaussian without noise."""
+    """Return (sampling rate, noise multiplier); a non-private event is a Gaussian without noise."""
     q, inner = 1.0, event
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         q, inner = float(event.sampling_probability), event.event
@@ -74,12 +74,12 @@ def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Epsilon of distinguishing N(0, 1) from N(mu, 1); T Gaussian releases compose to mu^2 = T / sigma^2.
+    """Return the epsilon of distinguishing N(0, 1) from N(mu, 1); T Gaussian releases give mu^2 = T / sigma^2.
 
-    The smallest eps >= 0 with Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) <= delta (Balle and Wang,
-    ICML 2018, theorem 8), exact to 1e-12. Beyond mu = 1000, where e^eps costs it its digits, the zCDP bound
-    mu^2/2 + mu sqrt(2 ln(1/delta)) (Bun and Steinke, TCC 2016, proposition 1.3), which is at most 1% larger
-    for delta >= 1e-10.
+    It is the smallest eps >= 0 with Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) <= delta (Balle and Wang,
+    ICML 2018, theorem 8), exact to 1e-12. Beyond mu = 1000, e^eps costs it its digits. There the result is the
+    zCDP bound mu^2/2 + mu sqrt(2 ln(1/delta)) (Bun and Steinke, TCC 2016, proposition 1.3). The bound is at most
+    1% larger for delta >= 1e-10.
     """
     if mu == 0:
         return 0.0
@@ -89,18 +89,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def counting_epsilon(mechanisms: Sequence[SampledGaussian], delta: float) -> float:
-    """A closed-form upper bound on epsilon that never fails, for any noise, rate and number of releases.
+    """Return a closed-form upper bound on epsilon that never fails, for any noise, rate and number of releases.
 
-    Derivation. Fix the sampling coins of the record in question: release t then either holds it (a Gaussian
-    mechanism with mu_t = 1/sigma_t) or reveals nothing about it, so the whole run is a Gaussian mechanism
-    with mu^2 = sum_i K_i / sigma_i^2, where K_i ~ Binomial(T_i, q_i) counts the coins that came up. The coins
-    are independent of earlier outputs, and the hockey-stick divergence is jointly convex, so both ways
+    Derivation. Fix the sampling coins of the record in question. Release t then either holds it (a Gaussian
+    mechanism with mu_t = 1/sigma_t) or reveals nothing about it. So the whole run is a Gaussian mechanism with
+    mu^2 = sum_i K_i / sigma_i^2. Here K_i ~ Binomial(T_i, q_i) counts the coins that came up. The coins are
+    independent of earlier outputs, and the hockey-stick divergence is jointly convex. So in both directions
 
         delta(eps) <= E_K[ delta_Gauss(eps; mu(K)) ] <= delta_Gauss(eps; mu(k)) + sum_i Pr(K_i > k_i).
 
-    Half of delta pays for the tails Pr(K_i > k_i), the other half for the Gaussian. Where nothing is sampled
-    there is no tail, the bound uses all of delta, and it is exact. It is also never worse than ignoring the
-    sampling, k_i = T_i, with all of delta.
+    Half of delta pays for the tails Pr(K_i > k_i), the other half for the Gaussian. If nothing is sampled there
+    is no tail. The bound then uses all of delta and is exact. It is also never worse than ignoring the sampling,
+    k_i = T_i, with all of delta.
     """
     sampled = sum(m.q < 1 for m in mechanisms)
     unamplified = gaussian_epsilon(_mu([m.times for m in mechanisms], mechanisms), delta)

@@ -17,20 +17,21 @@ SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay fa
 
 @lru_cache(maxsize=4096)
 def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval: float) -> float:
-    """Upper bound on epsilon from composing privacy loss distributions; tight wherever the grid is fine.
+    """Return an upper bound on epsilon from composed privacy loss distributions, tight if the grid is fine.
 
     Connect-the-dots discretisation (Doroshenko et al., PETS 2022), add-or-remove-one neighbours, both
     directions, composed by FFT. The discretisation is pessimistic: on any grid the composed distribution
-    dominates the true one, so changing the grid only changes how tight the bound is:
+    dominates the true one. Changing the grid therefore only changes how tight the bound is.
 
-    - finer (over powers of 2) than `interval` where the loss of one release is below ten times that, to 1e-5;
-    - coarser (times powers of 2) where one release would need more than 100,000 points or the composition
-      more than 3 million, which keeps memory near 1 GB (and time to seconds up to millions of releases);
-    - past an interval of 1 (epsilon in the hundreds of thousands), or for delta < 1e-10 where floating point
-      would not carry it, `counting_epsilon` alone.
+    - The grid is finer than `interval`, by powers of 2 and down to 1e-5, if the loss of one release is below
+      ten times `interval`.
+    - It is coarser, by powers of 2, if one release would need more than 100,000 points or the composition more
+      than 3 million. Memory stays near 1 GB, and time is seconds up to millions of releases.
+    - Past an interval of 1 (epsilon in the hundreds of thousands), the result is `counting_epsilon`. The same
+      holds for delta < 1e-10, for which floating point is too coarse.
 
-    The result is never above `counting_epsilon`, a bound in its own right. Unsampled Gaussians are merged
-    exactly into one, and if there is nothing else the answer is the closed form.
+    The result is never above `counting_epsilon`, which is itself a bound. Unsampled Gaussians are merged exactly
+    into one. If there are no other releases, the result is the closed form.
     """
     bound = counting_epsilon(mechanisms, delta)
     if all(m.q == 1 for m in mechanisms) or delta < SMALLEST_DELTA:
@@ -48,14 +49,14 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
 
 
 def _merge_unsampled(mechanisms: tuple[SampledGaussian, ...]) -> list[SampledGaussian]:
-    """T Gaussians with multipliers sigma_i are one with 1/sigma^2 = sum_i T_i/sigma_i^2."""
+    """Merge T_i Gaussians with multipliers sigma_i into one with 1/sigma^2 = sum_i T_i/sigma_i^2."""
     precision = sum(m.times / m.noise_multiplier**2 for m in mechanisms if m.q == 1)
     sampled = [m for m in mechanisms if m.q < 1]
     return [*sampled, SampledGaussian(1.0, precision**-0.5, 1)] if precision else sampled
 
 
 def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: float) -> float:
-    """`interval` times a power of 2, such that both grids fit; `bound` is the scale of the composed loss."""
+    """Return `interval` times a power of 2 such that both grids fit; `bound` is the scale of the composed loss."""
     finest = interval
     coarsest_needed = 2 * bound / _COMPOSED_POINTS
     for m in mechanisms:
@@ -63,7 +64,7 @@ def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: fl
         x = 0.5 / m.noise_multiplier**2 + 10 / m.noise_multiplier
         span = float(np.logaddexp(math.log1p(-m.q), math.log(m.q) + x)) if m.q < 1 else x
         coarsest_needed = max(coarsest_needed, span / _RELEASE_POINTS)
-        # Standard deviation of the likelihood ratio, which is that of the loss where the loss is small.
+        # Standard deviation of the likelihood ratio, which equals the loss's deviation if the loss is small.
         deviation = m.q * math.sqrt(math.expm1(min(1 / m.noise_multiplier**2, 100.0)))
         finest = min(finest, max(deviation / 10, _FINEST_INTERVAL))
     grid = interval

@@ -59,7 +59,7 @@ class ClaimsError(ValueError):
         self.line = line
 
 
-class _Loader(yaml.BaseLoader):
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]  # the former is in C
     """A loader that reads every scalar as text and keeps the lines of names."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -45,7 +45,7 @@ def cosines(run: PlannedRun) -> tuple[Array, Array]:
     Only every `diagnostics_every`-th step counts: all steps of the first epoch are measured and would dominate.
     """
     steps, values = _all_cosines(run)
-    regular = steps % int(run.job.config.diagnostics_every) == 0
+    regular = steps % int(run.field("diagnostics_every")) == 0
     return steps[regular], values[regular]
 
 

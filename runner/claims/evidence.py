@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, pooled
 from runner.config import PAPER, REPOSITORY, scales
@@ -83,7 +81,7 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
     """
     check_scale(scale)
     root = REPOSITORY / "results" if results_root is None else results_root
-    return results_folder(OmegaConf.create({"runtime": {"results_root": str(root)}, "scale": {"name": scale}}))
+    return results_folder({"runtime": {"results_root": str(root)}, "scale": {"name": scale}})
 
 
 def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:

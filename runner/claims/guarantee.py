@@ -13,13 +13,17 @@ _planned: dict[str, Run] = {}  # by setting
 
 def decides(run: PlannedRun) -> bool:
     """Return True if the run, recorded or not, itself decides how much it releases."""
-    return update_rule_of(run.job.config).takes_back or _ended_early(run)
+    return _takes_back(run) or _ended_early(run)
 
 
 def makes_all_tries(run: PlannedRun) -> bool:
     """Return True if the number of steps up to an epoch, rejected ones included, does not depend on the data."""
-    takes_back = update_rule_of(run.job.config).takes_back
-    return not (takes_back and run.job.config.max_epsilon is not None) and not _ended_early(run)
+    return not (run.field("max_epsilon") is not None and _takes_back(run)) and not _ended_early(run)
+
+
+def _takes_back(run: PlannedRun) -> bool:
+    """Return True if the run's update rule may take steps back."""
+    return bool(run.field("screening")) and update_rule_of(run.job.config).takes_back
 
 
 def _ended_early(run: PlannedRun) -> bool:

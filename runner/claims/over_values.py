@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
 from runner.claims.claim import Claim
@@ -29,7 +28,6 @@ from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
 from runner.claims.statistics import Interval, Spread, redrawn
 
-_MISSING = object()
 Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
 
 
@@ -60,8 +58,8 @@ def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
     Raises:
         ValueError: there is no such field.
     """
-    found = OmegaConf.select(run.job.config, name, default=_MISSING)
-    if found is _MISSING:
+    found = run.field(name)
+    if found is None:
         raise ValueError(f"{claim.place}: {run.job.experiment} has no field {name!r}.")
     return found
 

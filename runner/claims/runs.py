@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from runner.records.files import upper_bound
 from runner.records.jobs import Job
 
@@ -26,11 +24,11 @@ class PlannedRun:
     @property
     def delta(self) -> float:
         """The delta of the run's epsilons."""
-        return float(self.job.config.delta)
+        return float(self.field("delta"))
 
     @property
     def seed(self) -> int:
-        return int(self.job.config.seed)
+        return int(self.field("seed"))
 
     @property
     def name(self) -> str:
@@ -43,8 +41,8 @@ class PlannedRun:
         return len(self.history("epoch")) - 1
 
     def field(self, name: str) -> Any:
-        """Return a field of the run's config, such as "optimizer.lr", or None if it has no such field."""
-        return OmegaConf.select(self.job.config, name)
+        """Return a field of the run's config, such as "optimizer.lr", as a JSON value; None if it has none."""
+        return self.job.field(name)
 
     def final(self, name: str) -> float:
         """Return one of the final metrics: test_accuracy, epsilon, best_test_accuracy and so on.

@@ -21,10 +21,9 @@ from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.markdown import claims_table
 from runner.report.not_run import write_not_run
-from runner.report.papers import Item, Paper, known, load
+from runner.report.papers import Item, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
-from runner.runs import planned
 from runner.terminal import Line, Parser
 
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
@@ -66,7 +65,6 @@ def aggregate(
     if items is None:
         if scale == PAPER_SCALE:
             written.append(write_not_run(folder / known.name, every, evidence))
-            written.append(_write_planned(folder / known.name, known, evidence))
         written += pages.write_report(folder, scale)
         if folder == REPOSITORY / "results":
             written.append(write_readme(folder))
@@ -115,13 +113,6 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[C
     return written
 
 
-def _write_planned(folder: Path, paper: Paper, evidence: Evidence) -> Path:
-    """Write the runs of all items, for plans."""
-    sweeps = dict.fromkeys(sweep for item in paper.items for sweep in item.sweeps)
-    jobs = {sweep: [run.job for run in evidence.sweeps[sweep]] for sweep in sweeps}
-    return write_text(folder / planned.FILE, planned.planned_text(jobs))
-
-
 def _label(item: Item, evidence: Evidence) -> str:
     """Return the scale, to mark an item made of runs, unless it is the paper's."""
     return evidence.scale if item.sweeps and evidence.scale != PAPER_SCALE else ""
@@ -132,8 +123,7 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     with plots.style():
         drawn = None if item.sweeps and not evidence.any_recorded(item.sweeps) else item.draw(evidence)
         if drawn is None:
-            for name in plots.FILES:
-                (folder / name).unlink(missing_ok=True)
+            (folder / plots.FILE).unlink(missing_ok=True)
             return []
         drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
         return plots.save(drawn, folder, _label(item, evidence))

@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from omegaconf import DictConfig
@@ -27,22 +25,16 @@ from runner.launch.devices import workers as usual_workers
 from runner.launch.processes import Tally
 from runner.launch.status import status_text
 from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
-from runner.records.jobs import Job
+from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
-from runner.report.files import write_text
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
-from runner.runs import timings
-from runner.runs.estimate import Estimator, check_once, without_calibration
-from runner.runs.listed import listed_jobs
-from runner.runs.plan import estimated, plan_text
-from runner.runs.planned import Planned, planned_jobs
+from runner.runs import durations
+from runner.runs.durations import estimated, plan_text, timed
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser
 from runner.training.instantiation import instantiated
-from runner.training.prepare import Run, prepare
-
-J = TypeVar("J", bound=Planned)
+from runner.training.prepare import Run, prepare, without_calibration
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,8 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     paper = load(options.paper.replace("-", "_"))
     items = _chosen(paper, options.items)
     budget = None if options.budget is None else parse_duration(options.budget)
-    if options.keep_timings and (items != paper.items or not options.plan or options.status):
-        raise ConfigError("--keep-timings goes with --plan of a whole paper, without --items and --status.")
+    if options.time and not options.plan:
+        raise ConfigError("--time goes with --plan.")
     ours, overrides = split(options.overrides)
     check_overrides(overrides)
     if options.jobs is not None and options.jobs < 1:
@@ -67,18 +59,18 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
     launcher = launcher_of(options.launcher, ours, wait=options.wait == "yes")
     threads = options.threads or 1
-    torch.set_num_threads(threads)  # for the estimates
-    extra = (f"scale={options.scale}", *overrides)
-    if options.plan or options.status:
-        planned = _by_item(items, partial(planned_jobs, paper.name, extra))
-        kept = paper.name if options.keep_timings else None
-        print(status_text(planned) if options.status else _plan(planned, options.jobs, kept))
+    torch.set_num_threads(threads)  # for runs that are timed
+    jobs = _by_item(items, (f"scale={options.scale}", *overrides))
+    if options.status:
+        print(status_text(jobs))
         return 0
-    jobs = _by_item(items, partial(listed_jobs, extra))
     first = _checked_first(jobs)
+    if options.plan:
+        print(_plan(jobs, first, options.jobs, options.time))
+        return 0
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [job for job in every.values() if not _is_recorded(job)]
-    ranges = {} if first is None else estimated(pending, Estimator(first.config), _prepared)
+    estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     _check(pending)
     _check_data(pending)
     tell(pending, [job for of_item in jobs.values() for job in of_item])
@@ -86,7 +78,6 @@ def main(arguments: Sequence[str]) -> int:
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
-    estimates = {run_id: estimate.seconds for run_id, estimate in ranges.items()}
     work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait == "yes")
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:
@@ -118,13 +109,9 @@ def _parser() -> Parser:
         "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
     )
     parser.add_argument("--threads", type=int, help="CPU threads of each run (default: 1, which suits many runs best)")
-    parser.add_argument("--budget", help="start no run that would end later than this: 30m, 2h, 1h30m")
+    parser.add_argument("--budget", help="start no run later than this, or known to end later: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
-    parser.add_argument(
-        "--keep-timings",
-        action="store_true",
-        help="with --plan: time all that no record tells anew, and leave it among the results",
-    )
+    parser.add_argument("--time", action="store_true", help="with --plan: time three steps of runs of unknown time")
     parser.add_argument(
         "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
     )
@@ -158,63 +145,60 @@ def check_overrides(overrides: Sequence[str]) -> None:
     check_options(overrides)
 
 
-def _by_item(items: Sequence[Item], listed: Callable[[str], Sequence[J]]) -> dict[str, list[J]]:
-    """The runs of each item, by its name; `listed` says those of a sweep."""
-    sweeps, line = dict[str, Sequence[J]](), Line(at_once=False)
+def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]]:
+    """List the runs of each item, by its name, under further overrides."""
+    sweeps, line = dict[str, list[Job]](), Line(at_once=False)
     names = list(dict.fromkeys(sweep for item in items for sweep in item.sweeps))
     try:
         for number, sweep in enumerate(names, 1):
             line.show(f"listing runs: sweep {number} of {len(names)} ...")
-            sweeps[sweep] = listed(sweep)
+            sweeps[sweep] = sweep_jobs(sweep, extra)
     finally:
         line.clear()
     return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
 
 
-def _checked_first(jobs: Mapping[str, Sequence[J]]) -> J | None:
-    """A run of the request, the same each time, that has been prepared before or is now; None without any.
+def _checked_first(jobs: Mapping[str, Sequence[Job]]) -> Job | None:
+    """Prepare a run of the request, the same each time, and return it; None without any.
 
-    What a request adds to its runs, and may have wrong, is the same in each, and is found even where all are recorded.
-    Before work starts, `_check` prepares every setting that is left.
+    A fault in the overrides of a request is the same in all its runs, and is found even if all are recorded. Before
+    work starts, `_check` prepares every setting that is left.
     """
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if first is not None:
         if (threads := first.config.runtime.threads) is not None:
-            torch.set_num_threads(threads)  # for the estimates
-        check_once(first.config, first.run_id, partial(_prepared, first, without_calibration(first.config)))
+            torch.set_num_threads(threads)
+        _prepared(first, without_calibration(first.config))
     return first
 
 
-def _plan(jobs: Mapping[str, Sequence[Planned]], workers: int | None, timings_of: str | None) -> str:
-    """The table of what is left; of runs without a config, so that few have to be composed.
+def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:
+    """Return the table of what is left.
 
     Args:
-        timings_of: the paper among whose results to leave what was timed; None: nothing is left.
+        first: one of the runs.
+        time_unknown: time three steps of runs of unknown time, once for all that are alike.
     """
-    first = _checked_first(jobs)
-    if first is None:
-        return plan_text(jobs, {}, workers or usual_workers([]), 1.0)
-    folder, estimator = results_folder(first.config), Estimator(first.config, anew=timings_of is not None)
-    if timings_of is not None:
-        estimator.check_keeps()
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    left = [job for job in every.values() if not is_recorded(folder, job.run_id)]
-    ranges = estimated(left, estimator, _prepared)
-    if timings_of is not None:
-        _write(folder / timings_of / timings.FILE, timings.text(estimator.to_keep(left, ranges)))
-    return plan_text(jobs, ranges, workers or usual_workers([first]), estimator.yardstick.crowding)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
+    estimates = {} if first is None else estimated(left, durations.recorded(first.config))
+    alike: dict[str, list[Job]] = {}
+    for job in left if time_unknown else ():
+        if job.run_id not in estimates:
+            alike.setdefault(durations.like(job.values), []).append(job)
+    line = Line()
+    for number, group in enumerate(alike.values(), 1):
+        line.show(f"timing three steps of {number} of {len(alike)} kinds of runs ...")
+        seconds = timed(group[0].config)
+        estimates |= {job.run_id: seconds * job.values["epochs"] / group[0].values["epochs"] for job in group}
+    line.clear()
+    workers = workers or usual_workers([] if first is None else [first])
+    return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
 
 
 def _is_recorded(job: Job) -> bool:
     """`recorded`, without a look at runs that have no file."""
-    return record_path(results_folder(job.config), job.run_id).exists() and recorded(job.config)
+    return record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config)
 
 
 def _check(pending: Sequence[Job]) -> None:
@@ -225,7 +209,7 @@ def _check(pending: Sequence[Job]) -> None:
         line.show(f"checked {number} of {len(settings)} settings ...")
 
 
-def _prepared(job: Planned, config: DictConfig | None = None) -> Run:
+def _prepared(job: Job, config: DictConfig | None = None) -> Run:
     try:
         return prepare(job.config if config is None else config)
     except ConfigError as error:
@@ -234,26 +218,27 @@ def _prepared(job: Planned, config: DictConfig | None = None) -> Run:
 
 def _check_data(pending: Sequence[Job]) -> None:
     """Raise DataError where a run's images cannot be read: once, and before any run starts."""
-    for job in {str(job.config.dataset): job for job in pending}.values():
+    for job in {str(job.values["dataset"]): job for job in pending}.values():
         instantiated(job.config, "dataset").load(job.config.runtime.data_root)
 
 
-def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: dict[str, float]) -> list[Job]:
-    """Headline items first; within an item the cheapest further evidence first.
+def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
+    """Headline items first; within an item the cheapest further evidence first, runs of unknown time last.
 
     The k-th run of an experiment is ranked by k times its time, so that ten runs of an hour do not wait for one
-    of ten hours, nor a second experiment for the first one's last seed.
+    of ten hours, nor a second experiment for the first one's last seed. Those of unknown time are ranked by k.
     """
     left = {job.run_id for job in pending}
     ordered: dict[str, Job] = {}
     for planned in jobs.values():
         repetitions: dict[str, int] = {}
-        ranked: list[tuple[float, Job]] = []
+        ranked: list[tuple[bool, float, Job]] = []
         for job in planned:
             repetitions[job.experiment] = repetitions.get(job.experiment, 0) + 1
             if job.run_id in left:
-                ranked.append((repetitions[job.experiment] * estimates[job.run_id], job))
-        for _, job in sorted(ranked, key=lambda pair: pair[0]):
+                seconds = estimates.get(job.run_id)
+                ranked.append((seconds is None, repetitions[job.experiment] * (seconds or 1.0), job))
+        for _, _, job in sorted(ranked, key=lambda each: each[:2]):
             ordered.setdefault(job.run_id, job)
     return list(ordered.values())
 
@@ -271,6 +256,6 @@ def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, r
         print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
     if tally.not_started:
         print(
-            f"{len(tally.not_started)} runs were not started: they would not end within BUDGET.",
+            f"{len(tally.not_started)} runs were not started: BUDGET was over, or would have been before their end.",
             file=sys.stderr,
         )

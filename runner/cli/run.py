@@ -54,18 +54,21 @@ def run(composed: DictConfig) -> None:
 def _run(composed: DictConfig) -> None:
     from runner.records.files import read_record, record_path, results_folder
     from runner.records.identity import identify, resolved
+    from runner.records.jobs import command_of
     from runner.report.own import explain_command, result_text
     from runner.report.served import served
     from runner.runs.execute import execute
     from runner.runs.models import model_path
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
-    from runner.training.own import rests_on
     from runner.training.prepare import Run
+    from runner.training.trust import rests_on
 
     kernels_wanted()  # refuses an environment that asks for nothing known
     config = resolved(composed)
-    choices = HydraConfig.get().runtime.choices
+    choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
+    folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
+    config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
     if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
         config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from runner.cli.reproduce import check_overrides
 from runner.config import ConfigError
@@ -43,12 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
     folder, line = results_folder(space.draws[0].config), Line()
-    root = Path(space.draws[0].config.runtime.results_root).expanduser()
-    with (
-        study_of(space, folder, options.epsilon, options.draws) as study,
-        launcher.seats(root, options.jobs, options.threads, line) as seats,
-    ):
-        failed = carry_out(study, options.trials, seats, line)
+    with study_of(space, folder, options.epsilon, options.draws) as study:
+        failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
     print(_summary(space, trials, chosen, options.epsilon))

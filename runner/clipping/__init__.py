@@ -1,4 +1,4 @@
-"""Clipping strategies: each bounds what one example can add to the sum, and states that bound."""
+"""Clipping strategies: each bounds the contribution of one example to the sum, and states that bound."""
 
 from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
 from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms, sum_of_none

@@ -1,33 +1,34 @@
 """Backpropagation clipping (Stevens et al., 2022): bounded weight gradients without per-example gradients.
 
-In every layer with weights, each example's input x is scaled to ||x||_2 <= a in the forward pass, and its upstream
-gradient u = d loss / d output to |||u||| <= b in the backward pass, before anything is computed from it; the layers
-below see the clipped one. Both norms are over the whole of one example. The layer's gradient, summed over the batch by
-the ordinary backward pass, is then a sum of one bounded contribution an example.
+In every layer with weights, the forward pass scales the input x of each example to ||x||_2 <= a. The backward pass
+scales its upstream gradient u = d loss / d output to |||u||| <= b, before anything is computed from it. The layers
+below receive the clipped gradient. Both norms are over the whole of one example. The gradient of the layer, summed over
+the batch by the ordinary backward pass, is then a sum of one bounded contribution per example.
 
 Sensitivity. Let dW and db be one example's contribution to the weight and bias of a layer.
 
 Linear, h = W x + c:  dW = u x^T and db = u, so ||dW||_F = ||u||_2 ||x||_2 <= a b and ||db||_2 <= b.
 
-Convolution, of any stride, dilation and groups and with any zero padding: for output channel o and output position p,
-h_o(p) = <W_o, x[p]> + c_o, where x[p] is the window of the padded input that p reads: entries of x, each at most once,
-and zeros. So dW_o = sum_p u_o(p) x[p] and db_o = sum_p u_o(p), and as ||x[p]||_2 <= ||x||_2
+Convolution, of any stride, dilation and groups and with any zero padding. For output channel o and output position p,
+h_o(p) = <W_o, x[p]> + c_o. Here x[p] is the window of the padded input that p reads. It holds entries of x, each at
+most once, and zeros. So dW_o = sum_p u_o(p) x[p] and db_o = sum_p u_o(p), and as ||x[p]||_2 <= ||x||_2
 
     ||dW_o||_2 <= sum_p |u_o(p)| ||x[p]||_2 <= ||u_o||_1 ||x||_2,    |db_o| <= ||u_o||_1.
 
-With |||u||| = (sum_o ||u_o||_1^2)^(1/2), l1 over space and l2 over channels ("l1_l2"), that is ||dW||_F <= a b and
-||db||_2 <= b. This is the paper's theorem 3 by another way, which needs neither of its restrictions (no padding, no
-bias). With the plain norm ||u||_2 ("l2"), Cauchy and Schwarz give ||dW_o||^2 <= ||u_o||_2^2 sum_p ||x[p]||^2; at each
-of the kh kw places in the kernel, different p read different entries of x, so sum_p ||x[p]||^2 <= kh kw ||x||^2 and
-||dW||_F <= sqrt(kh kw) a b. A bias would add sqrt(P) b, which grows with the P output positions: it is refused there.
+Let |||u||| = (sum_o ||u_o||_1^2)^(1/2), l1 over space and l2 over channels ("l1_l2"). Then ||dW||_F <= a b and
+||db||_2 <= b. This proves the paper's theorem 3 without its two restrictions (no padding, no bias).
 
-Weight and bias of a layer are one noise group: ||(dW, db)||^2 <= (a^2 + 1) b^2, what an input entry of constant one
-would give. A group of its own for the bias would give the weights more noise wherever a > 1.
+With the plain norm ||u||_2 ("l2"), Cauchy and Schwarz give ||dW_o||^2 <= ||u_o||_2^2 sum_p ||x[p]||^2. At each of the
+kh kw places in the kernel, different p read different entries of x. So sum_p ||x[p]||^2 <= kh kw ||x||^2 and
+||dW||_F <= sqrt(kh kw) a b. A bias would add sqrt(P) b, which grows with the P output positions. It is refused there.
+
+Weight and bias of a layer are one noise group: ||(dW, db)||^2 <= (a^2 + 1) b^2, as for an input entry of constant one.
+A separate group for the bias would give the weights more noise whenever a > 1.
 
 These are norms of one example's contribution: the sensitivity for add-or-remove-one neighbours. The sum over the batch
-is what is bounded; for rows of the *mean* loss see `BackpropOfMeanLoss`. The bound is on what a layer adds once, to one
-row an example: a layer that is called twice or on other rows, or a weight that two layers share, is refused. What a
-network does with a weight outside its layer is not bounded: it is a constant there, and adds no gradient.
+is bounded. For rows of the *mean* loss see `BackpropOfMeanLoss`. The bound covers one contribution of a layer, to one
+row per example. A layer that is called twice or on other rows is refused, and so is a weight that two layers share. A
+weight that is used outside its layer is a constant there and adds no gradient.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ _SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms lea
 
 @dataclass(frozen=True)
 class Backprop:
-    """Clips inputs to `input_bound` a and upstream gradients to `upstream_bound` b in every layer; see the module.
+    """Clipping of inputs to `input_bound` a and upstream gradients to `upstream_bound` b in every layer.
 
-    `convolution_norm`: of upstream gradients of convolutions, "l1_l2" or "l2".
+    `convolution_norm`: the norm of upstream gradients of convolutions, "l1_l2" or "l2".
 
     Raises:
-        ValueError: if a bound is not in [1e-12, 1e12] or the norm is unknown.
+        ValueError: a bound is not in [1e-12, 1e12] or the norm is unknown.
     """
 
     input_bound: float
@@ -80,16 +81,16 @@ class Backprop:
             raise ValueError(f"Expected clipping.convolution_norm {' or '.join(NORMS)}, got {self.convolution_norm}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        """One group a layer, of its weight and bias.
+        """Return one group per layer, with its weight and bias.
 
         Raises:
-            ValueError: if a parameter is in no linear layer or 2D convolution of zero padding, or in two of them.
+            ValueError: a parameter is in no linear layer or 2D convolution with zero padding, or in two of them.
         """
         groups = []
         owners: dict[int, str] = {}
         for layer_name, layer in layers_with_parameters(model).items():
             if not isinstance(layer, (nn.Linear, nn.Conv2d)) or not defined_in(type(layer), "torch"):
-                # A subclass of ours or of yours may compute anything.
+                # A subclass may compute anything.
                 kind = type(layer).__name__
                 raise ValueError(f"clipping=backprop bounds linear layers and 2D convolutions, but not {kind}.")
             if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
@@ -105,7 +106,7 @@ class Backprop:
         return tuple(groups)
 
     def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
-        """The largest norm of one example's contribution to a layer's weight and bias together."""
+        """Return the largest norm of one example's contribution to a layer's weight and bias together."""
         product = self.input_bound * self.upstream_bound
         if isinstance(layer, nn.Conv2d) and self.convolution_norm == "l2":
             if layer.bias is not None:
@@ -116,34 +117,34 @@ class Backprop:
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        """The sum over one physical batch, by one forward and one backward pass. Norms are not computed.
+        """Return the sum over one physical batch, by one forward and one backward pass, without norms.
 
-        By the isolated engine every example's contribution is computed by itself, and cut to that of its group.
+        The isolated engine computes each example's contribution separately, and cuts it to its group's sensitivity.
 
         Raises:
-            ValueError: if a layer is called twice, or with an input that is not [batch, features] or
+            ValueError: a layer is called twice, or with an input that is not [batch, features] or
                 [batch, channels, height, width].
         """
         if isinstance(engine, IsolatedEngine):
             per_group = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, per_group, cut_to(groups), within=self), norms=None)
-        inputs = channels_last(inputs)  # in which CPUs pool several times faster
+        inputs = channels_last(inputs)  # CPUs pool several times faster in this order
         names, parameters = zip(*engine.objective.named_parameters(), strict=True)
-        objective = faster(engine.objective)  # between two layers, so the same clips on the same numbers
+        objective = faster(engine.objective)  # changes nothing in the layers, so the clips see the same numbers
         with self.layers_clip(objective, len(inputs)):
             losses = objective(inputs, targets)
         gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
     def of_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
-        """A clipping with these bounds on rows of the mean loss over a logical batch of so many examples."""
+        """Return a clipping with these bounds on rows of the mean loss over a logical batch of `batch` examples."""
         return BackpropOfMeanLoss(self, batch)
 
     @contextmanager
     def layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:
-        """Every layer with weights clips, from the inside: whatever reads its output, a hook too, is past the clip.
+        """Make every layer with weights clip inside its forward pass, before a hook can read its output.
 
-        Weights require gradients while their own layer computes and at no other time.
+        Weights require gradients only while their layer computes.
         """
         layers = layers_with_parameters(model)
         called: set[str] = set()
@@ -180,22 +181,23 @@ class Backprop:
 
 @dataclass(frozen=True)
 class BackpropOfMeanLoss:
-    """`Backprop` with its bounds on the rows of the *mean* loss over a batch: what it sums is that loss's gradient.
+    """`Backprop` with its bounds on the rows of the *mean* loss over a batch, whose gradient it sums.
 
-    One example's contribution keeps the norms of `Backprop`. But where the batch is as large as the number n of
-    examples drawn, one more example changes all the others' rows, from u/n to u/(n + 1) before they are clipped, and
-    the sensitivity is not a b. In a chain of layers, in exact arithmetic, it is below 2 a b:
+    One example's contribution keeps the norms of `Backprop`. But suppose the batch is as large as the number n of
+    examples drawn. Then one more example changes all the others' rows, from u/n to u/(n + 1) before they are clipped.
+    The sensitivity is not a b. In a chain of layers, in exact arithmetic, it is below 2 a b:
 
-    Fix an example, and with it its forward pass. Its clipped upstream gradient at a layer l is c_l(n) w_l, where the
-    direction w_l does not depend on n: it is the loss's own at the top and that of J^T w_{l+1} below, as clipping
-    changes lengths only. The length c_l(n) is at most b and falls as n grows, but by no more than the factor
-    n / (n + 1): at the top it is min(|||u||| / n, b), below min(k c_{l+1}(n), b) for a k >= 0, and min(c, b) shrinks by
-    no more than c does. So each of the n rows moves by at most b / (n + 1), and with the new row
+    Fix an example, and with it its forward pass. Its clipped upstream gradient at a layer l is c_l(n) w_l, and the
+    direction w_l does not depend on n. At the top it is the direction in which the loss grows. Below it is the
+    direction of J^T w_{l+1}, because clipping changes only lengths. The length c_l(n) is at most b and falls as n
+    grows, but by no more than the factor n / (n + 1). At the top it is min(|||u||| / n, b). Below it is
+    min(k c_{l+1}(n), b) for a k >= 0, and min(c, b) shrinks by no more than c does. So each of the n rows moves by at
+    most b / (n + 1), and with the new row
 
         ||G(S + {x}) - G(S)||_F <= n a b / (n + 1) + a b < 2 a b.
 
-    That is approached: n rows of length b exactly, aligned, and a new one against them. In a network with branches,
-    which adds gradients that were clipped apart, directions may turn with n: nothing is claimed there.
+    The bound is approached by n aligned rows of length b exactly, and a new row against them. A network with branches
+    adds gradients that were clipped separately. Directions may then turn with n, and nothing is proved.
     """
 
     rows: Backprop
@@ -203,14 +205,14 @@ class BackpropOfMeanLoss:
     needs_engine = False
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        """The largest norms of one example's contribution; not the sensitivity, which is below twice as much."""
+        """Return the largest norms of one example's contribution; the sensitivity is below twice as much."""
         return self.rows.noise_groups(model)
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        """The part of the mean loss's gradient that one physical batch adds; see `Backprop.sum_contributions`."""
-        # Rows u / n clipped to b are rows u clipped to n b, over n: so no overflow of a norm hangs on n.
+        """Return the part of the mean loss's gradient from one physical batch; see `Backprop.sum_contributions`."""
+        # Rows u / n clipped to b are rows u clipped to n b, over n. So overflow of a norm does not depend on n.
         of_sum = replace(self.rows, upstream_bound=self.batch * self.rows.upstream_bound)
         cut = [replace(group, sensitivity=self.batch * group.sensitivity) for group in groups]
         found = of_sum.sum_contributions(engine, inputs, targets, cut)
@@ -218,7 +220,7 @@ class BackpropOfMeanLoss:
 
 
 class _ClipInput(torch.autograd.Function):
-    """x_i min(1, bound / ||x_i||_2) for each example, zero where not finite. The gradient is the true one."""
+    """x_i min(1, bound / ||x_i||_2) for each example, zero if not finite. The gradient is exact."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bound: float) -> Tensor:
@@ -235,7 +237,7 @@ class _ClipInput(torch.autograd.Function):
 
 
 class _ClipUpstream(torch.autograd.Function):
-    """The identity, whose gradient is scaled to |||u||| <= bound example by example; zero where not finite."""
+    """The identity, whose gradient is scaled to |||u||| <= bound for each example, and zero if not finite."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, bound: float, l1_over_space: bool) -> Tensor:

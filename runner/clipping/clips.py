@@ -1,27 +1,26 @@
-"""Rows scaled to bounded norms, and the gradient of that: what backpropagation clipping does in every layer.
+"""Scaling of rows to bounded norms and its gradient, as backpropagation clipping does in every layer.
 
-In C++ where there is a compiler (see `runner.speed.kernels`), which reads and writes each row once; else by PyTorch. A
-row whose norm is not finite becomes zero: a NaN in the sum would reveal it, whatever the noise. (A float32 norm beyond
-1e19 is not finite either.)
+A C++ library does it if there is a compiler (see `runner.speed.kernels`), and reads and writes each row once. PyTorch
+does it otherwise. A row whose norm is not finite becomes zero, as a NaN in the sum would reveal it despite the noise.
+(A float32 norm beyond 1e19 is not finite either.)
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from runner.speed.choices import COMPILED, PYTORCH, fastest, made_up, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
-_LONG_SUM = 2048  # of terms: float32 keeps 1e-5 of a norm of so many, whatever their sizes
+_LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, for all sizes
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library clips as PyTorch does: rows within and beyond the bound, infinite ones, and no numbers.
+    """Check that a library clips as PyTorch does: rows within and beyond the bound, infinite rows, and NaN rows.
 
     Among the rows are short ones, and some longer than the kernel adds up in float32.
     """
@@ -46,11 +45,11 @@ def _alike(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
 
 
 def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
-    """x_i min(1, bound / ||x_i||_2) for each example i, and the factors [batch].
+    """Return x_i min(1, bound / ||x_i||_2) for each example i, and the factors [batch].
 
     x: [batch, features] or [batch, channels, height, width].
     """
-    return _clip_rows(_compiled(x, l1_over_space=False), x, bound, threads_for(x))
+    return _clip_rows(_compiled(x), x, bound, threads_for(x))
 
 
 def _clip_rows(compiled: ctypes.CDLL | None, x: Tensor, bound: float, threads: int) -> tuple[Tensor, Tensor]:
@@ -65,12 +64,12 @@ def _clip_rows(compiled: ctypes.CDLL | None, x: Tensor, bound: float, threads: i
 
 
 def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: float) -> Tensor:
-    """The gradient with respect to x of what `clip_rows` returned, given that with respect to y.
+    """Return the gradient with respect to x of the rows y that `clip_rows` returned, from the gradient for y.
 
-    Where y = x bound / ||x||, it is (g - y <y, g> / bound^2) bound / ||x||, by fewer passes over the data than
-    autograd takes.
+    If y = x bound / ||x||, it is (g - y <y, g> / bound^2) bound / ||x||. This takes fewer passes over the data than
+    autograd.
     """
-    return _clip_rows_backward(_compiled(y, l1_over_space=False), y, factors, gradient, bound, threads_for(y))
+    return _clip_rows_backward(_compiled(y), y, factors, gradient, bound, threads_for(y))
 
 
 def _clip_rows_backward(
@@ -87,8 +86,8 @@ def _clip_rows_backward(
 
 
 def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor:
-    """u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
-    return _clip_upstream(_compiled(gradient, l1_over_space), gradient, bound, l1_over_space, threads_for(gradient))
+    """Return u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
+    return _clip_upstream(_compiled(gradient), gradient, bound, l1_over_space, threads_for(gradient))
 
 
 def _clip_upstream(
@@ -107,16 +106,17 @@ def _clip_upstream(
 
 
 def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
-    """Norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
+    """Return the norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
 
-    l2 over everything, or l1 over space and l2 over channels. A long sum of squares would lose the small ones in
-    float32: it is taken in two stages where both are short, which is quicker than float64, and else in float64.
+    The norm is l2 over everything, or l1 over space and l2 over channels. A long float32 sum of squares would lose the
+    small ones. If both stages are short, it is taken in two stages, which is faster than float64. Otherwise it is taken
+    in float64.
     """
     if l1_over_space:
         # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
         norms: Tensor = torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
         return norms
-    rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # as they lie in memory, channels last
+    rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # in memory order, channels last
     terms, parts = rows.shape[1], x.shape[1]
     if terms <= _LONG_SUM:
         norms = torch.linalg.vector_norm(rows, dim=1)
@@ -128,27 +128,13 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
     return norms
 
 
-def _compiled(x: Tensor, l1_over_space: bool) -> ctypes.CDLL | None:
-    """The library, where it is there and is the faster way to clip tensors of this shape."""
-    compiled = library("clips", agrees) if fits(x) else None
-    if compiled is None or x.numel() == 0:
-        return compiled
-    shape = trial_shape(x.shape)
-
-    def ways() -> dict[str, Callable[[], object]]:
-        rows = _in_order(made_up(*shape))
-        bound, threads = math.sqrt(_length(rows)) / 2, threads_for(rows)
-        return {
-            name: lambda by=by: _clip_upstream(by, rows, bound, l1_over_space, threads)  # type: ignore[misc]
-            for name, by in ((COMPILED, compiled), (PYTORCH, None))
-        }
-
-    case = " x ".join(map(str, shape)) + (", l1 over space" if l1_over_space else "")
-    return compiled if fastest("clips", case, ways, untried=COMPILED) == COMPILED else None
+def _compiled(x: Tensor) -> ctypes.CDLL | None:
+    """Return the library, if it exists and takes such a tensor."""
+    return library("clips", agrees) if fits(x) else None
 
 
 def _in_order(x: Tensor) -> Tensor:
-    """Rows without gaps, the channels innermost."""
+    """Return rows without gaps, the channels innermost."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
 
 
@@ -161,7 +147,7 @@ def _by_example(factors: Tensor, x: Tensor) -> Tensor:
 
 
 def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """Zeros for the examples whose norm is not finite, and for their norms."""
+    """Return zeros for the examples whose norm is not finite, and for their norms."""
     if type(x) is Tensor and (x.is_meta or math.isfinite(norms.sum().item())):  # not while it is recorded
         return x, norms
     broken = ~torch.isfinite(norms)

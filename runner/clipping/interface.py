@@ -1,4 +1,4 @@
-"""What a clipping strategy does: the bounded sum, and its sensitivity."""
+"""Interface of clipping strategies: the bounded sum, and its sensitivity."""
 
 from __future__ import annotations
 
@@ -18,53 +18,55 @@ Numbers: TypeAlias = Mapping[str, float | Tensor]
 class NoiseGroup:
     """Parameters that get noise of one scale.
 
-    `sensitivity` is the largest L2 norm of one example's contribution to their sum: the L2 sensitivity of the sum
+    `sensitivity` is the largest L2 norm of one example's contribution to their sum. It is the L2 sensitivity of the sum
     under add-or-remove-one neighbours. (Replacing one example can move the sum by twice as much.) `share` is the
-    group's part of the step's privacy: those of all groups add up to 1; None: all have the same.
+    group's part of the step's privacy. The shares of all groups add up to 1. If `share` is None, all are equal.
     """
 
     parameters: tuple[str, ...]
     sensitivity: float
-    share: float | None = field(default=None, repr=False)  # the audit's random streams are named by what is shown
+    share: float | None = field(default=None, repr=False)  # the audit names its random streams by the repr
 
 
 class Clipping(Protocol):
-    """Turns a batch into the sum of its examples' contributions, each bounded as `noise_groups` states."""
+    """Conversion of a batch to the sum of its examples' contributions, each bounded as `noise_groups` states."""
 
     @property
     def needs_engine(self) -> bool:
-        """Whether the clipping asks the engine for per-example norms; else it takes one ordinary pass."""
+        """Return True if the clipping asks the engine for per-example norms, else it takes one ordinary pass."""
         ...
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        """A partition of the trainable parameters of `model`, with the sensitivity of each part."""
+        """Return a partition of the trainable parameters of `model`, with the sensitivity of each part."""
         ...
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        """The sum over one physical batch of at least one example: inputs [batch, ...], targets [batch].
+        """Return the sum over one physical batch of at least one example: inputs [batch, ...], targets [batch].
 
-        `groups` are those that the noise is for. What no module bounds is cut to their sensitivities.
+        `groups` are the groups that the noise is drawn for. Contributions that no module bounds are cut to their
+        sensitivities.
         """
         ...
 
 
 class OfNorms(Protocol):
-    """A clipping that rescales by functions of single norms and of its own numbers, by name, or not at all.
+    """A clipping that rescales by functions of single norms and of numbers by name, or does not rescale.
 
-    Numbers are arguments so that R runs can be clipped at once: norms are [R, P, groups] then, and a number in which
-    the runs differ is [R, 1, 1].
+    The numbers are arguments so that R runs can be clipped at once. Norms are then [R, P, groups], and a number in
+    which the runs differ is [R, 1, 1].
     """
 
     def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
-        """The sum over one physical batch, as `Clipping.sum_contributions` gives it, with these numbers for its own."""
+        """Return the sum over one physical batch as `Clipping.sum_contributions` does, but with these numbers."""
         ...
 
 
 def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
-    """Whether a clipping is one of norms: the class that defines `sum_contributions` defines `sum_with`, too, and no
-    subclass has redefined the first alone.
+    """Return True if a clipping depends on norms only.
+
+    The class that defines `sum_contributions` then defines `sum_with` too, and no subclass redefines the first alone.
     """
     for kind in type(clipping).__mro__:
         if "sum_contributions" in vars(kind):
@@ -81,10 +83,10 @@ def gradient_sum(
     physical_batch: int,
     groups: Sequence[NoiseGroup] = (),
 ) -> GradientSum:
-    """The sum over a logical batch of any size, in pieces of at most `physical_batch` examples.
+    """Return the sum over a logical batch of any size, in pieces of at most `physical_batch` examples.
 
-    Contributions are sums over examples, so the pieces add up to the same sum. The empty batch, which Poisson
-    sampling draws with probability (1 - q)^N, has the sum zero: of all parameters, and of what else `groups` name.
+    Contributions are sums over examples, so the pieces add up to the same sum. Poisson sampling draws the empty batch
+    with probability (1 - q)^N. Its sum is zero for all parameters, and for every other name in `groups`.
     """
     if len(targets) == 0:
         empty = inputs.new_zeros(0)
@@ -100,7 +102,7 @@ def gradient_sum(
 
 
 def sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:
-    """The sums over no example: of gradients by parameter name, and of single numbers that noise groups name beside."""
+    """Return the sums over no examples: zeros for all parameters and for the other numbers in the noise groups."""
     zeros = {name: p.detach().new_zeros(p.shape) for name, p in objective.named_parameters()}
     like = next(iter(zeros.values()))
     named = {name for group in groups for name in group.parameters}

@@ -1,4 +1,4 @@
-"""No bound at all: ordinary, non-private training."""
+"""No bound: ordinary, non-private training."""
 
 import math
 from collections.abc import Sequence

@@ -1,15 +1,15 @@
-"""A clipping that a user wrote: a function of one example, whose every result is cut to the bound that it states.
+"""A clipping written by a user: a function of one example, whose results are cut to the bound that it states.
 
-The user's class states a bound by `noise_groups` and has one of two methods, which see one example and no other:
+The user's class states a bound by `noise_groups` and has one of two methods, which receive one example:
 
     factors(norms, numbers)    norms [groups] of one example's gradient -> a factor for each group
-    contribution(gradients)    one example's gradient, by parameter name -> what it adds to the sum, by the same names
+    contribution(gradients)    one example's gradient, by parameter name -> its contribution, by the same names
 
-Let S_g be the sensitivity that the class states of group g, and c_g what the method makes of one example's gradient
-in it. The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero where a norm is not finite. That has a norm of
-at most S_g, whatever the method does, so the sensitivity of the sum is S_g and the noise is for that.
+Let S_g be the sensitivity that the class states for group g, and c_g the method's result for one example in that group.
+The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is not finite. Its contribution has a norm
+of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
 
-The methods are not called on data: `runner.gradients.isolated` records them, and runs the recording example by example.
+The methods are not called on data. `runner.gradients.isolated` records them, and runs the recording on each example.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _INSTEAD = (
 
 @dataclass(frozen=True)
 class OwnClipping:
-    """What this package makes of a user's clipping.
+    """A user's clipping, with its contributions cut.
 
     Attributes:
         own: the user's object.
-        groups: what it states, as plain numbers, read when this is made.
-        needs_gradients: whether it asks for gradients, and not for their norms alone.
+        groups: the groups that it states, as plain numbers, read when this object is created.
+        needs_gradients: True if its method receives gradients, False if it receives only their norms.
     """
 
     own: Any
@@ -59,13 +59,13 @@ class OwnClipping:
         object.__setattr__(self, "groups", read)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        """The groups that the class states."""
+        """Return the groups that the class states."""
         return self.groups
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        """The sum over one physical batch of every example's contribution, cut to what is stated.
+        """Return the sum over one physical batch of every example's contribution, cut to the stated sensitivity.
 
         Raises:
             NotMappableError: the method fails on one example.
@@ -80,7 +80,7 @@ class OwnClipping:
         return reduce(GradientSum.__add__, (self._cut_sum(names, *engine.gradients(*piece)) for piece in pieces))
 
     def mapped(self, model: nn.Module) -> Mapped:
-        """The method, ready to be mapped over examples of gradients of this model's parameters."""
+        """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
         like = {name: p.detach()[None] for name, p in model.named_parameters()}
         if self.needs_gradients:
             return self._mapped_on(_Contribution(self.own, tuple(like)), list(like.values()))
@@ -88,7 +88,7 @@ class OwnClipping:
         return self._mapped_on(_Factors(self.own), [norms])
 
     def _bounded_factors(self, norms: Tensor) -> Tensor:
-        """Factors [batch, groups] of norms [batch, groups], none of which makes a gradient longer than stated."""
+        """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
         factors = self._mapped_on(_Factors(self.own), [norms])({}, norms)[0]
         most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
         most = most / norms.clamp_min(LEAST_NORM)
@@ -100,7 +100,7 @@ class OwnClipping:
         return weigh_and_sum(dict(zip(gradients, added, strict=True)), losses, names, cut_to(self.groups))
 
     def _mapped_on(self, function: Any, tensors: Sequence[Tensor]) -> Mapped:
-        """A function that gives tensors like those of one example, of which `tensors` have [batch, ...]."""
+        """Return a mapped function whose result for one example is like one example of `tensors` [batch, ...]."""
         key = tuple((each.shape[1:], each.dtype, each.device) for each in tensors)
         if key not in self._mapped:
             example = tuple(torch.zeros_like(each[0]) for each in tensors)
@@ -131,10 +131,10 @@ class _Contribution:
 
 
 def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
-    """Read what a user's clipping states of the parameters of a model, once.
+    """Read once the bounds that a user's clipping states for the parameters of a model.
 
     Raises:
-        ValueError: it would see a whole batch, has none of the two methods, or states no bounds of all parameters.
+        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
     """
     name = type(own).__qualname__
     of_a_batch = [method for method in _OF_A_BATCH if not _by_this_package(own, method)]
@@ -153,7 +153,7 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
 
 
 def _read(group: Any, name: str) -> NoiseGroup:
-    """A noise group with plain numbers, whatever object states it."""
+    """Return a noise group with plain numbers, for any object that states it."""
     sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
     if not LEAST_NORM <= sensitivity <= _LARGEST:
         raise ValueError(
@@ -164,7 +164,7 @@ def _read(group: Any, name: str) -> NoiseGroup:
 
 
 def _by_this_package(own: Any, method: str) -> bool:
-    """Whether a method is absent, or one that a clipping of this package by norms defines."""
+    """Return True if a method is absent, or defined by a clipping of this package by norms."""
     found = getattr(type(own), method, None)
     if method in vars(own):
         return False

@@ -13,30 +13,30 @@ from torch import Tensor, nn
 from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
-LEAST_NORM = 1e-12  # far above the norms that float32 cannot tell from 0
+LEAST_NORM = 1e-12  # far above the norms that float32 cannot distinguish from 0
 
 
 def clip_factors(norms: Tensor, bound: float | Tensor) -> Tensor:
-    """min(1, bound / norm), elementwise; 1 where the norm is 0."""
+    """Return min(1, bound / norm), elementwise, and 1 if the norm is 0."""
     return (bound / norms).clamp(max=1.0)  # bound / 0 = inf, clamped to 1
 
 
 def cut_to(groups: Sequence[NoiseGroup]) -> Callable[[Tensor], Tensor]:
-    """The factors that cut gradients of norms [..., groups] to the sensitivities of these groups."""
+    """Return a function that cuts gradients of norms [..., groups] to the sensitivities of these groups."""
     bounds = [group.sensitivity for group in groups]
     return lambda norms: clip_factors(norms, torch.tensor(bounds, dtype=norms.dtype, device=norms.device))
 
 
 @dataclass(frozen=True)
 class _PerExample:
-    """Rescales each example's gradient, one of D groups of parameters after the other, to at most C / sqrt(D).
+    """Rescaling of each example's gradient, in D groups of parameters, each to at most C / sqrt(D).
 
-    The whole contribution has norm at most sqrt(D * C^2 / D) = C = `norm`. How groups share one noise multiplier is
-    said in `runner.mechanism.dp_sgd`.
+    The whole contribution has norm at most sqrt(D * C^2 / D) = C = `norm`. `runner.mechanism.dp_sgd` explains how
+    groups share one noise multiplier.
 
     Raises:
-        ValueError: if `norm` is below 1e-12. Squares of less than 1e-22 are zero in float32, and so is the norm of a
-            gradient that is made of such: it would be released as it is, and has to be nothing beside the bound.
+        ValueError: `norm` is below 1e-12. Squares of less than 1e-22 are zero in float32, and so is the norm of a
+            gradient of such numbers. It would be released unclipped, so it has to be negligible next to the bound.
     """
 
     norm: float
@@ -63,7 +63,7 @@ class _PerExample:
         return engine.clipped_sum(inputs, targets, groups, lambda norms: self.factors(norms, numbers))
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        """Factors of norms [..., D], each the function of its own norm that bounds the group: here min(1, ...)."""
+        """Return factors of norms [..., D] that bound each group, each a function of its norm: here min(1, ...)."""
         return clip_factors(norms, numbers["norm"] / math.sqrt(norms.shape[-1]))
 
     def _groups(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -82,11 +82,11 @@ class Flat(_PerExample):
 class Automatic(_PerExample):
     """AUTO-S (Bu et al., 2023): C * g_i / (||g_i||_2 + stability).
 
-    The contribution's norm is C ||g|| / (||g|| + stability) < C = `norm`; a zero gradient contributes zero. Norms below
-    1e-15 lose digits in float32, and below 1e-19 may be found zero, which beside `stability` has to be nothing.
+    The contribution's norm is C ||g|| / (||g|| + stability) < C = `norm`. A zero gradient contributes zero. Norms below
+    1e-15 lose digits in float32, and below 1e-19 may become zero. Both are negligible next to `stability`.
 
     Raises:
-        ValueError: if `stability` is below 1e-12.
+        ValueError: `stability` is below 1e-12.
     """
 
     stability: float = 0.01
@@ -102,7 +102,7 @@ class Automatic(_PerExample):
 
 @dataclass(frozen=True)
 class PerLayer(_PerExample):
-    """Each of the L layers with parameters is clipped on its own, to C / sqrt(L) (McMahan et al., 2018)."""
+    """Clipping of each of the L layers with parameters separately, to C / sqrt(L) (McMahan et al., 2018)."""
 
     def _groups(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         return _layers(names)
@@ -114,7 +114,7 @@ def _names(model: nn.Module) -> tuple[str, ...]:
 
 @lru_cache
 def _layers(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Parameter names grouped by the module that owns them: a layer's weight and bias belong together."""
+    """Group parameter names by the module that owns them: a layer's weight and bias belong together."""
     layers: dict[str, list[str]] = {}
     for name in names:
         layers.setdefault(name.rpartition(".")[0], []).append(name)

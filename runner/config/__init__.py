@@ -1,8 +1,8 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
-Hydra checks names and types of the fields below while it composes. Groups whose options are classes of their own
-(`_target_`) are checked by `runner.training.prepare.prepare`, which every run passes before any data is read. What else
-has to be known of a field (whether it is part of a run's id, say) is stated with it: see `runner.config.fields`.
+Hydra checks names and types of the fields below while it composes. Some groups have options that are classes
+(`_target_`). `runner.training.prepare.prepare` checks these for every run, before any data is read. Each field also
+states its other properties, for example if it is part of a run's id: see `runner.config.fields`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from runner.config.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     THREADS,
-    Cost,
     Differs,
     Part,
     of_class,
@@ -46,8 +45,8 @@ _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s
 
 PAPER = "paper"  # the scale that limits nothing
 
-# Modules, packages or classes that a config may name besides what `runner.training.targets` says. The environment is
-# read here, before any config is, because a config of Hydra's can change it.
+# Modules, packages or classes that a config may name in addition to the list in `runner.training.targets`. The
+# environment is read here, before any config, because a config of Hydra's can change it.
 TRUSTED = frozenset(name.strip() for name in os.environ.get("DP_REPRO_TRUST", "").split(",") if name.strip())
 
 
@@ -56,27 +55,37 @@ class ConfigError(ValueError):
 
 
 class Sampling(Enum):
+    """The way in which batches are drawn."""
+
     poisson = "poisson"
     shuffled = "shuffled"
 
 
 class EvaluationSplit(Enum):
+    """The images on which accuracy is measured."""
+
     test = "test"
     holdout = "holdout"
 
 
 class EngineName(Enum):
+    """An engine of per-example gradients."""
+
     one_pass = "one_pass"
     isolated = "isolated"
 
 
 class StepMode(Enum):
+    """The way in which a training step is executed."""
+
     auto = "auto"
     eager = "eager"
     graph = "graph"
 
 
 class TrackingMode(Enum):
+    """A mode of Weights & Biases."""
+
     offline = "offline"
     online = "online"
     disabled = "disabled"
@@ -84,11 +93,11 @@ class TrackingMode(Enum):
 
 @dataclass
 class Runtime:
-    """Where and how fast a run is computed: no part of its identity.
+    """The place and the speed of a computation, which are no part of a run's identity.
 
-    On one type of device nothing here changes a result beyond float rounding. CPU and CUDA draw other batches and other
-    noise from the same seed, so a run repeated on the other is another draw of the same distribution; the record says
-    which device it was.
+    On one type of device nothing here changes a result beyond float rounding. CPU and CUDA draw different batches and
+    noise from the same seed. A run repeated on the other device is another draw of the same distribution. The record
+    states the device.
     """
 
     device: str = "auto"
@@ -104,7 +113,10 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """What is sent to Weights & Biases; `serves`: the claims that a run serves, and their verdicts, set by commands."""
+    """The data sent to Weights & Biases.
+
+    Commands set `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
+    """
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -114,15 +126,16 @@ class Tracking:
     job_type: str | None = None
     tags: list[str] = field(default_factory=list)
     serves: dict[str, str] = field(default_factory=dict)
+    command: str | None = None
 
 
 @dataclass
 class Scale:
-    """Limits that shrink any experiment; null leaves the experiment's own value.
+    """Limits that shrink any experiment. Null keeps the experiment's value.
 
-    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape; of a data set of the
-    user's own, on as many of its images.
-    `seeds` folds the seeds of a sweep (seed modulo seeds), `runs_per_sweep` keeps the first runs of one.
+    `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape. For a user's data set
+    it takes as many of the data set's images instead. `seeds` folds the seeds of a sweep (seed modulo seeds).
+    `runs_per_sweep` keeps the first runs of a sweep.
     """
 
     name: str = MISSING
@@ -135,59 +148,40 @@ class Scale:
 
 @dataclass
 class Config:
-    """One run. The comments beside the defaults in conf/config.yaml explain the fields."""
+    """One run. The comments next to the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing, cost=Cost.all)
-    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing, cost=Cost.all)
-    normalization: Any = of_class(
-        "runner.mechanism.statistics.Normalization", differs=Differs.nothing, cost=Cost.all, optional=True
-    )
-    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing, cost=Cost.all)
-    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
-    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers, cost=Cost.class_only)
-    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers, cost=Cost.class_only)
-    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely, cost=Cost.nothing)
-    mechanism: Any = of_class(
-        "runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers, cost=Cost.class_only)
-    schedule: Any = of_class(
-        "torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    constraint: Any = of_class(
-        "runner.networks.objective.Constraint", differs=Differs.nothing, cost=Cost.class_only, optional=True
-    )
-    screening: Any = of_class(
-        "runner.training.updates.UpdateRule", differs=Differs.nothing, cost=Cost.nothing, optional=True
-    )
-    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing, cost=Cost.all)
-    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
-    scale: Scale = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    seed: int = stated(part=Part.run, differs=Differs.freely, cost=Cost.nothing, within=NOT_NEGATIVE)
-    epochs: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
-    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing, within=COUNT)
-    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    noise_multiplier: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=FINITE
-    )
-    target_epsilon: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
-    )
-    max_epsilon: float | None = stated(
-        None, part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=POSITIVE
-    )
-    delta: float = stated(part=Part.setting, differs=Differs.freely, cost=Cost.nothing, within=DELTA)
-    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing)
-    diagnostics_every: int = stated(
-        10, part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, unhashed_at=10, within=COUNT
-    )
-    confusion_epochs: list[int] = stated(
-        [], part=Part.observed, differs=Differs.nothing, cost=Cost.nothing, within=COUNTS
-    )
-    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing, cost=Cost.nothing)
-    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely, cost=Cost.nothing)
-    draw: int = stated(0, part=Part.record, differs=Differs.freely, cost=Cost.nothing)
+    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
+    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
+    normalization: Any = of_class("runner.mechanism.statistics.Normalization", differs=Differs.nothing, optional=True)
+    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing)
+    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers)
+    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers)
+    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers)
+    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely)
+    mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, optional=True)
+    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers)
+    schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, optional=True)
+    constraint: Any = of_class("runner.networks.objective.Constraint", differs=Differs.nothing, optional=True)
+    screening: Any = of_class("runner.training.updates.UpdateRule", differs=Differs.nothing, optional=True)
+    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing)
+    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely)
+    scale: Scale = stated(part=Part.setting, differs=Differs.nothing)
+    seed: int = stated(part=Part.run, differs=Differs.freely, within=NOT_NEGATIVE)
+    epochs: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
+    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
+    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing)
+    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=FINITE)
+    target_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
+    max_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
+    delta: float = stated(part=Part.setting, differs=Differs.freely, within=DELTA)
+    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing)
+    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing)
+    diagnostics_every: int = stated(10, part=Part.observed, differs=Differs.nothing, unhashed_at=10, within=COUNT)
+    confusion_epochs: list[int] = stated([], part=Part.observed, differs=Differs.nothing, within=COUNTS)
+    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing)
+    title: str = stated("", part=Part.machine, differs=Differs.freely)
+    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely)
+    draw: int = stated(0, part=Part.record, differs=Differs.freely)
 
 
 FIELDS = properties_of(Config)
@@ -196,15 +190,15 @@ RANGES = tuple(ranges_of(Config))
 
 @cache
 def scales() -> list[str]:
-    """The scales there are: the options of the config group `scale`."""
+    """Return the names of the scales, which are the options of the config group `scale`."""
     return sorted(path.stem for path in (REPOSITORY / "conf" / "scale").glob("*.yaml"))
 
 
 def check_ranges(config: DictConfig) -> None:
-    """Check numbers of the schema's own, and the scale, whose name becomes a folder.
+    """Check numbers of the schema, and the scale, whose name becomes a folder.
 
     Raises:
-        ConfigError: a number is not in its range, there is no such scale, or bundled data would be among papers' runs.
+        ConfigError: a number is out of range, the scale is unknown, or bundled data is used at the paper's scale.
     """
     if config.scale.name not in scales():
         raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales())}.")
@@ -218,23 +212,23 @@ def check_ranges(config: DictConfig) -> None:
 
 
 def _random_of(node: Node, root: Container) -> Random:
-    """A generator of its own for every (field, draw): adding a field to a search leaves the other draws alone."""
+    """Return a separate generator for each (field, draw), so a new field in a search leaves the other draws alone."""
     key = f"{node._get_full_key('')}:{OmegaConf.select(root, 'draw')}"
     return Random(hashlib.sha256(key.encode()).digest())
 
 
 def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${uniform:low,high}`: draw number `draw` of this field, three significant digits."""
+    """Return `${uniform:low,high}`: draw number `draw` of this field, to three significant digits."""
     return float(f"{_random_of(_node_, _root_).uniform(low, high):.3g}")
 
 
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
-    """`${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, three digits."""
+    """Return `${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, to three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 
 def _chosen(table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
-    """`${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
+    """Return `${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
     return chosen(REPOSITORY, table, otherwise, node=_node_, root=_root_)
 
 
@@ -248,7 +242,7 @@ class Dimension:
 
 
 def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
-    """The fields of a config, not yet resolved, that are `${uniform:...}` or `${log_uniform:...}`, by name."""
+    """Return the fields of an unresolved config that are `${uniform:...}` or `${log_uniform:...}`, by name."""
     found: dict[str, Dimension] = {}
 
     def look(value: Any, name: str) -> None:
@@ -263,7 +257,7 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
 
 
 def sweep_groups() -> str:
-    """`${sweep_groups:}`: the sweeps as `--help` lists groups (Hydra lists no folder that a search path adds)."""
+    """Return `${sweep_groups:}`: the sweeps as in Hydra's `--help`, which lists no folder that a search path adds."""
     papers = sorted(path for path in (REPOSITORY / "sweeps").iterdir() if path.is_dir())
     return "\n".join(
         f"sweeps/{paper.name}: {', '.join(sorted(sweep.stem for sweep in paper.glob('*.yaml')))}" for paper in papers

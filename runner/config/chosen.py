@@ -1,7 +1,8 @@
-"""Values that a search chose, for each setting its own: `${chosen:sweeps/composition/chosen.csv,1.0}`.
+"""Values that a search chose, for each setting separately: `${chosen:sweeps/composition/chosen.csv,1.0}`.
 
-A column of the table is a field of the config ("optimizer.lr", "activation._target_"), a row one setting with what was
-chosen for it. The table is a part of the configuration, like a YAML file: a run is still what its resolved config says.
+A column of the table is a field of the config ("optimizer.lr", "activation._target_"). A row is one setting and the
+values chosen for it. The table is a part of the configuration, like a YAML file. The resolved config still defines a
+run.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from omegaconf import Container, Node, OmegaConf
 
 
 def chosen(repository: Path, table: str, otherwise: float, *, node: Node, root: Container) -> float:
-    """The number that a table has for this field, in the row whose other columns are the config's; else `otherwise`.
+    """Return a table's number for this field from the row that matches the config, or `otherwise` if no row does.
 
-    An empty cell stands for a field that is null or not there. Numbers are compared as numbers.
+    All other columns of the row have to equal the config. An empty cell stands for a field that is null or missing.
+    Numbers are compared as numbers.
 
     Raises:
-        FileNotFoundError: there is no such table.
-        ValueError: two rows are of this config, or the field has no column or no number.
+        FileNotFoundError: the table does not exist.
+        ValueError: two rows match this config, or the field has no column or no number.
     """
     field = node._get_full_key("")
     path = repository / table
@@ -46,6 +48,6 @@ def _same(value: Any, text: str) -> bool:
 
 @lru_cache
 def _rows(path: Path, _: int) -> list[dict[str, str]]:
-    """The rows of a table, read once for as long as the file is as old as that."""
+    """Return the rows of a table, cached until the file's modification time changes."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""What a field of the schema is to the code that reads configs, said once, beside the field (see `runner.config`)."""
+"""Properties of the schema's fields for the code that reads configs, stated next to each field (`runner.config`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from omegaconf import MISSING
 
 
 class Part(Enum):
-    """What a field is a part of.
+    """The part of a run's identity that a field belongs to.
 
-    `setting`: the setting, and so every run of it. `observed`: the setting, but of it what is measured along the way
-    only: the network is trained as without. `run`: one run, among those that repeat its setting. `record`: the record
-    alone, as what the field does shows in other fields. `machine`: where, how fast and under whose eyes a run is
-    computed, of which the record's config says nothing.
+    `setting`: the setting, and so every run of it. `observed`: part of the setting id, but only the measurements depend
+    on it, not the training. `run`: one run, among those that repeat its setting. `record`: the record only, because the
+    field's effect shows in other fields. `machine`: the place, speed and tracking of the computation, which the
+    record's config leaves out.
     """
 
     setting = "setting"
@@ -30,39 +30,31 @@ class Part(Enum):
 
     @property
     def identifies(self) -> bool:
-        """Whether the field is a part of the run id."""
+        """Return True if the field is a part of the run id."""
         return self.defines_setting or self is Part.run
 
     @property
     def defines_setting(self) -> bool:
-        """Whether the field is a part of the setting id."""
+        """Return True if the field is a part of the setting id."""
         return self in (Part.setting, Part.observed)
 
     @property
     def recorded(self) -> bool:
-        """Whether a record keeps the field."""
+        """Return True if a record keeps the field."""
         return self is not Part.machine
 
 
 class Differs(Enum):
-    """What of a field may differ between runs that are trained in the same steps."""
+    """The part of a field that may differ between runs that are trained in lockstep."""
 
     nothing = "nothing"
     numbers = "numbers"
     freely = "freely"
 
 
-class Cost(Enum):
-    """What of a field the time depends on that one example takes: all of it, only which class it names, or nothing."""
-
-    all = "all"
-    class_only = "class_only"
-    nothing = "nothing"
-
-
 @dataclass(frozen=True)
 class Range:
-    """The values that a field may have, in words and as a test. Null is in every range."""
+    """The values that a field may have, as a description and as a test. Null is in every range."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -79,48 +71,41 @@ DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 
 @dataclass(frozen=True)
 class Properties:
-    """What a field of a run's config is.
+    """The properties of a field of a run's config.
 
-    `takes`: of a group whose options are classes (`_target_`), the class or the protocol that it takes, as a dotted
-    path; `optional`: the group is null by default.
-    `unhashed_at`: the value at which the field is left out of the ids. A field that is added later states here what
-    older runs did without knowing it, and so changes no id. Null and empty values are left out of the ids in any case.
+    `takes`: the dotted path of the class or protocol that a group's options (`_target_`) have to be. `optional`: the
+    group is null by default. `unhashed_at`: the value at which the field is left out of the ids. A field that is added
+    later states here the behaviour of older runs, and so changes no id. Null and empty values are always left out of
+    the ids.
     """
 
     part: Part
     differs: Differs
-    cost: Cost
     takes: str | None = None
     optional: bool = False
     unhashed_at: Any = None
 
     @property
     def names_class(self) -> bool:
-        """Whether the field is a group whose options are classes."""
+        """Return True if the field is a group whose options are classes."""
         return self.takes is not None
 
 
 def stated(
-    default: Any = MISSING,
-    *,
-    part: Part,
-    differs: Differs,
-    cost: Cost,
-    unhashed_at: Any = None,
-    within: Range | None = None,
+    default: Any = MISSING, *, part: Part, differs: Differs, unhashed_at: Any = None, within: Range | None = None
 ) -> Any:
-    """Declare a field of `Config`: a value, or a group with a schema of its own, whose fields share its properties."""
-    return _field(default, Properties(part, differs, cost, unhashed_at=unhashed_at), within)
+    """Declare a field of `Config`: a value, or a group with a schema, whose fields share its properties."""
+    return _field(default, Properties(part, differs, unhashed_at=unhashed_at), within)
 
 
-def of_class(takes: str, *, differs: Differs, cost: Cost, optional: bool = False) -> Any:
-    """Declare a field of `Config` that is a group whose options are classes: of a kind, named by its dotted path."""
-    properties = Properties(Part.setting, differs, cost, takes=takes, optional=optional)
+def of_class(takes: str, *, differs: Differs, optional: bool = False) -> Any:
+    """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
+    properties = Properties(Part.setting, differs, takes=takes, optional=optional)
     return _field(None if optional else MISSING, properties, None)
 
 
 def ranged(default: Any, within: Range) -> Any:
-    """Declare a field of a group with a schema of its own that may only have the values of a range."""
+    """Declare a field of a group with a schema that may only have the values of a range."""
     return _field(default, None, within)
 
 
@@ -135,7 +120,7 @@ def properties_of(schema: type) -> dict[str, Properties]:
     """Return the properties of every field of a schema, by name.
 
     Raises:
-        TypeError: a field states none.
+        TypeError: a field states no properties.
     """
     found: dict[str, Properties] = {}
     for field in dataclasses.fields(schema):
@@ -146,7 +131,7 @@ def properties_of(schema: type) -> dict[str, Properties]:
 
 
 def ranges_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Range]]:
-    """Yields every field of a schema and of those inside it that has a range, as `group.name`, and the range."""
+    """Yield each field of a schema, and of the schemas inside it, that has a range, as `group.name` with the range."""
     types = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         if field.metadata.get("within") is not None:

@@ -1,4 +1,4 @@
-"""Where a class comes from: whether a package defines it, whatever the class says of itself."""
+"""Origin of a class: check that a package defines it, even if the class claims another origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def defined_in(kind: type, *packages: str) -> bool:
-    """Whether one of these packages, by dotted name, defines a class.
+    """Return True if one of these packages, by dotted name, defines a class.
 
     A class can state any `__module__`, so the class is looked up there.
     """
@@ -21,5 +21,5 @@ def defined_in(kind: type, *packages: str) -> bool:
 
 
 def is_own(part: object) -> bool:
-    """Whether a part of a run is the user's: an object of a class that neither this package nor PyTorch defines."""
+    """Return True if an object's class is the user's, so neither this package nor PyTorch defines it."""
     return not defined_in(type(part), PACKAGE, "torch")

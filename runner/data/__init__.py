@@ -1,7 +1,7 @@
-"""What the network sees. Here what those need who read configs only, without PyTorch, which takes seconds to import."""
+"""Inputs of the network. This file needs no PyTorch, which takes seconds to import, so that configs are read fast."""
 
-BUNDLED_TRAIN, BUNDLED_TEST = 1438, 359  # of scikit-learn's digits: every fifth is a test image
+BUNDLED_TRAIN, BUNDLED_TEST = 1438, 359  # of scikit-learn's digits; every fifth is a test image
 
 
 class DataError(RuntimeError):
-    """A data set cannot be read. The message is one sentence that says what is missing and where to put it."""
+    """A data set cannot be read. The message is one sentence: the missing file and the place to put it."""

@@ -1,4 +1,4 @@
-"""Images of bounded L2 norm: what bounds on gradients start from."""
+"""Images of bounded L2 norm, from which bounds on gradients follow."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from runner.data.colour import SPACES
 from runner.data.features import Pixels
 
 MAKES = ("clip", "normalize")
-_AT_ONCE = 4096  # images, so that few copies of a data set are held
+_AT_ONCE = 4096  # images, so that few copies of a data set are in memory
 _SMALLEST, _LARGEST = 1e-6, 1e6  # squares of much smaller or larger norms leave the range of float32
-_LEFT = 1 - 1e-6  # of the norm, for rounding
+_LEFT = 1 - 1e-6  # of the norm; the rest is for rounding
 
 
 @dataclass(frozen=True)
 class BoundedPixels:
     """Pixels in a colour space, standardised, centred, and then of L2 norm at most `largest_norm`.
 
-    Each image by itself: the colour `space` (of images with three channels), (x - mean) / std by public constants,
-    minus the image's own mean where `centered`, and last
+    Each image is transformed separately, in four steps: the colour `space` (for images with three channels),
+    (x - mean) / std by public constants, minus the image's mean if `centered`, and last
 
         clip:       x * min(1, largest_norm / ||x||)        normalize:  x * largest_norm / ||x||, or 0 for x = 0.
 
-    An image that is not finite, or that is too large for float32 on the way, is zero before that last step. So no
-    example can make a sum anything but a number.
+    An image that is not finite, or becomes too large for float32, is zero before the last step. So every sum over
+    examples is finite.
 
     Raises:
-        ValueError: the norm is not in [1e-6, 1e6], a name is unknown, or as `Pixels`.
+        ValueError: the norm is not in [1e-6, 1e6], a name is unknown, or an argument that `Pixels` refuses.
     """
 
     largest_norm: float
@@ -52,7 +52,6 @@ class BoundedPixels:
         Pixels(self.mean, self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one example's features, [channels, height, width]; ValueError where the channels do not fit."""
         channels, *space = image_shape
         if channels == 3:
             channels = SPACES[self.space][0]
@@ -61,7 +60,6 @@ class BoundedPixels:
         return Pixels(self.mean, self.std).shape([channels, *space])
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32."""
         return torch.cat([self._bounded(some) for some in images.split(_AT_ONCE)])
 
     def _bounded(self, images: Tensor) -> Tensor:

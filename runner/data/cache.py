@@ -1,11 +1,9 @@
-"""What is computed once per machine and kept in the user's cache folder. All of it can be deleted at any time."""
+"""Files computed once per machine, in the user's cache folder. All of them can be deleted at any time."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,57 +14,26 @@ import torch
 from torch import Tensor
 
 from runner.data import DataError
-from runner.data.files import locked, write_whole
+from runner.data.files import cache_folder, locked, of_the_user_alone, safe_folder, write_whole
 from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK = 16 << 20  # bytes read at a time
-_LONGEST = 3600.0  # seconds for which a process waits for another, and a file may be unfinished
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
-
-
-def safe_folder(folder: Path) -> Path:
-    """Make a folder in the cache into which nobody else can put files: what is in it is used, and run.
-
-    Where the group or all may write into one of the user's own, they no longer may.
-
-    Raises:
-        PermissionError: the folder or the cache is another user's.
-    """
-    for place in dict.fromkeys((cache_folder(), folder)):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = place.stat()
-        if about.st_uid != os.geteuid():
-            raise PermissionError(f"{place} belongs to another user")
-        if about.st_mode & _BY_OTHERS:
-            place.chmod(about.st_mode & ~_BY_OTHERS)
-    return folder
-
-
-def of_the_user_alone(path: Path) -> bool:
-    """Whether a file is the user's and nobody else can have written to it, before its folder was closed either."""
-    about = path.stat()
-    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
+_LONGEST = 3600.0  # seconds that a process waits for another, and that a file may be unfinished
 
 
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
-    """A float32 tensor of `shape` from the file called `name`, which is computed and written where it is not whole.
+    """Return a float32 tensor of `shape` from the file `name`, which is computed if it is missing or damaged.
 
-    `compute` yields the tensor's rows in order, in pieces of any length: they are written as they come and never
-    held together. The file is the numbers and then their SHA-256, written under another name first; it is read, and
-    compared with its SHA-256, before it is used. One process computes, others that need the same file wait for it, an
-    hour at most.
+    `compute` yields the tensor's rows in order, in pieces of any length. They are written one by one and never held
+    together. The file is the numbers and then their SHA-256, and is written under a temporary name first. Its SHA-256
+    is checked before each use. One process computes. Others that need the same file wait for it, at most an hour.
 
-    The tensor is a memory map of the file: processes that use the same one share its memory, and what one of them
-    writes into the tensor stays its own.
+    The tensor is a memory map of the file, so processes that use the same file share memory. A write into the tensor
+    stays in its process.
 
     Raises:
-        DataError: where the file cannot be written.
+        DataError: the file cannot be written.
     """
     path = cache_folder() / "features" / name
     try:
@@ -87,7 +54,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
 
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:
-    """Whether the file exists, is the user's alone, has the size of `shape`, and ends in the SHA-256 of all before."""
+    """Return True if the file is the user's, has the size of `shape`, and ends in the SHA-256 of its numbers."""
     size = 4 * math.prod(shape)
     if not path.exists() or not of_the_user_alone(path) or path.stat().st_size != size + _CHECKSUM:
         return False
@@ -101,7 +68,7 @@ def _is_whole(path: Path, shape: Sequence[int]) -> bool:
 
 
 def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | memoryview]:
-    """The content of the file: the numbers, and then their SHA-256."""
+    """Yield the content of the file: the numbers, and then their SHA-256."""
     digest, count = hashlib.sha256(), 0
     for piece in rows:
         if list(piece.shape[1:]) != list(shape[1:]):
@@ -116,8 +83,8 @@ def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | me
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove what killed processes left of a file. One that still writes has done so of late."""
+    """Remove unfinished copies of a file from killed processes. A process that still writes has changed its copy."""
     for part in path.parent.glob(f".{path.name}.*.part"):
-        with suppress(FileNotFoundError):  # it has its own name by now
+        with suppress(FileNotFoundError):  # it was renamed in the meantime
             if time.time() - part.stat().st_mtime > _LONGEST:
                 part.unlink()

@@ -1,4 +1,4 @@
-"""Colour spaces of images [examples, 3, height, width] in [0, 1]: each pixel by itself, by fixed constants."""
+"""Colour spaces of images [examples, 3, height, width] in [0, 1], by fixed constants for each pixel separately."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Rows: what each channel of the result is of red, green and blue (ITU-R BT.601, and the NTSC's and PAL's differences).
+# Each row gives one channel of the result from red, green and blue (ITU-R BT.601; NTSC's and PAL's differences).
 _GREY = [[0.299, 0.587, 0.114]]
 _YIQ = [[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 _YUV = [[0.299, 0.587, 0.114], [-0.14714119, -0.28886916, 0.43601035], [0.61497538, -0.51496512, -0.10001026]]
 
 
 def hsv(images: Tensor) -> Tensor:
-    """Hue, saturation and value, each in [0, 1], by matplotlib; pixels are clamped to [0, 1] first."""
+    """Return hue, saturation and value, each in [0, 1], by matplotlib; pixels are clamped to [0, 1] first."""
     from matplotlib.colors import rgb_to_hsv
 
     pixels = images.clamp(0, 1).movedim(1, -1).cpu().numpy()
@@ -28,7 +28,7 @@ def _linear(matrix: list[list[float]]) -> Callable[[Tensor], Tensor]:
     return transform
 
 
-SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # by name: its channels, and the way there from RGB
+SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # name: number of channels, and conversion from RGB
     "rgb": (3, lambda images: images),
     "hsv": (3, hsv),
     "yiq": (3, _linear(_YIQ)),

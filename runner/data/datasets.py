@@ -1,4 +1,4 @@
-"""Data sets as tensors: read once, kept on the device, gathered by index."""
+"""Data sets as tensors, read once, held on the device, and gathered by index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
 
-# A run is known by its config, which names its data: so the name must mean these images and no others.
+# A run is identified by its config, which names its data. So a name must always mean the same images.
 _DIGESTS = {
     "MNIST": "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
     "FashionMNIST": "ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
@@ -37,12 +37,12 @@ class Split:
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """A torchvision image classification data set; its sizes are known before it is read.
+    """A torchvision image classification data set, whose sizes are known before it is read.
 
     `bundled` replaces the images by scikit-learn's handwritten digits in the same shape (smoke scale).
 
     Raises:
-        ValueError: for a shape, a size or a number of classes that no data set can have.
+        ValueError: a shape, a size or a number of classes is impossible.
     """
 
     name: str
@@ -60,11 +60,11 @@ class ImageDataset:
                 raise ValueError(f"Expected dataset.{name} > 0, got {getattr(self, name)}.")
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
-        """The training and the test split, pixels in [0, 1].
+        """Return the training and the test split, pixels in [0, 1].
 
         Raises:
-            DataError: if the files are neither under `root` nor to be downloaded, are not the original images,
-                or do not have the stated sizes.
+            DataError: the files are neither under `root` nor can be downloaded, or are not the original images, or
+                do not have the stated sizes.
         """
         train, test = _bundled_digits(self.shape) if self.bundled else _torchvision(self.name, Path(root).expanduser())
         found = (list(train.images.shape[1:]), len(train), len(test))
@@ -85,14 +85,14 @@ class ImageDataset:
 
 @dataclass(frozen=True)
 class OwnDataset:
-    """A data set that a user wrote, held to the sizes that it states, which are read once.
+    """A data set written by a user, checked against the sizes that it states, which are read once.
 
     Attributes:
-        own: the user's object: sizes as those of `ImageDataset`, and `load(root)`.
-        small: whether as many images as the bundled data has are taken, evenly spaced ones of each split.
+        own: the user's object: the same sizes as `ImageDataset`, and `load(root)`.
+        small: True if only as many images as the bundled data has are used, evenly spaced in each split.
 
     Raises:
-        ValueError: a size is missing, or none that a data set can have.
+        ValueError: a size is missing or impossible.
     """
 
     own: Any
@@ -120,7 +120,7 @@ class OwnDataset:
         )
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
-        """The training and the test split.
+        """Return the training and the test split.
 
         Raises:
             DataError: they are not of the stated sizes, or not float32 images and int64 targets below `classes`.
@@ -132,7 +132,7 @@ class OwnDataset:
             if found != ([size, *self.shape], torch.float32, [size], torch.int64):
                 raise DataError(
                     f"{type(self.own).__qualname__} loads images {found[0]} of {found[1]} and targets {found[2]} of "
-                    f"{found[3]}, where it states {[size, *self.shape]} of float32 and {[size]} of int64."
+                    f"{found[3]}, but it states {[size, *self.shape]} of float32 and {[size]} of int64."
                 )
             if not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
                 raise DataError(f"{type(self.own).__qualname__} has a target that is not in 0 to {self.classes - 1}.")
@@ -141,7 +141,7 @@ class OwnDataset:
 
 
 def _evenly(split: Split, count: int) -> Split:
-    """So many examples of a split, evenly spaced: it may be sorted by classes."""
+    """Return `count` evenly spaced examples of a split, which may be sorted by classes."""
     if count == len(split):
         return split
     chosen = torch.arange(count) * len(split) // count
@@ -149,7 +149,7 @@ def _evenly(split: Split, count: int) -> Split:
 
 
 def _digest(train: Split, test: Split) -> str:
-    """SHA-256 of the pixels (as bytes, [examples, channels, height, width]) and labels of both splits."""
+    """Return the SHA-256 of the pixels (bytes, [examples, channels, height, width]) and labels of both splits."""
     digest = hashlib.sha256()
     for split in (train, test):
         for values in (split.images * 255, split.targets):
@@ -158,12 +158,12 @@ def _digest(train: Split, test: Split) -> str:
 
 
 def holdout_examples(train_examples: int) -> int:
-    """How many training examples evaluation=holdout sets aside."""
+    """Return the number of training examples that evaluation=holdout sets aside."""
     return train_examples // HOLDOUT_PARTS
 
 
 def hold_out(train: Split) -> tuple[Split, Split]:
-    """The training split without its last twelfth, and that twelfth."""
+    """Return the training split without its last twelfth, and that twelfth."""
     kept = len(train) - holdout_examples(len(train))
     return (
         Split(train.images[:kept], train.targets[:kept]),
@@ -179,9 +179,9 @@ def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
         raise DataError(f"torchvision has no data set named {name}.")
     processed = root / name / "processed"
     if issubclass(dataset_class, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
-        # torchvision would read them in place of the original files: pickles, which can run anything.
+        # torchvision would read them instead of the original files. They are pickles, which can run any code.
         raise DataError(
-            f"{processed} holds files of an older torchvision, which would be read first, by unpickling them: "
+            f"{processed} holds files of an older torchvision, which would be unpickled instead of the original files: "
             f"delete or move that folder, the original files in {root / name / 'raw'} are enough."
         )
 
@@ -191,7 +191,7 @@ def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
 
     try:
         return read(download=False)
-    except RuntimeError:  # torchvision's answer where files are missing or damaged
+    except RuntimeError:  # torchvision raises it if files are missing or damaged
         pass
     try:
         return read(download=True)
@@ -211,7 +211,7 @@ def _as_split(dataset: object) -> Split:
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
-    """1,438 + 359 handwritten digits of 8 x 8 pixels, enlarged to `shape` and repeated over its channels."""
+    """Return 1,438 + 359 handwritten digits of 8 x 8 pixels, enlarged to `shape` and repeated over its channels."""
     from sklearn.datasets import load_digits
     from torch.nn.functional import interpolate
 
@@ -221,5 +221,5 @@ def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
     images = images.repeat(1, shape[0], 1, 1).contiguous()
     targets = torch.from_numpy(digits.target).long()
     test = torch.arange(len(targets)) % 5 == 4
-    # Every fifth image is for test: 359 of 1,797; writers are mixed, which smoke scale does not mind.
+    # Every fifth image is a test image: 359 of 1,797. Writers occur in both splits, which is acceptable at smoke scale.
     return Split(images[~test], targets[~test]), Split(images[test], targets[test])

@@ -1,4 +1,4 @@
-"""What the network sees of an image."""
+"""Features of an image: the input of the network."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ _SCATTERED = 256  # images transformed at a time
 
 
 class Features(Protocol):
-    """A fixed map of one image, chosen without looking at private data."""
+    """A fixed map of one image, chosen without private data."""
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one example's features, [channels, height, width]; ValueError where it cannot take such images."""
+        """Return the shape of one example's features, [channels, height, width].
+
+        Raises:
+            ValueError: it does not support such images.
+        """
         ...
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32."""
+        """Convert images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32."""
         ...
 
 
@@ -34,10 +38,10 @@ class Features(Protocol):
 class Pixels:
     """Pixels in [0, 1], or standardised per channel by public constants: (x - mean) / std.
 
-    Statistics of the private training set are no public constants: computing them would be a release of its own.
+    Statistics of the private training set are no public constants. Computing them would be another release.
 
     Raises:
-        ValueError: if only one of `mean` and `std` is given, their lengths differ, or a std is not positive.
+        ValueError: only one of `mean` and `std` is given, their lengths differ, or a std is not positive.
     """
 
     mean: list[float] | None = None
@@ -55,13 +59,11 @@ class Pixels:
                 raise ValueError(f"Expected every features.std > 0, got {self.std}.")
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one example's features, [channels, height, width]; ValueError where the channels do not fit."""
         if self.mean is not None and len(self.mean) != image_shape[0]:
             raise ValueError(f"features.mean has {len(self.mean)} channels, the images have {image_shape[0]}.")
         return list(image_shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] in [0, 1] to features of the same shape, float32."""
         if self.mean is None or self.std is None:
             return images
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
@@ -73,15 +75,15 @@ class Pixels:
 class ScatterNet:
     """Wavelet scattering coefficients of orders 0 to 2 of every image channel (Oyallon and Mallat, 2015), by Kymatio.
 
-    J scales and L orientations give 1 + J L + J (J - 1) L^2 / 2 channels of 1/2^J of the height and width for each
-    image channel, ordered by image channel first: 81 x 7 x 7 of 1 x 28 x 28 for J = 2 and L = 8, 243 x 8 x 8 of
-    3 x 32 x 32. The images are standardised first where `mean` and `std` are given, as by `Pixels`.
+    J scales and L orientations give 1 + J L + J (J - 1) L^2 / 2 channels for each image channel. They have 1/2^J of the
+    height and width, and are ordered by image channel first. For J = 2 and L = 8, 1 x 28 x 28 becomes 81 x 7 x 7, and
+    3 x 32 x 32 becomes 243 x 8 x 8. If `mean` and `std` are given, the images are standardised first, as by `Pixels`.
 
-    Features are computed once, a piece at a time, and kept in the user's cache folder under a name that is a hash of
-    the pixels, the transform and its version, so no other images' features are ever used; see `runner.data.cache.kept`.
+    Features are computed once, in pieces, and cached. The file's name is a hash of the pixels, the transform and its
+    version, so features of other images are never used. See `runner.data.cache.kept`.
 
     Raises:
-        ValueError: if J or L is not positive, and as `Pixels`.
+        ValueError: J or L is not positive, or `Pixels` refuses an argument.
     """
 
     J: int
@@ -99,7 +101,6 @@ class ScatterNet:
         return Pixels(self.mean, self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one example's features, [channels, height, width]; ValueError where an image cannot be taken."""
         channels, *space = self._pixels.shape(image_shape)
         if any(size % 2**self.J for size in space):
             raise ValueError(
@@ -109,10 +110,12 @@ class ScatterNet:
         return [channels * paths, *(size // 2**self.J for size in space)]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] in [0, 1] to features [examples, *shape], float32.
+        """Convert images to features, as `Features` does.
 
-        On a CPU the result is a memory map of the cached file, channels innermost, as the layers there want every
-        batch of them. Raises DataError where the file cannot be written.
+        On a CPU the result is a memory map of the cached file, channels innermost, the order that CPU layers need.
+
+        Raises:
+            DataError: the file cannot be written.
         """
         line = Line()
         channels, height, width = self.shape(images.shape[1:])
@@ -122,7 +125,7 @@ class ScatterNet:
         return features if images.device.type == "cpu" else features.to(images.device).contiguous()
 
     def _key(self, images: Tensor) -> str:
-        """32 hex digits that change with anything that may change the features. Devices round differently."""
+        """Return 32 hex digits that change with anything that may change the features. Devices round differently."""
         import kymatio
 
         content = {
@@ -136,7 +139,7 @@ class ScatterNet:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def _pieces(self, images: Tensor, line: Line) -> Iterator[Tensor]:
-        """Of some images at a time, [examples, height, width, channels]."""
+        """Yield the coefficients of some images at a time, [examples, height, width, channels]."""
         from kymatio.torch import Scattering2D
 
         transform = Scattering2D(self.J, tuple(images.shape[2:]), self.L).to(images.device)

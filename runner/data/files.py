@@ -1,4 +1,4 @@
-"""Write whole files, and hold locks, on file systems of every kind.
+"""Write whole files, and hold locks, on file systems of every kind; and find the user's cache folder.
 
 Hard links, modes, locks and fsync are used where they exist. A file system without one of them loses no file.
 """
@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import shlex
+import stat
 import sys
 import tempfile
 import time
@@ -19,24 +20,26 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # of fsync: the content is lost; any other: it does not work here
-_PAUSE = 0.05  # seconds between two looks at a lock
+_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after other errors it is only unsupported
+_PAUSE = 0.05  # seconds between two attempts at a lock
 _MOMENT = 5.0  # seconds to wait for a lock that is held for an instant
+
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 Content = str | bytes | Iterable[bytes | memoryview]
 
 
 def write_whole(path: Path, content: Content, *, replace: bool, private: bool = False) -> bool:
-    """Write a file under a temporary name, then give it its own: nobody ever sees half of it.
+    """Write a file under a temporary name, then rename it, so that no process sees half a file.
 
-    Whatever ends the process leaves the file as it was, or whole. At most a hidden `.part` file remains.
+    If the process ends at any time, the file is as it was, or whole. At most a hidden `.part` file remains.
 
     Args:
         content: a text, bytes, or pieces that are written as they come.
-        private: whether only the user may read and write the file.
+        private: True if only the user may read and write the file.
 
     Returns:
-        False, and leaves the file as it is, where `path` exists and `replace` is not set. Two machines that share a
+        False if `path` exists and `replace` is not set; the file is then unchanged. Two machines that share a
         file system without hard links can both write in the same instant. The later of the two files then stays.
 
     Raises:
@@ -57,10 +60,10 @@ def write_whole(path: Path, content: Content, *, replace: bool, private: bool = 
 
 
 def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
-    """Do as `write_whole`, but save what cannot be written there elsewhere.
+    """Write a file as `write_whole` does, or save its content elsewhere if that fails.
 
     Raises:
-        OSError: the file is not in its place. The message says where it is instead, and how to put it there.
+        OSError: the file is not in its place. The message states where it is saved, and the command that moves it.
     """
     try:
         return write_whole(path, content, replace=replace)
@@ -69,7 +72,7 @@ def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
 
 
 def check_writable(folder: Path) -> None:
-    """Write a small file as records are written, and remove it: in the folder, or where it would be made.
+    """Write and remove a small file in the folder, or in its nearest parent if the folder does not exist.
 
     Raises:
         OSError: no file can be written there.
@@ -86,11 +89,11 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambda: None) -> Iterator[bool]:
-    """Hold the lock of a file: yields False where another process still has it after `wait` seconds.
+    """Hold the lock of a file; yield False if another process still holds it after `wait` seconds.
 
-    The operating system drops the lock when the process ends, however it ends. The file is neither followed, where it
-    is a symbolic link, nor emptied. Where it cannot be locked at all, one line says so and work goes on without a
-    lock: files are whole and records are written once all the same.
+    The operating system drops the lock when the process ends. A symbolic link is not followed, and the file is not
+    emptied. If the file cannot be locked, one warning is printed and work goes on without a lock. Files are still
+    whole, and each record is still written once.
     """
     descriptor, alone = None, True
     try:
@@ -119,12 +122,12 @@ def _write(file: BinaryIO, content: Content) -> None:
 
 
 def _placed(part: Path, path: Path) -> bool:
-    """Give a whole file its name, unless that is taken."""
+    """Rename a whole file to its final name, unless that name exists."""
     try:
-        os.link(part, path)  # unlike a rename, fails where the file exists
+        os.link(part, path)  # unlike a rename, fails if the file exists
     except FileExistsError:
         return False
-    except OSError:  # no hard links here, each file system says so in another way
+    except OSError:  # no hard links here; file systems raise different errors
         with _alone_in(path.parent):
             if os.path.lexists(path):
                 return False
@@ -134,7 +137,7 @@ def _placed(part: Path, path: Path) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder itself for an instant, where folders can be locked."""
+    """Hold the lock of a folder for an instant, if folders can be locked."""
     descriptor = None
     try:
         with suppress(OSError):
@@ -147,7 +150,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
-    """Whether the lock is held now; OSError where there are no locks."""
+    """Try to lock until `wait` seconds have passed.
+
+    Returns:
+        True if the lock is held now.
+
+    Raises:
+        OSError: locks do not work here.
+    """
     until, told = time.monotonic() + wait, False
     while True:
         try:
@@ -163,7 +173,7 @@ def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
 
 
 def _rescued(path: Path, content: str | bytes) -> str:
-    """Save what belongs at `path` in the system's temporary folder, else print it. Returns where it is, in words."""
+    """Save the content of `path` in the system's temporary folder, else print it. Return its place, in words."""
     name = None
     try:
         descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
@@ -184,3 +194,32 @@ def _rescued(path: Path, content: str | bytes) -> str:
 @cache
 def _say_once(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def cache_folder() -> Path:
+    """Return $XDG_CACHE_HOME/dp-repro-bench, else ~/.cache/dp-repro-bench; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp-repro-bench"
+
+
+def safe_folder(folder: Path) -> Path:
+    """Make a folder in the cache that only the user can write to, as its files are trusted and executed.
+
+    Write permissions for the group and for others are removed.
+
+    Raises:
+        PermissionError: the folder or the cache belongs to another user.
+    """
+    for place in dict.fromkeys((cache_folder(), folder)):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = place.stat()
+        if about.st_uid != os.geteuid():
+            raise PermissionError(f"{place} belongs to another user")
+        if about.st_mode & _BY_OTHERS:
+            place.chmod(about.st_mode & ~_BY_OTHERS)
+    return folder
+
+
+def of_the_user_alone(path: Path) -> bool:
+    """Return True if a file belongs to the user, and neither the group nor others may write to it."""
+    about = path.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS

@@ -1,4 +1,4 @@
-"""Engines compute per-example gradients; clipping strategies say what to do with them."""
+"""Engines, which compute per-example gradients; clipping strategies choose the factors."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from runner.networks.objective import Objective
 
 
 def _one_pass_or_isolated(objective: Objective) -> Engine:
-    """The one-pass engine of an objective that is built of known modules, else the isolated one."""
+    """Return the one-pass engine for an objective that consists of known modules, else the isolated one."""
     return IsolatedEngine(objective) if unknown(objective) else OnePassEngine(objective)
 
 

@@ -1,4 +1,4 @@
-"""What a gradient engine does, and what every clipping strategy returns."""
+"""Interface of gradient engines, and the result of every clipping strategy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GradientSum:
     Attributes:
         gradients: by parameter name, the shape of the parameter.
         losses: [batch], before the update.
-        norms: [batch], L2 norm of each example's whole gradient before clipping; None where it was not computed.
+        norms: [batch], L2 norm of each example's whole gradient before clipping; None if it was not computed.
     """
 
     gradients: dict[str, Tensor]
@@ -38,46 +38,45 @@ class GradientSum:
 
 
 class Engine(Protocol):
-    """Computes sums of per-example gradients of one objective, rescaled or as they are."""
+    """Computes sums of per-example gradients of one objective, rescaled or not."""
 
     @property
     def objective(self) -> Objective:
-        """What is differentiated."""
+        """Return the objective that is differentiated."""
         ...
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
-        """sum_i factor_ig * grad_g loss_i for each group g of parameter names, over a batch of at least one example.
+        """Return sum_i factor_ig * grad_g loss_i for each group g of parameter names, over at least one example.
 
-        `factors` sees the L2 norms [batch, groups] of the per-example gradients, exact up to float rounding. An example
-        whose gradient is not finite contributes zero: a NaN in the sum would reveal it, whatever the noise.
+        `factors` gets the L2 norms [batch, groups] of the per-example gradients, exact up to float rounding. An example
+        whose gradient is not finite contributes zero, as a NaN in the sum would reveal it despite the noise.
         """
         ...
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """The sum of the gradients as they are, without norms: one that is not finite makes the sum so.
+        """Return the sum of the unscaled gradients, without norms; one that is not finite makes the sum so.
 
-        `others` are tensors beside the parameters, by name, that the losses depend on: their gradients are summed, too.
+        `others` are further tensors that the losses depend on, by name. Their gradients are summed, too.
         """
         ...
 
 
 class OrdinaryPass:
-    """What all engines of one objective have in common: the plain sum is an ordinary backward pass."""
+    """Base of all engines of one objective, whose plain sum is an ordinary backward pass."""
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """See `Engine.plain_sum`."""
         names, parameters = zip(*self.objective.named_parameters(), *others.items(), strict=True)
         losses = self._losses(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
     def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of the objective, or of one that computes the same."""
+        """Return the losses of the objective, or of an equivalent one."""
         losses: Tensor = self.objective(inputs, targets)
         return losses
 
@@ -85,9 +84,9 @@ class OrdinaryPass:
 def weigh_and_sum(
     per_example: dict[str, Tensor], losses: Tensor, groups: Sequence[Sequence[str]], factors: Factors
 ) -> GradientSum:
-    """The sum of `Engine.clipped_sum` from gradients that were formed, by name, each [batch, *shape].
+    """Return the sum of `Engine.clipped_sum` from stored gradients, by name, each [batch, *shape].
 
-    Cost: one pass over the gradients for the norms and one matrix-vector product a parameter for the sum.
+    Cost: one pass over the gradients for the norms and one matrix-vector product per parameter for the sum.
     """
     squares = {name: norms_by_rows(gradient).square() for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()

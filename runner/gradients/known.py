@@ -1,18 +1,18 @@
-"""Which objectives the engines that see a whole batch may take: those that are built of known modules only.
+"""Objectives that the engines on whole batches accept: they consist of known modules only.
 
-The one-pass engine, lockstep and graphs run the forward pass of a whole batch, so they rely on what its modules do.
-They take modules of exactly the types listed here, of which it is known that they keep the examples of a batch apart.
-Everything else goes to the isolated engine (`runner.gradients.isolated`), where it cannot see another example.
+The one-pass engine, lockstep and graphs run the forward pass of a whole batch, so they depend on its modules. They
+accept modules of exactly the types listed here, which are known to keep the examples of a batch apart. All others go to
+the isolated engine (`runner.gradients.isolated`), which gives a module only one example.
 
 A module is known if all of this holds:
 
-- its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`
-  (a subclass may compute anything, and so may a class that PyTorch makes of a parametrised one);
-- no hook is on it or on one of its parameters;
-- no attribute of the instance hides a method of its class, and names and attributes are plain values only;
-- its parameters and buffers are plain tensors without attributes: a subclass of `Tensor` sees every operation.
+- Its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`.
+  (A subclass may compute anything, and so may a class that PyTorch makes of a parametrised one.)
+- It has no hook, and neither have its parameters.
+- No attribute of the instance hides a method of its class, and names and attributes are plain values.
+- Its parameters and buffers are plain tensors without attributes: a subclass of `Tensor` could read every operation.
 
-So nothing of a known module is a user's code, and copying one calls none.
+So a known module contains no user's code, and copying it calls none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runner.networks.objective import Objective
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
     {
-        # Containers, layers with parameters, and what only changes the shape.
+        # Containers, layers with parameters, and modules that only change the shape.
         nn.Sequential, nn.Linear, nn.Conv2d, nn.Flatten, nn.Identity,
         # Elementwise.
         nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
@@ -43,11 +43,11 @@ _PACKAGES = ("runner.networks", "runner.mechanism")
 _PLAIN = (bool, int, float, str, type(None))
 _OF_EVERY_MODULE = vars(nn.Module())
 _BY_NAME = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
-_OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # read by no forward pass
+_OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # not read by forward passes
 
 
 def unknown(objective: Objective) -> str | None:
-    """Say why an objective is not built of known modules only, or return None if it is."""
+    """Return the reason why an objective does not consist of known modules, or None if it does."""
     for name, module in objective.named_modules():
         reason = _unknown(module)
         if reason:
@@ -56,7 +56,7 @@ def unknown(objective: Objective) -> str | None:
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether one module, without those inside it, is known."""
+    """Return True if one module, without the modules inside it, is known."""
     return _unknown(module) is None
 
 
@@ -91,7 +91,7 @@ def _unknown(module: nn.Module) -> str | None:
 
 
 def _not_plain(name: str, value: Any) -> str | None:
-    """Say what is wrong with one of the attributes that every module has, or return None."""
+    """Return the reason why an attribute that every module has is not plain, or None if it is."""
     if type(value) not in (type(_OF_EVERY_MODULE[name]), bool):
         return f"its {name} is a {type(value).__qualname__}"
     if name in _BY_NAME:
@@ -100,7 +100,7 @@ def _not_plain(name: str, value: Any) -> str | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether reading a value runs nothing: numbers, texts, and tuples and lists of them."""
+    """Return True if reading a value runs no code: numbers, texts, and tuples and lists of them."""
     if type(value) in (tuple, list):
         return all(map(_is_plain, value))  # type: ignore[call-overload]
     return type(value) in _PLAIN or isinstance(value, torch.dtype | torch.device)

@@ -1,6 +1,6 @@
-"""Per-example gradients, layer by layer: their norms, which fix the factors, and then their sum, which needs them.
+"""Per-example gradients, layer by layer: their norms, which determine the factors, and then their weighted sum.
 
-Examples are those of one batch, [batch], or of R runs' batches of P at once, [R P]; then factors are [R, P].
+The examples are one batch, [batch], or R runs' batches of P at once, [R P]. Factors are then [R, P].
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 from runner.networks.objective import Objective
 
 Factors = Callable[[Tensor], Tensor]  # norms [..., groups] -> factors [..., groups]
-_AGREE, _NOTHING = 1e-3, 1e-12  # how far a gradient may be from autograd's, and what norms are not compared
+_AGREE, _NOTHING = 1e-3, 1e-12  # tolerance of the comparison with autograd, and the norms too small to compare
 
 
 @dataclass(frozen=True)
 class Terms:
-    """One layer's per-example gradients over one slice of the batch, in whatever form is cheap.
+    """One layer's per-example gradients over one slice of the batch, in a form that is cheap.
 
     Attributes:
         squares: [batch], squared L2 norm of each example's gradient of the weight.
@@ -32,14 +32,14 @@ class Terms:
     biases: Tensor | None
 
     def squared(self, kind: str) -> Tensor:
-        """Squared norms [batch] of the gradients of the layer's "weight" or "bias"."""
+        """Return squared norms [batch] of the gradients of the layer's "weight" or "bias"."""
         if kind == "weight":
             return self.squares
         assert self.biases is not None
         return squared_norms(self.biases)
 
     def weighted_sum(self, kind: str, factors: Tensor) -> Tensor:
-        """The sum of the gradients of the layer's "weight" or "bias", each times its factor."""
+        """Return the sum of the gradients of the layer's "weight" or "bias", each times its factor."""
         if kind == "weight":
             return self.weight_sum(factors)
         assert self.biases is not None
@@ -47,9 +47,10 @@ class Terms:
 
 
 def weighted_sum(gradients: Tensor, factors: Tensor) -> Tensor:
-    """Gradients [batch, numbers] summed by factors [batch]: [numbers]; [R P, ...] by [R, P]: [R, 1, numbers].
+    """Return the sum of gradients [batch, numbers] by factors [batch]: [numbers].
 
-    Of R runs, what has the factor zero is left out whatever it is: asking whether it is finite would take a branch.
+    For R runs, gradients [R P, ...] and factors [R, P] give [R, 1, numbers]. An example with the factor zero is then
+    left out, without a test for finite numbers, which would need a branch.
     """
     if factors.dim() == 1:
         return factors @ gradients
@@ -57,32 +58,32 @@ def weighted_sum(gradients: Tensor, factors: Tensor) -> Tensor:
 
 
 def by_run(numbers: Tensor, factors: Tensor) -> Tensor:
-    """Numbers [R P, ...] as [R, P, numbers], zero where the factor [R, P] is."""
+    """Return numbers [R P, ...] as [R, P, numbers], zero if the factor [R, P] is zero."""
     return silenced(numbers, factors == 0).reshape(*factors.shape, -1)
 
 
 def group_norms(terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], zero: Tensor) -> Tensor:
-    """L2 norms [batch, groups]; `zero` [batch] is the square of a gradient that no layer has a part in."""
+    """Return L2 norms [batch, groups]; `zero` [batch] is the square of a gradient that no layer contributes to."""
     squares = [sum((part.squared(kind) for _, part, kind in _parts(terms, group)), zero) for group in groups]
     return torch.stack(squares, dim=1).sqrt()
 
 
 def factors_of(norms: Tensor, silent: Tensor, factors: Factors) -> Tensor:
-    """Factors [..., groups], zero for the silent examples [...], whose norms are not looked at."""
+    """Return factors [..., groups], zero for the silent examples [...], whose norms are ignored."""
     return factors(norms.masked_fill(silent[..., None], 0)).masked_fill(silent[..., None], 0)
 
 
 def weighted_sums(
     terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], weights: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter's name and sum, by the weights [..., groups] of its group, where its layer has a part."""
+    """Yield the name and sum of every parameter whose layer has terms, by the weights [..., groups] of its group."""
     for column, group in enumerate(groups):
         for parameter, part, kind in _parts(terms, group):
             yield parameter, part.weighted_sum(kind, weights[..., column])
 
 
 def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[str, Terms, str]]:
-    """Every parameter of a group whose layer has terms, these, and "weight" or "bias"."""
+    """Yield each parameter of a group whose layer has terms, with these terms and "weight" or "bias"."""
     for parameter in group:
         layer, _, kind = parameter.rpartition(".")
         if layer in terms:
@@ -90,15 +91,15 @@ def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[s
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """Squared L2 norms of rows [batch, ...]: [batch]. (`vector_norm` is vectorised, `square().sum(1)` is not.)"""
+    """Return squared L2 norms [batch] of rows [batch, ...]. `vector_norm` is vectorised, unlike `square().sum(1)`."""
     norms: Tensor = rows.flatten(1).norm(dim=1)
     return norms.square()
 
 
 def norms_by_rows(gradient: Tensor) -> Tensor:
-    """L2 norms [batch] of [batch, *shape], row by row and then over the rows.
+    """Return L2 norms [batch] of [batch, *shape], row by row and then over the rows.
 
-    One long float32 sum can lose its small terms (a part in 4,000 of a norm over 300,000 entries); sums of a row each
+    One long float32 sum can lose its small terms (a part in 4,000 of a norm over 300,000 entries). Sums of one row each
     keep the relative error below 1e-5.
     """
     rows = torch.linalg.vector_norm(gradient.flatten(2), dim=2) if gradient.dim() > 2 else as_rows(gradient)
@@ -107,19 +108,19 @@ def norms_by_rows(gradient: Tensor) -> Tensor:
 
 
 def as_rows(gradient: Tensor) -> Tensor:
-    """[batch, *shape] as [batch, numbers], of one number where the shape has no dimensions."""
+    """Return [batch, *shape] as [batch, numbers], with one number if the shape has no dimensions."""
     return gradient.flatten(1) if gradient.dim() > 1 else gradient[:, None]
 
 
 def silenced(numbers: Tensor, silent: Tensor) -> Tensor:
-    """Numbers [batch, ...] with zeros for the silent examples, as many in any shape."""
+    """Return numbers [batch, ...] in the same shape, with zeros for the silent examples."""
     return numbers.masked_fill(silent.reshape(-1, *[1] * (numbers.dim() - 1)), 0)
 
 
 def is_gradient(
     objective: Objective, inputs: Tensor, targets: Tensor, found: Mapping[str, Tensor], norm: Tensor
 ) -> bool:
-    """Whether one example's gradient and its norm are what autograd says, as far as the device has numbers."""
+    """Return True if one example's gradient and norm agree with autograd; on the meta device, always."""
     parameters = dict(objective.named_parameters())
     losses = objective(inputs, targets)
     slopes = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)

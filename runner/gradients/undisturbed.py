@@ -1,7 +1,7 @@
-"""What acts on all modules or operators of a process at once, kept away from private examples.
+"""Protection of private examples against hooks and modes that act on all modules or operators of a process.
 
-PyTorch can be told to call a function at every module's pass, or with everything that a pass saves. It can be told to
-compute in fewer digits. Whoever says so, at whatever time, says it to the whole process.
+PyTorch can call a function at every module's pass, or on every tensor that a pass saves. It can compute in lower
+precision. Such a setting applies to the whole process, at any time and from any code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def hook_on_all_modules() -> bool:
-    """Whether there is one."""
+    """Return True if a hook on all modules is set."""
     return any(getattr(torch_module, name) for name in _HOOKS)
 
 

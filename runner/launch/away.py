@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +42,8 @@ class Parcel:
 def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
     """The same run, with its files in another folder and its images, if that is said, elsewhere.
 
-    What W&B would write for later is not written: it would be lost with the folder.
+    What W&B would write for later is not written: it would be lost with the folder. Nothing stops the run early: what
+    would decide on that is a file of a shared disk.
     """
     config = copy.deepcopy(job.config)
     config.runtime.results_root = str(root)
@@ -50,7 +51,7 @@ def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
     config.tracking.directory = str(root)
     if config.tracking.mode is TrackingMode.offline:
         config.tracking.mode = TrackingMode.disabled
-    return replace(job, config=config)
+    return Job.of(job.sweep, job.overrides, config)
 
 
 def parcels(job: Job) -> list[Parcel]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 
-from runner.runs.planned import Planned
+from runner.records.jobs import Job
 
 _MOST = 8  # runs at a time on a CPU by default
 _ANY = ("auto", "cuda")
@@ -20,18 +22,18 @@ def visible() -> list[str]:
     return named[:count] if named else [str(number) for number in range(count)]
 
 
-def to_share(jobs: Iterable[Planned]) -> list[str]:
+def to_share(jobs: Iterable[Job]) -> list[str]:
     """The GPUs that the processes of some jobs are to be spread over, each seeing one alone.
 
     None where there is one, which needs no name, and where a job names its device: a process that sees one GPU has no
     `cuda:1`.
     """
     there_are = visible()
-    free = all(job.config.runtime.device in _ANY for job in jobs)
+    free = all(job.field("runtime.device") in _ANY for job in jobs)
     return there_are if free and len(there_are) > 1 else []
 
 
-def workers(jobs: Iterable[Planned]) -> int:
+def workers(jobs: Iterable[Job]) -> int:
     """How many runs this machine computes at a time by default: one a GPU, or one a CPU core and at most eight."""
     if torch.cuda.is_available():
         return max(1, len(to_share(jobs)))
@@ -39,16 +41,21 @@ def workers(jobs: Iterable[Planned]) -> int:
 
 
 class Devices:
-    """Devices that processes take and give back: the one that fewest have is taken next."""
+    """Devices that processes take and give back: the one with the fewest users is taken next.
+
+    Users are counted for the whole process, which may carry out several requests at a time.
+    """
+
+    _users: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._users = dict.fromkeys(names, 0)
+        self._names = names
 
     def taken(self) -> str | None:
         """The name of the device to use; None where there is nothing to choose."""
-        if not self._users:
+        if not self._names:
             return None
-        name = min(self._users, key=lambda each: self._users[each])
+        name = min(self._names, key=lambda each: self._users[each])
         self._users[name] += 1
         return name
 

@@ -1,13 +1,11 @@
-"""What a launcher is: given jobs, it carries them out and returns a tally; for a search, it starts jobs one by one."""
+"""The interface of launchers: given jobs, a launcher carries them out and returns a tally."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from runner.launch import notes
 from runner.launch.processes import Tally
@@ -24,8 +22,8 @@ class Work:
         jobs: in the order in which they are to be started.
         at_once: how many runs, or on a cluster tasks, at a time; None: as many as the launcher takes by default.
         threads: CPU threads of each run; None leaves it to PyTorch.
-        estimates: seconds a run will take, by run id.
-        deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        estimates: seconds a run will take, by run id. A run of unknown time is not in it.
+        deadline: time.monotonic() after which no run is started, nor one known to end after it; None: never.
         wait: whether to stay until all are done. Where not, the tally says which go on.
     """
 
@@ -42,37 +40,6 @@ class Work:
         return Path(self.jobs[0].config.runtime.results_root).expanduser()
 
 
-class Seat(Protocol):
-    """A place that carries out one judged job at a time (see `runner.launch.worker`)."""
-
-    @property
-    def connection(self) -> Connection:
-        """Where its next message comes from, to be waited for."""
-
-    def received(self) -> tuple[str, Any]:
-        """("epoch", an `Epoch`), ("ended", [(outcome, text)]), or ("lost", why): then the seat is gone."""
-
-    def answer(self, goes_on: bool) -> None:
-        """Say after an epoch whether the job goes on."""
-
-    def close(self) -> None:
-        """End what it does."""
-
-
-class Seats(Protocol):
-    """The places of a search: few at first, where a cluster has them wait."""
-
-    @property
-    def free(self) -> int:
-        """How many jobs can be started now."""
-
-    def start(self, job: Job, number: int) -> Seat:
-        """Start a judged job where a place is free."""
-
-    def wait(self, taken: Sequence[Seat]) -> list[Seat]:
-        """Wait until some have a message, which are returned, or a place has come that was not there."""
-
-
 class Launcher(Protocol):
     """Carries jobs out. Its options are its file in conf/launcher/, and no part of what a run is."""
 
@@ -81,9 +48,6 @@ class Launcher(Protocol):
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """Carry out jobs of which none is recorded; what fails stops no other."""
-
-    def seats(self, root: Path, at_once: int, threads: int | None, line: Line) -> AbstractContextManager[Seats]:
-        """Places for a search's trials, so many at a time, for results in `root`."""
 
 
 def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:

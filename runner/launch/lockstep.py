@@ -6,11 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import DictConfig
-
 from runner.config import FIELDS
 from runner.config.fields import Differs
-from runner.records.identity import plain
 from runner.records.jobs import Job
 
 
@@ -23,7 +20,7 @@ def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
     groups: list[list[Job]] = []
     filling: dict[str, list[Job]] = {}
     for job in jobs:
-        kind, most = _kind(job.config), job.config.runtime.lockstep or 1
+        kind, most = _kind(job.values), job.field("runtime.lockstep") or 1
         if kind not in filling or len(filling[kind]) >= most:
             filling[kind] = []
             groups.append(filling[kind])
@@ -31,10 +28,10 @@ def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _kind(config: DictConfig) -> str:
+def _kind(values: dict[str, Any]) -> str:
     """Everything that runs trained together have in common."""
     common: dict[str, Any] = {}
-    for name, value in plain(config).items():
+    for name, value in values.items():
         if FIELDS[name].differs is Differs.nothing:
             common[name] = value
         elif FIELDS[name].differs is Differs.numbers:

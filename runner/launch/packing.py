@@ -10,7 +10,7 @@ Group = tuple[Job, ...]
 
 
 def packed(
-    groups: Sequence[Group], estimates: Mapping[str, float], minutes: float, at_once: int = 1
+    groups: Sequence[Group], estimates: Mapping[str, float], minutes: float, at_once: int = 1, *, unknown: float
 ) -> list[tuple[Group, ...]]:
     """Tasks of groups, in order, each of at most so many minutes by the estimates, or of one group.
 
@@ -19,11 +19,13 @@ def packed(
 
     Args:
         at_once: how many groups a task computes at a time.
+        unknown: the minutes that a group counts with a run of unknown time.
     """
     tasks: list[list[Group]] = []
     filled = room = 60.0 * minutes * at_once
     for group in groups:
-        seconds = sum(estimates.get(job.run_id, 0.0) for job in group)
+        known = all(job.run_id in estimates for job in group)
+        seconds = sum(estimates[job.run_id] for job in group) if known else 60.0 * unknown
         if not tasks or filled + seconds > room:
             tasks.append([])
             filled = 0.0

@@ -57,8 +57,8 @@ def run_jobs(
 
     Args:
         threads: CPU threads of each run; None leaves it to PyTorch.
-        estimates: seconds a run will take, by run id.
-        deadline: time.monotonic() after which no run is started, nor one that would not end before it; None: never.
+        estimates: seconds a run will take, by run id. A run of unknown time is not in it.
+        deadline: time.monotonic() after which no run is started, nor one known to end after it; None: never.
         devices: GPUs to spread the processes over, each of which sees one alone (see `runner.launch.devices`).
     """
     queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
@@ -119,10 +119,15 @@ def run_jobs(
 
 
 class _Clock:
-    """Time left: what is still to be done was estimated at, corrected by how what is done compares."""
+    """Time left: what is still to be done was estimated at, corrected by how what is done compares.
+
+    A run of unknown time counts as the mean of the others.
+    """
 
     def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
-        self._estimates = {job.run_id: estimates.get(job.run_id, 0.0) for job in jobs}
+        known = [estimates[job.run_id] for job in jobs if job.run_id in estimates]
+        usual = sum(known) / len(known) if known else 1.0
+        self._estimates = {job.run_id: estimates.get(job.run_id, usual) for job in jobs}
         self._done = dict.fromkeys(self._estimates, 0.0)
         self._workers = workers
         self._started = time.monotonic()

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import notes
 from runner.launch.away import Parcel, delivered, parcels, sent
 from runner.launch.following import Following
-from runner.launch.interface import Seats, Work
+from runner.launch.interface import Work
 from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
 from runner.launch.processes import Tally
-from runner.launch.seats import Place, listening
 from runner.launch.task import carry_out, until
 from runner.records.jobs import Job
 from runner.terminal import Line
 
 NAME = "ray"
 Ended = tuple[str, str, str, list[Parcel]]  # a run's id, its outcome, what is to be said of it, and its files
+_CONNECTING = Lock()
 _LOOK = 1.0  # seconds between two looks at what came back
 _NOT_SENT = [".git", ".venv", "results", "wandb", "tests", "docs", "**/__pycache__"]
 
@@ -67,37 +67,16 @@ class Ray:
         """See `Launcher`."""
         folder, name = notes.folder_of(work.root), notes.new_name()
         note = Note(name, NAME, "", tuple(job.run_id for job in work.jobs))
-        with self._connected() as ray:
-            notes.write(folder, note)
-            try:
-                with notes.Beat(folder, name) as beat:
-                    return self._carry_out(ray, work, line, beat)
-            finally:
-                notes.remove(folder, name)
+        ray = self._connected()
+        notes.write(folder, note)
+        try:
+            with notes.Beat(folder, name) as beat:
+                return self._carry_out(ray, work, line, beat)
+        finally:
+            notes.remove(folder, name)
 
-    @contextmanager
-    def seats(self, root: Path, at_once: int, threads: int | None, line: Line) -> Iterator[Seats]:
-        """See `Launcher`: tasks, each of which takes trials from this command one by one."""
-        with self._connected() as ray:
-            places: list[Any] = []
-
-            def alive() -> bool:
-                return bool(ray.wait(places, num_returns=len(places), timeout=0)[1])
-
-            with listening(threads, alive, line, away=True) as (door, seats):
-                place = Place(ray.util.get_node_ip_address(), door.port, door.key, True, self.data_root)
-                remote = self._remote(ray, _take_trials)
-                places += [remote.remote(place) for _ in range(at_once)]
-                line.keep(f"{at_once} tasks for trials handed to Ray")
-                try:
-                    yield seats
-                finally:
-                    for each in places:
-                        ray.cancel(each)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """Ray, connected to the cluster for as long as the context lasts.
+    def _connected(self) -> Any:
+        """Return Ray, connected to the cluster until the process ends, which several requests may use at a time.
 
         Raises:
             ConfigError: there is no cluster at the address.
@@ -105,17 +84,17 @@ class Ray:
         import ray
 
         environment = {"working_dir": str(REPOSITORY), "excludes": _NOT_SENT} if self.working_dir else {}
-        try:
-            ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            said = " ".join(str(error).split())
-            raise ConfigError(
-                f"There is no Ray cluster at {self.address} (ray start --head starts one): {said}"
-            ) from error
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
+        with _CONNECTING:
+            if ray.is_initialized():
+                return ray
+            try:
+                ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                said = " ".join(str(error).split())
+                raise ConfigError(
+                    f"There is no Ray cluster at {self.address} (ray start --head starts one): {said}"
+                ) from error
+        return ray
 
     def _remote(self, ray: Any, function: Any) -> Any:
         """A function as Ray starts it: again, on another node, where its node or process is lost."""
@@ -133,7 +112,7 @@ class Ray:
         at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
         tasks = [
             tuple(job for group in task for job in group)
-            for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once)
+            for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
         ]
         jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
         remote, end, waiting = self._remote(ray, _carry_out_away), until(work.deadline), list(reversed(tasks))
@@ -236,8 +215,3 @@ def _carry_out_away(
         messenger = _Messenger(ray, desk)
         carry_out(here, at_once, threads, estimates, end, messenger)
         return messenger.every
-
-
-def _take_trials(place: Place) -> None:
-    """On a node: a place of a search."""
-    place()

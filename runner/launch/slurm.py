@@ -8,10 +8,8 @@ noticed whether or not the cluster keeps accounts; its runs are handed over agai
 from __future__ import annotations
 
 import shutil
-import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +18,11 @@ from typing import Any
 from runner.config import ConfigError
 from runner.launch import notes, queue
 from runner.launch.following import Following
-from runner.launch.interface import Seats, Work
+from runner.launch.interface import Work
 from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
 from runner.launch.processes import Tally
-from runner.launch.seats import Place, listening
 from runner.launch.task import Task, until
 from runner.records.jobs import Job
 from runner.terminal import Line
@@ -82,7 +79,7 @@ class Slurm:
         earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
         at_once = self._at_once(work.threads)
         groups = grouped([job for job in work.jobs if job.run_id not in earlier])
-        tasks = packed(groups, work.estimates, self.minutes, at_once)
+        tasks = packed(groups, work.estimates, self.minutes, at_once, unknown=self.time_limit)
         for note in self._hand_over(folder, [[job for group in task for job in group] for task in tasks], work, 1):
             following.add(note)
         line.keep(
@@ -91,25 +88,6 @@ class Slurm:
         if not work.wait:
             return Tally(under_way=list(work.jobs))
         return self._follow(folder, following, work, line)
-
-    @contextmanager
-    def seats(self, root: Path, at_once: int, threads: int | None, line: Line) -> Iterator[Seats]:
-        """See `Launcher`: an array of tasks, each of which takes trials from this command one by one."""
-        folder = notes.folder_of(root)
-        jobs: list[str] = []
-
-        def alive() -> bool:
-            there_are = queue.states()
-            return there_are is None or any(job in there_are for job in jobs)
-
-        with listening(threads, alive, line) as (door, seats):
-            place = Place(socket.getfqdn(), door.port, door.key)
-            jobs += self._submitted(folder, [place] * at_once, at_once)
-            line.keep(f"{at_once} tasks for trials handed to Slurm")
-            try:
-                yield seats
-            finally:
-                queue.cancel(jobs)
 
     def _at_once(self, threads: int | None) -> int:
         """How many runs a task computes at a time."""

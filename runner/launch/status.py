@@ -11,8 +11,8 @@ from pathlib import Path
 from runner.launch import notes, queue, slurm
 from runner.launch.notes import Heard, Note
 from runner.records.files import failure_path, is_recorded, results_folder
-from runner.runs.plan import with_runs
-from runner.runs.planned import Planned
+from runner.records.jobs import Job
+from runner.runs.durations import with_runs
 from runner.terminal import duration
 
 KINDS = ("recorded", "running", "queued", "failed", "lost", "left")
@@ -27,15 +27,15 @@ class State:
     text: str = ""
 
 
-def states(jobs: Sequence[Planned]) -> dict[str, State]:
+def states(jobs: Sequence[Job]) -> dict[str, State]:
     """The states of runs, all of one results folder, by run id.
 
     Of what several tasks say the latest counts, but for one that is gone while another has the run under way.
     """
     if not jobs:
         return {}
-    config = jobs[0].config  # where results belong is the same for all
-    folder = notes.folder_of(Path(config.runtime.results_root).expanduser())
+    values = jobs[0].values  # where results belong is the same for all
+    folder = notes.folder_of(Path(values["runtime"]["results_root"]).expanduser())
     there_are = notes.notes(folder)
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     said: dict[str, State] = {}
@@ -44,12 +44,12 @@ def states(jobs: Sequence[Planned]) -> dict[str, State]:
         for run_id, state in _of_task(note, heard, alive, in_queue).items():
             if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
                 said[run_id] = state
-    return {job.run_id: _of_run(results_folder(config), job.run_id, said.get(job.run_id)) for job in jobs}
+    return {job.run_id: _of_run(results_folder(values), job.run_id, said.get(job.run_id)) for job in jobs}
 
 
-def status_text(jobs: Mapping[str, Sequence[Planned]]) -> str:
+def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
     """A table of items by state, then every run that is computed, or came to nothing, in words."""
-    every: dict[str, Planned] = {}
+    every: dict[str, Job] = {}
     for job in (job for planned in jobs.values() for job in planned):
         every.setdefault(job.run_id, job)  # of items that share a run the first, as in what `make reproduce` says
     known = states(list(every.values()))

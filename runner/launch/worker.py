@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -30,11 +29,6 @@ class Worker:
     number: int
     device: str | None = None
 
-    def answer(self, goes_on: bool) -> None:
-        """Say after an epoch whether a judged run goes on. One that has died meanwhile says so by itself."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(goes_on)
-
 
 @dataclass(frozen=True)
 class Epoch:
@@ -46,17 +40,15 @@ class Epoch:
     done: float
 
 
-def start(
-    jobs: tuple[Job, ...], threads: int | None, number: int, *, judged: bool = False, device: str | None = None
-) -> Worker:
-    """Start a process with these jobs. Where it is `judged`, it waits after every epoch for `Worker.answer`.
+def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: str | None = None) -> Worker:
+    """Start a process with these jobs.
 
     Of several GPUs it sees the one that `device` names, as CUDA_VISIBLE_DEVICES does; None: all.
     """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
-    here, there = context.Pipe(duplex=True)
-    process = context.Process(target=_work, args=(jobs, threads, there, judged, device), daemon=True)
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(jobs, threads, there, device), daemon=True)
     process.start()
     there.close()
     return Worker(jobs, process, here, number, device)
@@ -73,7 +65,7 @@ def received(worker: Worker) -> tuple[str, Any]:
         return "ended", [("failed", why)] * len(worker.jobs)
 
 
-def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, judged: bool, device: str | None) -> None:
+def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, device: str | None) -> None:
     """In the runs' own process: carry them out, and say how it goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the driver's is the one that counts
     if device is not None:
@@ -95,17 +87,12 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, ju
         except BrokenPipeError:  # the parent is gone: end as `_end_with_parent` does
             os._exit(1)
 
-    def goes_on() -> bool:
-        try:
-            return bool(connection.recv())
-        except (EOFError, OSError):
-            os._exit(1)
-
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
         say("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
-        return goes_on() if judged else True
+        goes_on = judges.get(identity)
+        return goes_on is None or goes_on(row)
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
         try:
@@ -117,7 +104,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, ju
             return [("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")] * len(some)
         return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
 
-    last: dict[str, str] = {}
+    judges, last = {job.run_id: job.goes_on for job in jobs}, dict[str, str]()
     say("ended", carry_out(jobs))
 
 

@@ -1,1 +1,1 @@
-"""What is released: noise, sensitivity, sampling and what they are charged as, from one object."""
+"""The private release: one object sets its noise, sensitivity, sampling and charges."""

@@ -1,8 +1,8 @@
-"""A mechanism of a user's own: what it may choose, and whether its noise and charges are the package's.
+"""A user's mechanism: the choices that it may make, and the test that its noise and charges are the package's.
 
 A user's mechanism is a subclass of `runner.mechanism.dp_sgd.Mechanism` that overrides one of two choices, or both:
 
-- `shares(noise_groups)`: each noise group's share of a step's privacy, above 0 and at most 1 in all;
+- `shares(noise_groups)`: each noise group's share of a step's privacy, above 0 and at most 1 in total;
 - `noise_factor(step)`: the noise of each step, as a multiple of the config's noise multiplier.
 
 The sampling is a third choice, the config's field `sampling`. For example, noise that falls by 3% an epoch:
@@ -14,12 +14,13 @@ The sampling is a third choice, the config's field `sampling`. For example, nois
         def noise_factor(self, step: int) -> float:
             return self.rate ** (step // self.steps_per_epoch)
 
-Choices are read once, before training and before a target epsilon is met. A target scales all steps by one number. The
-object that draws the batches and the noise and writes the charges is then the package's own, made of these numbers.
-Nothing that the user's class does otherwise reaches it.
+Choices are read once, before training and before noise is calibrated to a target epsilon, which scales all steps by one
+number. An object of this package then draws the batches and the noise and writes the charges. It is built from these
+numbers, and no other method of the user's class affects it.
 
-A class that overrides anything else draws or charges in its own way, and so does one that is no subclass. It may run.
-No sound epsilon is known for it: `own_noise` says why, and epsilon is what the class states.
+A class that overrides anything else draws or charges in its own way, and so does a class that is no subclass. It may
+run, but no sound epsilon is known for it. `own_noise` states the reason, and epsilon is the number that the class
+states.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from runner.config.origin import PACKAGE, defined_in
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
-MOST_FACTORS = 100  # different ones: the accountants compose each by itself, after every epoch
+MOST_FACTORS = 100  # distinct ones: the accountants compose each separately, after every epoch
 _NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {each.name for each in fields(Mechanism)}
 
 
@@ -47,20 +48,20 @@ def _of_package(kind: type) -> bool:
 
 
 def own_noise(mechanism: object) -> str | None:
-    """Say why no sound epsilon is known for a mechanism. None: its noise and charges are the package's."""
+    """Return the reason why no sound epsilon is known, or None if the noise and charges are the package's."""
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
-        return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are its own."
+        return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
     names = set() if _of_package(kind) else _overridden(kind) - set(CHOICES)
-    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are its own." if names else None
+    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are not known." if names else None
 
 
 def own_releases(normalization: object) -> str | None:
-    """Say why no sound epsilon is known for what a normalization releases. None: there is none, or the package's."""
+    """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
     kind = type(normalization)
     if normalization is None or _of_package(kind):
         return None
-    return f"{kind.__qualname__} is a normalization of its own, so what it releases of the examples is its own."
+    return f"{kind.__qualname__} is a user's normalization, so its releases of the examples are not known."
 
 
 def mechanism_for(
@@ -73,15 +74,15 @@ def mechanism_for(
     epochs: int,
     noise_multiplier: float | None,
 ) -> Callable[[float], Mechanism]:
-    """Read what a class chooses, once. Returns the mechanism as a function of the noise multiplier.
+    """Read the choices of a class once and return the mechanism as a function of the noise multiplier.
 
     Args:
-        kind: the class, or a partial of it with its own arguments.
-        noise_multiplier: the config's, which the class sees when it chooses; None: it is calibrated, and the class
-            sees 1.
+        kind: the class, or a partial of it with further arguments.
+        noise_multiplier: the config's number, which the class sees when it chooses. If None, it is calibrated, and the
+            class sees 1.
 
     Raises:
-        ValueError: in one sentence, where a choice is not one, or the class cannot be a mechanism. What is returned
+        ValueError: in one sentence, a choice is invalid, or the class cannot be a mechanism. The returned function
             raises it, too.
     """
     made = kind.func if isinstance(kind, partial) else kind
@@ -134,10 +135,10 @@ def mechanism_for(
 
 
 def _plain_arguments(kind: Any) -> dict[str, Any]:
-    """The config's own arguments of a class of this package, as plain numbers and texts.
+    """Return the config's further arguments for a class of this package, as plain numbers and texts.
 
     Raises:
-        ValueError: one is anything else, or is not given by its name.
+        ValueError: an argument has another type, or is not given by its name.
     """
     if not isinstance(kind, partial):
         return {}
@@ -154,16 +155,16 @@ def _plain_arguments(kind: Any) -> dict[str, Any]:
 
 
 def _overridden(kind: type) -> set[str]:
-    """Which names of `Mechanism` a subclass, or a base of it, has of its own."""
+    """Return the names of `Mechanism` that a subclass, or a base of it, defines."""
     bases = [base for base in kind.__mro__ if base is not Mechanism]
     return {name for base in bases for name in vars(base) if name in _NAMES}
 
 
 def _check_own(mechanism: Any) -> None:
-    """A mechanism that draws or charges itself has all that a run asks for, and chooses nothing beside it.
+    """Check that a mechanism that draws or charges itself has all attributes that a run needs, and no other choices.
 
     Raises:
-        ValueError: it has not, or does.
+        ValueError: an attribute is missing, or it also overrides a choice.
     """
     kind = type(mechanism)
     missing = sorted(name for name in _NAMES if not name.startswith("_") and not hasattr(mechanism, name))
@@ -172,7 +173,7 @@ def _check_own(mechanism: Any) -> None:
     chosen = _overridden(kind) & set(CHOICES)
     if issubclass(kind, Mechanism) and chosen:
         raise ValueError(
-            f"{kind.__qualname__} overrides {_listed(chosen)}, which is read only where a class leaves the noise and "
+            f"{kind.__qualname__} overrides {_listed(chosen)}, which is read only if a class leaves the noise and "
             f"the charges to the package: it overrides {_listed(_overridden(kind) - chosen)}, too."
         )
 

@@ -1,35 +1,35 @@
-"""The private mechanism: sampling, noise and what is charged for it, in one object, so that they cannot disagree.
+"""The private mechanism: sampling, noise and charges in one object, so that they cannot disagree.
 
 One step releases, for a random batch S of the N private examples,
 
     y_g = sum_{i in S} c_ig + z_g,    z_g ~ N(0, std_g^2 I),    for each noise group g = 1..D,
 
-where c_ig is example i's contribution, ||c_ig||_2 <= S_g. Adding or removing one example shifts (y_1 / std_1, ...,
-y_D / std_D) by a vector of norm at most sqrt(sum_g (S_g / std_g)^2), so the step is one Gaussian mechanism with noise
-multiplier (sum_g (S_g / std_g)^2)^(-1/2). With
+with c_ig the contribution of example i, ||c_ig||_2 <= S_g. Adding or removing one example shifts
+(y_1 / std_1, ..., y_D / std_D) by a vector of norm at most sqrt(sum_g (S_g / std_g)^2). So the step is one Gaussian
+mechanism with noise multiplier (sum_g (S_g / std_g)^2)^(-1/2). With
 
     std_g = noise_multiplier * sqrt(D) * S_g
 
-that is `noise_multiplier`, whatever the groups: layers compose first, the batch's sampling amplifies afterwards,
-because all groups of a step see the same batch. A group may state its share w_g of the step's privacy in place of 1/D:
-with std_g = noise_multiplier * S_g / sqrt(w_g) the sum is sum_g w_g / noise_multiplier^2, the same where the w_g add
-up to 1.
+this is `noise_multiplier`, for any groups. Layers compose first and the sampling of the batch amplifies afterwards,
+because all groups of a step see the same batch. A group may state its share w_g of the step's privacy instead of 1/D.
+With std_g = noise_multiplier * S_g / sqrt(w_g) the sum is sum_g w_g / noise_multiplier^2, the same if the w_g add up
+to 1.
 
 Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
 
 The noise multiplier may change from step to step (`Scheduled`): m_t for step t. All m_t are public and fixed before
 training.
 
-- Poisson sampling: every step draws its own batch. Step t is a Gaussian of multiplier m_t, sampled with q = B / N, and
+- Poisson sampling: every step draws a new batch. Step t is a Gaussian of multiplier m_t, sampled with q = B / N, and
   the steps compose adaptively.
 - Shuffled batches: in neighbouring data sets an example contributes, or contributes zero, in the same order. For one
-  order the example is in at most one batch of an epoch, say that of step k. Given the releases before it, step k is a
-  Gaussian of multiplier m_k. Given those before them, the other releases of the epoch do not depend on the example. So
+  order the example is in at most one batch of an epoch. Let k be its step. Given the releases before it, step k is a
+  Gaussian of multiplier m_k. Given earlier releases, the other releases of the epoch do not depend on the example. So
   the epoch is a Gaussian whose multiplier is the smallest of its steps, or better. The order is random and does not
   depend on the data, which cannot do worse, by joint convexity. There is no amplification by sampling.
 
-What the run releases of the same examples before its first step (statistics for normalisation) is composed with the
-steps: it is in `charges`, and so in everything that is calibrated or stopped by them.
+A run may release statistics of the same examples before its first step, for normalisation. These are composed with the
+steps and are in `charges`. So calibration and stopping include them.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from runner.gradients import Objective
 from runner.mechanism.sampling import poisson_batches, shuffled_batches
 
 _ROUNDING = 1e-12
-_DTYPES = (torch.float32, torch.float64)  # a complex number would get the noise of one coordinate for its two
+_DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """DP-SGD: batches, noise and charges of one run, as the module's text derives them.
+    """DP-SGD: batches, noise and charges of one run, as derived in the module's text.
 
-    A user's own mechanism is a subclass that overrides `shares` or `noise_factor`: see `runner.mechanism.choices`.
+    A user's mechanism is a subclass that overrides `shares` or `noise_factor`: see `runner.mechanism.choices`.
 
     Raises:
-        ValueError: if the batch size is not in 1..examples, the noise multiplier is negative, or noise is asked for
-            where a sensitivity is infinite.
+        ValueError: the batch size is not in 1..examples, the noise multiplier is negative, or noise is asked for but a
+            sensitivity is infinite.
     """
 
     sampling: Sampling
@@ -89,7 +89,7 @@ class Mechanism:
             raise ValueError(f"Expected a share above 0 of every noise group, at most 1 in all, got {shares}.")
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Sequence[float] | None:
-        """Choose each noise group's share of a step's privacy: above 0, at most 1 in all. None: the groups' own."""
+        """Choose each noise group's share of a step's privacy: above 0, at most 1 in total. None: the groups' own."""
         return None
 
     def noise_factor(self, step: int) -> float:
@@ -97,22 +97,22 @@ class Mechanism:
         return 1.0
 
     def at(self, step: int) -> Mechanism:
-        """What releases and charges a step: this mechanism, as its noise is the same at all steps."""
+        """Return the mechanism that releases and charges a step: here this one, with the same noise at all steps."""
         return self
 
     @property
     def private(self) -> bool:
-        """Whether any noise is added."""
+        """Return True if any noise is added."""
         return self.noise_multiplier > 0
 
     @property
     def sampling_rate(self) -> float:
-        """q = B / N: the probability with which an example joins a Poisson batch."""
+        """Return q = B / N, the probability with which an example joins a Poisson batch."""
         return self.batch_size / self.examples
 
     @property
     def neighbouring_relation(self) -> str:
-        """For which neighbours the sound epsilon holds: see `charge_step`."""
+        """Return the neighbours for which the sound epsilon holds: see `charge_step`."""
         return "add-or-remove-one" if self.sampling is Sampling.poisson else "zero-out"
 
     @property
@@ -120,41 +120,44 @@ class Mechanism:
         return self.examples // self.batch_size
 
     def batches(self, generator: Generator) -> Iterator[Tensor]:
-        """The index batches of one epoch."""
+        """Yield the index batches of one epoch."""
         if self.sampling is Sampling.poisson:
             return poisson_batches(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
         return shuffled_batches(self.examples, self.batch_size, self.steps_per_epoch, generator)
 
     def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
-        """Raise ValueError where what is charged does not hold for this clipping of this objective.
+        """Check that the charge holds for this clipping of this objective.
 
-        inputs [2, ...] and targets [2] are made up, on the device of the objective. What is charged here holds for any
-        clipping that has the sensitivities of `noise_groups`.
+        inputs [2, ...] and targets [2] are made up, on the device of the objective. The charge of this class holds for
+        any clipping that has the sensitivities of `noise_groups`.
+
+        Raises:
+            ValueError: the charge does not hold.
         """
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
-        """The clipping for a logical batch of so many examples: here it is the same for all."""
+        """Return the clipping for a logical batch of `batch` examples: here the same for all."""
         return clipping
 
     @property
     def denominator(self) -> int:
-        """What the noisy sum is divided by: the expected batch size."""
+        """Return the divisor of the noisy sum: the expected batch size."""
         return self.batch_size
 
     def noise_std(self, group: NoiseGroup) -> float:
-        """Standard deviation of the noise on each coordinate of the sum."""
+        """Return the standard deviation of the noise on each coordinate of the sum."""
         root = math.sqrt(len(self.noise_groups)) if group.share is None else 1 / math.sqrt(group.share)
         return self.noise_multiplier * root * group.sensitivity
 
     def most_moved(self, group: NoiseGroup) -> float:
-        """The most that one example, in or out, moves the sum of a group: `actual` in the ledger is for that."""
+        """Return the largest change of a group's sum by one example, in or out, which `actual` in the ledger covers."""
         return group.sensitivity
 
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
-        """The noisy mean: (sum + noise) / denominator, by parameter name.
+        """Return the noisy mean, (sum + noise) / denominator, by parameter name.
 
         Raises:
-            ValueError: if the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor
+            ValueError: the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor
                 float64.
         """
         self.check_partition(sums)
@@ -175,23 +178,26 @@ class Mechanism:
         return noisy
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        """Fill the parameters' tensors with the standard normal numbers of one step: all noise is drawn here."""
+        """Fill the parameters' tensors with the standard normal numbers of one step. All noise is drawn here."""
         for group in self.noise_groups:
             for name in group.parameters:
                 views[name].normal_(generator=generator)
 
     def check_partition(self, names: Iterable[str]) -> None:
-        """ValueError unless the noise groups are exactly these parameters, each once."""
+        """Check that the noise groups are exactly these parameters, each once.
+
+        Raises:
+            ValueError: they are not.
+        """
         named = [name for group in self.noise_groups for name in group.parameters]
         if sorted(named) != sorted(names):
             raise ValueError("The noise groups do not partition the parameters: some would get no noise, or twice.")
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Write one step's release to the ledger, whether or not its update was `kept` (see
-        `runner.training.updates`).
+        """Write one step's release to the ledger, for a kept or a rejected update (see `runner.training.updates`).
 
-        `claimed` is how the papers count: every kept step is a Poisson-sampled Gaussian. Shuffled batches are no such
-        samples: a whole epoch is charged as one Gaussian, at its first step (see the module's text).
+        `claimed` counts as the papers do: every kept step is a Poisson-sampled Gaussian. Shuffled batches are no such
+        samples. Their whole epoch is charged as one Gaussian, at its first step (see the module's text).
         """
         per_step = self._step_event()
         claimed = per_step if kept else None
@@ -203,10 +209,10 @@ class Mechanism:
             ledger.release(actual=NoOpDpEvent(), claimed=claimed)
 
     def charges(self, steps: int) -> Ledger:
-        """All that is charged for so many steps, all of them kept, and for what was released before the first.
+        """Return all charges for `steps` steps, all of them kept, and for the releases before the first.
 
-        A replay of `charge_step`, one epoch standing for all whole ones: what a run is calibrated to and stopped by is
-        what its ledger will say.
+        It repeats `charge_step`, with one epoch for all whole ones. So calibration and stopping use the same charges as
+        the run's ledger.
         """
         ledger = Ledger()
         for event, count in self.before:
@@ -220,7 +226,7 @@ class Mechanism:
         return ledger
 
     def charges_of_epochs(self, epochs: int) -> Ledger:
-        """All that is charged for so many whole epochs, all steps kept, and for what was released before the first."""
+        """Return all charges for whole epochs, all steps kept, and for the releases before the first."""
         return self.charges(epochs * self.steps_per_epoch)
 
     def _step_event(self) -> DpEvent:
@@ -229,7 +235,7 @@ class Mechanism:
         return PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
 
     def _epoch_event(self) -> DpEvent:
-        """An epoch of shuffled batches."""
+        """Return the event of an epoch of shuffled batches."""
         return GaussianDpEvent(self.noise_multiplier)
 
 
@@ -240,7 +246,7 @@ class Scheduled(Mechanism):
     The last factor holds for all later steps.
 
     Raises:
-        ValueError: as `Mechanism` does, or if there is no factor, or a multiplier is not above 0 and finite.
+        ValueError: as for `Mechanism`, or there is no factor, or a multiplier is not above 0 and finite.
     """
 
     factors: tuple[float, ...] = (1.0,)
@@ -252,12 +258,12 @@ class Scheduled(Mechanism):
                 raise ValueError(f"Expected noise factors > 0 and finite, and so the noise, got {factor}.")
 
     def at(self, step: int) -> Mechanism:
-        """What releases and charges a step: DP-SGD with the noise of that step."""
+        """Return the mechanism that releases and charges a step: DP-SGD with the noise of that step."""
         return self._steps[min(step, len(self.factors) - 1)]
 
     @cached_property
     def _steps(self) -> list[Mechanism]:
-        """The mechanism of each step that has a factor. Equal ones are one object."""
+        """Return the mechanism of each step that has a factor. Equal ones are one object."""
         same = {each.name: getattr(self, each.name) for each in fields(Mechanism)}
         known: dict[tuple[float, float], Mechanism] = {}
         steps = []
@@ -271,15 +277,15 @@ class Scheduled(Mechanism):
         return steps
 
     def noise_std(self, group: NoiseGroup) -> float:
-        """Refuse: it is that of a step, see `at`."""
-        raise TypeError("The noise changes from step to step: at(step) has that of a step.")
+        """Refuse, as the noise belongs to a step, see `at`."""
+        raise TypeError("The noise changes from step to step: use at(step).noise_std.")
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Refuse: it is that of a step, see `at`."""
-        raise TypeError("The charges change from step to step: at(step) has that of a step.")
+        """Refuse, as the charge belongs to a step, see `at`."""
+        raise TypeError("The charges change from step to step: use at(step).charge_step.")
 
     def charges(self, steps: int) -> Ledger:
-        """All that is charged for so many steps, all of them kept, and for what was released before the first."""
+        """Return all charges for `steps` steps, all of them kept, and for the releases before the first."""
         ledger = super().charges(0)
         for step in range(steps):
             self.at(step).charge_step(ledger, step % self.steps_per_epoch)
@@ -288,7 +294,7 @@ class Scheduled(Mechanism):
 
 @dataclass(frozen=True)
 class _Step(Mechanism):
-    """A step of `Scheduled`: its own noise multiplier, and the smallest of its epoch."""
+    """A step of `Scheduled`, with its noise multiplier and the smallest multiplier of its epoch."""
 
     least: float = math.inf
 

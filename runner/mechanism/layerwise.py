@@ -1,13 +1,13 @@
-"""The four mechanisms of Backpropagation Clipping (Stevens et al., 2022), which adds noise to every layer by itself.
+"""The four mechanisms of Backpropagation Clipping (Stevens et al., 2022), which adds noise to every layer separately.
 
-All of them take D layers, of sensitivity S_g each (`runner.clipping.Backprop`), and give a layer the noise of the base
-class, std_g = noise_multiplier sqrt(D) S_g (`OriginalBug` alone does not). A layer by itself then has the multiplier
+All of them take D layers, of sensitivity S_g each (`runner.clipping.Backprop`). A layer gets the noise of the base
+class, std_g = noise_multiplier sqrt(D) S_g (only `OriginalBug` differs). A layer alone then has the multiplier
 
     sigma = noise_multiplier sqrt(D),
 
-which is what the paper and its code speak of, and all layers of a step together have `noise_multiplier`. They differ in
-how batches are drawn, in what is charged for a step, and in whether that is true: the ledger's `actual` is what follows
-from the noise that is added, for the neighbours that `neighbouring_relation` names.
+as the paper and its code state it, and all layers of a step together have `noise_multiplier`. The four differ in the
+batches, in the charge for a step, and in its correctness. The ledger's `actual` always follows from the noise that is
+added, for the neighbours that `neighbouring_relation` names.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from runner.networks.objective import is_chain
 
 NEIGHBOURS = ("zero_out", "replace_one")
 ASKED_FOR = "original_bug"
-_MOST_MOVED = 2  # times the bound of a row: the mean loss over one example more, see `BackpropOfMeanLoss`
+_MOST_MOVED = 2  # times the bound of a row, by one more example in the mean loss, see `BackpropOfMeanLoss`
 
 
 @dataclass(frozen=True)
 class Joint(Mechanism):
-    """DP-SGD by layers as it holds: Poisson batches, a sum of bounded contributions, a step's layers as one release.
+    """Sound DP-SGD by layers: Poisson batches, a sum of bounded contributions, a step's layers as one release.
 
     This is the base class. All layers see the same batch, so they are one Gaussian mechanism, which sampling amplifies
-    as a whole; the budget is to be met by an accountant that bounds it (PLD, in conf/mechanism).
+    as a whole. The budget has to be met by an accountant that bounds it (PLD, in conf/mechanism).
     """
 
     def __post_init__(self) -> None:
@@ -46,14 +46,15 @@ class Joint(Mechanism):
 
 
 class _DisjointBatches(Mechanism):
-    """Every example is in at most one batch of an epoch: an epoch costs what one step costs (parallel composition).
+    """Batches that hold every example at most once an epoch, so an epoch costs as much as one step.
 
-    In a step, D releases of rho = 1 / (2 sigma^2) compose to D rho = 1 / (2 noise_multiplier^2) (zCDP), so that E
-    epochs have E D rho (theorem 1). Later batches of an epoch see the example through earlier releases only.
+    This is parallel composition. In a step, D releases of rho = 1 / (2 sigma^2) compose to D rho =
+    1 / (2 noise_multiplier^2) (zCDP), so that E epochs have E D rho (theorem 1). Later batches of an epoch see the
+    example through earlier releases only.
     """
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Write an epoch's release to the ledger, at its first step. (No step is taken back here.)"""
+        """Write an epoch's release to the ledger, at its first step. No step is rejected here."""
         if step_in_epoch == 0:
             ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
 
@@ -66,13 +67,13 @@ class Printed(_DisjointBatches):
     """Algorithm 2 as it is printed: disjoint batches, no amplification by sampling.
 
     `neighbours`: the paper's data sets "differ on a single element" and have equal sizes.
-    zero_out: the element counts as zero in one of them, in the same place of the same order. What it moves is the
-        sum of its batch, by S_g: the paper's noise and its epsilon hold.
-    replace_one: it is another one. It moves the sum by 2 S_g, so for the same epsilon the noise is twice the paper's.
-        (With the paper's noise, rho would be four times what it says.)
+    zero_out: the element counts as zero in one of them, in the same place of the same order. It moves the sum of one
+        batch by S_g. So the noise and epsilon of the paper hold.
+    replace_one: it is another element. It moves the sum by 2 S_g, so for the same epsilon the noise is twice the
+        paper's. (With the paper's noise, rho would be four times the stated value.)
 
     Raises:
-        ValueError: if `neighbours` is unknown or batches are not disjoint.
+        ValueError: `neighbours` is unknown or batches are not disjoint.
     """
 
     neighbours: str = "zero_out"
@@ -83,7 +84,7 @@ class Printed(_DisjointBatches):
         if self.neighbours not in NEIGHBOURS:
             raise ValueError(f"Expected mechanism.neighbours {' or '.join(NEIGHBOURS)}, got {self.neighbours}.")
         if self.before and self.neighbours == "replace_one":
-            raise ValueError("mechanism.neighbours=replace_one: what is released before the first step is not for it.")
+            raise ValueError("mechanism.neighbours=replace_one does not cover releases before the first step.")
 
     @property
     def neighbouring_relation(self) -> str:
@@ -95,13 +96,13 @@ class Printed(_DisjointBatches):
 
 @dataclass(frozen=True)
 class OfMeanLoss(Mechanism):
-    """Bounds rows of the mean loss, so that what is released is its gradient itself, divided by nothing more."""
+    """Bounds rows of the mean loss, and releases its gradient without a further division."""
 
     def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
-        """Accept what the sensitivity of `BackpropOfMeanLoss` is derived for: its rows, in a chain of layers.
+        """Accept only the case that `BackpropOfMeanLoss` derives its sensitivity for: its rows, in a chain of layers.
 
         Raises:
-            ValueError: for anything else.
+            ValueError: the clipping, a module or the network differs from that.
         """
         if type(clipping) is not Backprop:
             raise ValueError("This mechanism clips rows of the mean loss: it needs clipping=backprop.")
@@ -119,11 +120,11 @@ class OfMeanLoss(Mechanism):
         return 1
 
     def most_moved(self, group: NoiseGroup) -> float:
-        """The bound of a row, and as much again for the other rows, which move with the number of examples."""
+        """Return the bound of a row, twice, as the other rows move with the number of examples."""
         return _MOST_MOVED * group.sensitivity
 
     def _rows(self, batch: int) -> int:
-        """The number that the mean loss is a mean over."""
+        """Return the number that the mean loss is a mean over."""
         return batch
 
 
@@ -131,15 +132,15 @@ class OfMeanLoss(Mechanism):
 class Corrected(OfMeanLoss):
     """The authors' repository, after its corrections: Poisson batches, GDP by the central limit theorem.
 
-    Claimed: a step's layers as D independent samples of rate B / N, floor(N/B) D of them an epoch. In truth
+    Claimed: a step's layers as D independent samples of rate B / N, floor(N/B) D of them per epoch. Four points differ:
 
-    - the layers of a step see the same batch: one sampled Gaussian, not D;
-    - the sampler's rate is 1 / ceil(N/B), and it takes ceil(N/B) steps an epoch;
-    - rows are those of the mean over the examples drawn, so that the sensitivity is 2 S_g and not S_g (derived in
-      `BackpropOfMeanLoss`), and `noise_multiplier` is twice the true one;
-    - the central limit theorem is no bound.
+    - The layers of a step see the same batch: one sampled Gaussian, not D.
+    - The sampler's rate is 1 / ceil(N/B), and it takes ceil(N/B) steps per epoch.
+    - Rows belong to the mean over the examples drawn. So the sensitivity is 2 S_g and not S_g (derived in
+      `BackpropOfMeanLoss`), and `noise_multiplier` is twice the true one.
+    - The central limit theorem is no bound.
 
-    `actual` is free of all four.
+    `actual` corrects all four.
     """
 
     def __post_init__(self) -> None:
@@ -155,7 +156,7 @@ class Corrected(OfMeanLoss):
         return 1 / self.steps_per_epoch
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        """Write one step's release to the ledger; the claim knows of floor(N/B) steps an epoch."""
+        """Write one step's release to the ledger; the claim counts only floor(N/B) steps per epoch."""
         actual = _sampled(self.sampling_rate, self.noise_multiplier / _MOST_MOVED)
         if step_in_epoch < self.examples // self.batch_size:
             ledger.release(actual, self._claimed(), claimed_count=len(self.noise_groups))
@@ -171,16 +172,16 @@ class Corrected(OfMeanLoss):
 class OriginalBug(OfMeanLoss, _DisjointBatches):
     """The code behind the paper's numbers: rows of the mean loss clipped to b, noise for a sensitivity of a b / B.
 
-    An example's contribution to the mean loss's gradient may have the norm a b, so the true multiplier is B times
-    smaller than the charged one: there is next to no privacy, and `epsilon_sound` says how little. (Neighbours zero an
-    example out and the number that the mean is over is fixed, so no other row moves.)
+    An example's contribution to the mean loss's gradient may have the norm a b. So the true multiplier is B times
+    smaller than the charged one, and almost nothing is private: see `epsilon_sound`. (Neighbours zero an example out
+    and the mean is over a fixed number, so no other row moves.)
 
-    `in_order`: whether batches are the code's own: every epoch the same ones, in the order of the file, and the last is
-    of the N mod B examples that are left. The mean is over those in the batch, the noise for a b / B all the same.
-    None: disjoint batches of a random order, all of B examples.
+    `in_order`: True for the batches of the authors' code. They are the same in every epoch, in the order of the file,
+    and the last has the remaining N mod B examples. The mean is over the examples of the batch, and the noise is for
+    a b / B in all batches. None: disjoint batches of a random order, each of B examples.
 
     Raises:
-        ValueError: unless it is `asked_for` by its name; or if batches are not disjoint.
+        ValueError: it is not `asked_for` by its name, or batches are not disjoint.
     """
 
     asked_for: str | None = None
@@ -205,7 +206,7 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
         return super().batches(generator)
 
     def most_moved(self, group: NoiseGroup) -> float:
-        """The bound of a row: what the mean is over is fixed, so the other rows stay."""
+        """Return the bound of a row: the mean is over a fixed number, so the other rows stay."""
         return group.sensitivity
 
     def _rows(self, batch: int) -> int:

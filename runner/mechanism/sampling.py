@@ -1,4 +1,4 @@
-"""Which examples make a batch: indices into a data set that stays on the device."""
+"""Choice of the examples of a batch, as indices into a data set that stays on the device."""
 
 from collections.abc import Iterator
 
@@ -7,28 +7,28 @@ from torch import Generator, Tensor
 
 
 def poisson_batches(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """`steps` batches; every example joins each of them independently with probability `rate`.
+    """Yield `steps` batches; every example joins each of them independently with probability `rate`.
 
-    Batches differ in size and can be empty. Uniforms are float64: on float32's grid of 2^-24 the rate would be
-    rounded by as much as 1e-5 of itself.
+    Batches differ in size and can be empty. Uniforms are float64. On float32's grid of 2^-24 the rate would have a
+    relative rounding error of up to 1e-5.
     """
     for members in poisson_memberships(examples, rate, steps, generator):
         yield members.nonzero().squeeze(1)
 
 
 def poisson_memberships(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """The batches of `poisson_batches` as truth values [examples] each: nothing has to wait for their sizes."""
+    """Yield the batches of `poisson_batches` as truth values [examples], so that no code waits for their sizes."""
     for _ in range(steps):
         yield torch.rand(examples, dtype=torch.float64, device=generator.device, generator=generator) < rate
 
 
 def shuffled_batches(examples: int, batch_size: int, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """The first `steps` disjoint batches of `batch_size` examples of a fresh random order."""
+    """Yield the first `steps` disjoint batches of `batch_size` examples of a fresh random order."""
     order = torch.randperm(examples, device=generator.device, generator=generator)
     for step in range(steps):
         yield order[step * batch_size : (step + 1) * batch_size]
 
 
 def batches_in_order(examples: int, batch_size: int, device: torch.device) -> Iterator[Tensor]:
-    """All examples in the order of their file, in batches of `batch_size`; the last batch has the rest."""
+    """Yield all examples in the order of their file, in batches of `batch_size`; the last batch has the rest."""
     yield from torch.arange(examples, device=device).split(batch_size)

@@ -1,22 +1,22 @@
 """Normalised features: by group within each example, or per channel by statistics that are released with noise.
 
-`PrivateStatistics` is a mechanism of its own, before training. For N examples with features x_i [channels, positions],
-let m_i be the means of x_i over its positions and s_i those of x_i^2, both vectors [channels]. It releases
+`PrivateStatistics` is a separate mechanism, before training. Take N examples with features x_i [channels, positions].
+Let m_i be the means of x_i over its positions and s_i the means of x_i^2, both vectors [channels]. It releases
 
     mean   = (1/N) * [ sum_i m_i * min(1, mean_norm   / ||m_i||_2) + noise_multiplier * mean_norm   * N(0, I) ]
     square = (1/N) * [ sum_i s_i * min(1, square_norm / ||s_i||_2) + noise_multiplier * square_norm * N(0, I) ]
 
-One example contributes a vector of norm at most `mean_norm` to the first sum and nothing else, so adding or removing
-it moves that sum by at most `mean_norm` in L2: the sensitivity. The noise has `noise_multiplier` times that standard
-deviation, so the release is a Gaussian mechanism with that multiplier, without sampling, since every example takes
-part; and likewise the second. N, the size of the training set, is taken as public, as the batch size of training is:
-dividing by it is post-processing, and so are the variance square - mean^2, its clamping, and normalising any example
-with the result.
+One example contributes only a vector of norm at most `mean_norm` to the first sum. So adding or removing it moves that
+sum by at most `mean_norm` in L2, the sensitivity. The noise has `noise_multiplier` times that standard deviation. So
+the release is a Gaussian mechanism with that multiplier, without sampling, since every example takes part. The same
+holds for the second release. N, the size of the training set, counts as public, as the batch size of training does.
+Dividing by it is post-processing. So are the variance square - mean^2, its clamping, and normalising any example with
+the result.
 
-Both norms are constants of the configuration. Handcrafted-DP takes the medians of ||m_i|| and ||s_i|| over the private
-examples instead, computed without noise: that releases two more statistics of the private data, which its epsilon does
-not contain. A constant that fits badly costs accuracy (what is clipped biases the statistics, what is too large adds
-noise), never privacy. So choose it from public images or from the transform.
+Both norms are constants of the configuration. Handcrafted-DP instead takes the medians of ||m_i|| and ||s_i|| over the
+private examples, computed without noise. This releases two more statistics of the private data, which its epsilon does
+not contain. A constant that fits badly costs accuracy, never privacy: clipping biases the statistics, and too large a
+norm adds noise. So choose it from public images or from the transform.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ _SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
 
 
 class Normalization(Protocol):
-    """A layer without parameters between the features and the network, and what it costs in privacy."""
+    """A layer without parameters between the features and the network, and its cost in privacy."""
 
     @property
     def releases(self) -> Releases:
-        """What `fit` releases of the training examples; empty where the layer needs nothing of them."""
+        """Return the releases of the training examples by `fit`, empty if the layer needs none."""
         ...
 
     def layer(self, channels: int) -> nn.Module:
-        """The layer for features [batch, channels, height, width]; ValueError where it cannot take so many channels."""
+        """Return the layer for features [batch, channels, height, width].
+
+        Raises:
+            ValueError: the number of channels is not supported.
+        """
         ...
 
     def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
@@ -56,10 +60,10 @@ class Normalization(Protocol):
 class GroupNormalization:
     """Zero mean and unit variance of each group of neighbouring channels of each example (Wu and He, 2018).
 
-    Every example is normalised by itself, so it costs no privacy. There is no affine map.
+    Every example is normalised separately, so it costs no privacy. There is no affine map.
 
     Raises:
-        ValueError: if `groups` is not positive.
+        ValueError: `groups` is not positive.
     """
 
     groups: int
@@ -80,7 +84,7 @@ class GroupNormalization:
 
 
 class Standardize(nn.Module):
-    """(x - mean) / std per channel, [batch, channels, height, width]: the identity until constants are set."""
+    """(x - mean) / std per channel, [batch, channels, height, width], which is the identity until constants are set."""
 
     mean: Tensor
     std: Tensor
@@ -98,12 +102,12 @@ class Standardize(nn.Module):
 class PrivateStatistics:
     """Per-channel mean and variance of the training features, by two noisy releases: see the module's text.
 
-    A variance at or below the standard deviation of the noise on the mean squares says nothing, and could be negative:
-    variances are at least that, and at least 1e-5. (Handcrafted-DP sets a channel to zero whose noisy variance is not
-    positive.) Without noise (`noise_multiplier` = 0) the run is not private.
+    A variance at or below the standard deviation of the noise on the mean squares is only noise, and could be negative.
+    So variances are at least that deviation, and at least 1e-5. (Handcrafted-DP sets a channel to zero if its noisy
+    variance is not positive.) Without noise (`noise_multiplier` = 0) the run is not private.
 
     Raises:
-        ValueError: if `noise_multiplier` is negative, or a norm is not positive and finite.
+        ValueError: `noise_multiplier` is negative, or a norm is not positive and finite.
     """
 
     noise_multiplier: float
@@ -143,21 +147,24 @@ class PrivateStatistics:
         layer.std.copy_(variance.sqrt().view(-1, 1, 1))
 
     def contributions(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Each example's contributions to the two sums, [examples, channels], float64: of norm at most `mean_norm` and
-        `square_norm`. One that is not finite contributes zero: in the sum it would be seen whatever the noise."""
+        """Return each example's contributions to the two sums, [examples, channels], float64.
+
+        Their norms are at most `mean_norm` and `square_norm`. A contribution that is not finite is zero, as it would
+        show in the sum despite the noise.
+        """
         positions = features.flatten(2).double()
         return _bounded(positions.mean(dim=2), self.mean_norm), _bounded(
             positions.square().mean(dim=2), self.square_norm
         )
 
     def _release(self, total: Tensor, sensitivity: float, generator: Generator, ledger: Ledger) -> Tensor:
-        """One of the two releases: the noisy sum, charged."""
+        """Return one of the two releases, the noisy sum, and charge it."""
         ledger.release(actual=self._event(), claimed=self._event())
         noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)
         return total + self.noise_multiplier * sensitivity * noise
 
 
 def _bounded(vectors: Tensor, bound: float) -> Tensor:
-    """Rows [examples, channels] scaled down to the L2 norm `bound` where they exceed it."""
+    """Return rows [examples, channels], scaled down to the L2 norm `bound` if they exceed it."""
     norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     return torch.where(norms.isfinite(), vectors * (bound / norms).clamp(max=1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Activations that torch.nn does not have, and what is known of those that it has."""
+"""Activations that torch.nn does not have, and the monotone ones that it has."""
 
 import torch
 from torch import Tensor, nn
@@ -7,9 +7,9 @@ _MONOTONE = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
 def is_monotone(module: nn.Module | None) -> bool:
-    """Whether a module is elementwise and nowhere decreasing: torch's own, or a class that says `monotone = True`.
+    """Return True if a module is elementwise and never decreasing: torch's own, or a class with `monotone = True`.
 
-    A subclass may compute anything else, so it has to say it again.
+    A subclass may compute anything else, so it has to state this again.
     """
     return type(module) in _MONOTONE or vars(type(module)).get("monotone", False)
 
@@ -21,7 +21,7 @@ class TemperedSigmoid(nn.Module):
     Bounded in (-offset, scale - offset) and Lipschitz with constant |scale * inverse_temperature| / 4.
 
     Raises:
-        ValueError: if `scale` or `inverse_temperature` is not positive.
+        ValueError: `scale` or `inverse_temperature` is not positive.
     """
 
     monotone = True

@@ -1,8 +1,8 @@
 """The convolutional networks of the papers.
 
 Each function returns an `nn.Sequential` from images [batch, channels, height, width] to logits [batch, classes].
-`activation` is called once per hidden layer, so that an activation may have parameters of its own; the logits have
-none. `input_shape` is [channels, height, width]. An input that a network cannot take raises ValueError.
+`activation` is called once per hidden layer, so that an activation may have parameters. The logits have none.
+`input_shape` is [channels, height, width]. An input that a network does not support raises ValueError.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Activation = Callable[[], nn.Module]
 
 
 def _pooled(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Output size of a convolution or pooling along one dimension."""
+    """Return the output size of a convolution or pooling along one dimension."""
     return (size + 2 * padding - kernel) // stride + 1
 
 
@@ -26,11 +26,11 @@ def small_cnn(
     padding: int,
     bias: bool = True,
 ) -> nn.Sequential:
-    """Two strided convolutions, two overlapping max-poolings, two linear layers: 26,010 parameters on 1 x 28 x 28.
+    """Build two strided convolutions, two overlapping max-poolings and two linear layers.
 
-    Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP, which differ in `padding` only:
-    3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). Backpropagation Clipping's has neither padding
-    (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
+    Tempered Sigmoid, table 1, and the end-to-end MNIST network of Handcrafted-DP have 26,010 parameters on 1 x 28 x 28.
+    They differ only in `padding`: 3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of
+    Backpropagation Clipping has neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
     if padding < 0:
@@ -55,7 +55,7 @@ def small_cnn(
 def _conv_pairs(
     channels: int, filters: list[int], activation: Activation, pool: Callable[[], nn.Module]
 ) -> list[nn.Module]:
-    """For each width in `filters`: two 3x3 convolutions with SAME padding, each activated, then `pool`."""
+    """Build, for each width in `filters`, two 3x3 convolutions with SAME padding, each activated, then `pool`."""
     layers: list[nn.Module] = []
     for width in filters:
         for _ in range(2):
@@ -68,7 +68,7 @@ def _conv_pairs(
 def all_convolutional(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int]
 ) -> nn.Sequential:
-    """Eight 3x3 convolutions, average pooling, mean over space: 605,226 parameters on 3 x 32 x 32.
+    """Build eight 3x3 convolutions, average pooling, mean over space: 605,226 parameters on 3 x 32 x 32.
 
     Tempered Sigmoid, table 2. The last of `filters` is a single convolution, followed by one with a filter per class.
     """
@@ -91,7 +91,7 @@ def all_convolutional(
 def vgg_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int
 ) -> nn.Sequential:
-    """Six 3x3 convolutions, max-pooling, two linear layers: 550,570 parameters on 3 x 32 x 32.
+    """Build six 3x3 convolutions, max-pooling, two linear layers: 550,570 parameters on 3 x 32 x 32.
 
     The end-to-end CIFAR-10 network of Handcrafted-DP.
     """
@@ -111,11 +111,11 @@ def vgg_cnn(
 def scatternet_small_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int, pooled: bool
 ) -> nn.Sequential:
-    """Two 3x3 convolutions, the first strided, and two linear layers, on ScatterNet features.
+    """Build two 3x3 convolutions, the first strided, and two linear layers, on ScatterNet features.
 
-    The MNIST and FashionMNIST network of Handcrafted-DP's code (33,066 parameters on 81 x 7 x 7: 7 -> 4 -> 4), or, with
-    `pooled`, that of Losing Less, table 3, with an overlapping max-pooling after each convolution (20,778 parameters:
-    7 -> 4 -> 3 -> 3 -> 2).
+    By default the MNIST and FashionMNIST network of Handcrafted-DP's code (33,066 parameters on 81 x 7 x 7:
+    7 -> 4 -> 4). With `pooled`, the network of Losing Less, table 3, with an overlapping max-pooling after each
+    convolution (20,778 parameters: 7 -> 4 -> 3 -> 3 -> 2).
     """
     channels, *space = input_shape
     after = [_pooled(s, 3, 2, 1) - 2 * pooled for s in space]
@@ -144,11 +144,11 @@ def scatternet_small_cnn(
 def scatternet_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, blocks: list[list[int]], pooled_last: bool
 ) -> nn.Sequential:
-    """Blocks of 3x3 convolutions with SAME padding, 2x2 max-poolings between them, one linear layer.
+    """Build blocks of 3x3 convolutions with SAME padding, 2x2 max-poolings between them, one linear layer.
 
-    `blocks` has the filters of each convolution of each block; `pooled_last` adds a pooling after the last block. The
-    CIFAR-10 network on ScatterNet features of Handcrafted-DP's code is [[64], [64]] (187,210 parameters on
-    243 x 8 x 8), that of Losing Less, table 4, is [[64, 64], [64, 64]] with `pooled_last` (253,386 parameters).
+    `blocks` has the filters of each convolution of each block. `pooled_last` adds a pooling after the last block. On
+    ScatterNet features of CIFAR-10, Handcrafted-DP's code has [[64], [64]] (187,210 parameters on 243 x 8 x 8). Losing
+    Less, table 4, has [[64, 64], [64, 64]] with `pooled_last` (253,386 parameters).
     """
     channels, *space = input_shape
     poolings = len(blocks) - (not pooled_last)
@@ -169,10 +169,11 @@ def scatternet_cnn(
 def unpadded_cnn(
     input_shape: Sequence[int], classes: int, activation: Activation, filters: list[int], units: int
 ) -> nn.Sequential:
-    """Eight 2x2 convolutions and two linear layers without padding or biases: 29,424,512 parameters on 3 x 32 x 32.
+    """Build eight 2x2 convolutions and two linear layers without padding or biases, for 3 x 32 x 32.
 
-    Backpropagation Clipping, figure 4: two convolutions a width, and between the widths an average-pooling of stride 1
-    (32 -> 30 -> 29 -> 27 -> 26 -> 24 -> 23 -> 21), so that the first linear layer alone has 28.9 million.
+    Backpropagation Clipping, figure 4: two convolutions per width, and between the widths an average-pooling of stride
+    1 (32 -> 30 -> 29 -> 27 -> 26 -> 24 -> 23 -> 21). It has 29,424,512 parameters, 28.9 million of them in the first
+    linear layer.
     """
     channels, *space = input_shape
     after = [s - 3 * len(filters) + 1 for s in space]

@@ -1,8 +1,8 @@
-"""What a layer computes, in numbers: the shapes that decide how its per-example gradient norms are found cheapest.
+"""Geometry of a layer: the shapes that decide the cheapest way to find its per-example gradient norms.
 
-A linear layer is a 1x1 convolution over its positions (one position, unless its input is a sequence), so that one
-set of formulas covers both. T is the number of output positions, K the number of kernel positions (taps), C and O
-the channels in and out.
+A linear layer is a 1x1 convolution over its positions (one position, unless its input is a sequence), so one set of
+formulas covers both. T is the number of output positions and K the number of kernel positions (taps). C and O are the
+channels in and out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Geometry:
 
     @property
     def positions(self) -> int:
-        """T, the terms of the sum that a weight's gradient is."""
+        """Return T, the number of terms in the sum that gives a weight's gradient."""
         return math.prod(self.output)
 
     @property
@@ -44,11 +44,11 @@ class Geometry:
 
 
 def unsupported(module: nn.Module) -> str | None:
-    """Why a module with parameters of its own cannot be handled here; None if it can."""
+    """Return the reason why a module with parameters is not supported, or None if it is."""
     if type(module) is nn.Linear:
         return None
     if type(module) is not nn.Conv2d:
-        return f"{type(module).__name__} is not a layer it knows"
+        return f"{type(module).__name__} is not a supported layer"
     if module.padding_mode != "zeros":
         return f"its padding mode is {module.padding_mode}"
     if isinstance(module.padding, str) and module.padding != "valid" and any(_same(module, d)[1] for d in (0, 1)):
@@ -57,12 +57,12 @@ def unsupported(module: nn.Module) -> str | None:
 
 
 def _same(module: nn.Conv2d, dimension: int) -> Pair:
-    """padding="same" along one dimension: on each side, and what is left over for one of them."""
+    """Return padding="same" along one dimension: on each side, and the remainder for one of them."""
     return divmod(module.dilation[dimension] * (module.kernel_size[dimension] - 1), 2)
 
 
 def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Geometry:
-    """The geometry of a supported layer from one call: inputs [batch, ...], outputs [batch, ...]."""
+    """Return the geometry of a supported layer from one call: inputs [batch, ...], outputs [batch, ...]."""
     if isinstance(module, nn.Linear):
         positions = (1, math.prod(inputs.shape[1:-1]))
         return Geometry(module.in_features, module.out_features, positions, positions)

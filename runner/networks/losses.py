@@ -1,7 +1,7 @@
 """Losses that torch.nn does not have, each per example: losses [batch] from logits z [batch, classes] and targets.
 
-Notation: y is the target as a one-hot vector, p = softmax(z), t the true class. No loss reads anything of another
-example, so per-example gradients, clipping and accounting are those of any DP-SGD run.
+Notation: y is the target as a one-hot vector, p = softmax(z), t the true class. No loss reads another example. So
+per-example gradients, clipping and accounting are the usual ones of DP-SGD.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 
 def squared_error(logits: Tensor, targets: Tensor) -> Tensor:
-    """1/2 sum_d (z_d - y_d)^2: [batch] (Losing Less, equation 5)."""
+    """Return 1/2 sum_d (z_d - y_d)^2: [batch] (Losing Less, equation 5)."""
     return 0.5 * _errors(logits, targets).square().sum(1)
 
 
 def focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
-    """-(1 - p_t)^gamma log p_t: [batch] (Losing Less, equation 6); cross-entropy at gamma = 0.
+    """Return -(1 - p_t)^gamma log p_t: [batch] (Losing Less, equation 6); cross-entropy at gamma = 0.
 
-    1 - p_t is -expm1(log p_t), which keeps its digits as p_t nears 1. Where it rounds to zero the power's derivative
-    would be infinite for gamma < 1, so it is held at the smallest normal number: loss and gradient are 0 there.
+    1 - p_t is -expm1(log p_t), which keeps its digits as p_t nears 1. If it rounds to zero and gamma < 1, the power's
+    derivative would be infinite. So it is at least the smallest normal number, for which loss and gradient are 0.
     """
     log_p = F.log_softmax(logits, dim=1).gather(1, targets[:, None]).squeeze(1)
     if gamma == 0:
@@ -33,7 +33,7 @@ def focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
 
 
 def _errors(logits: Tensor, targets: Tensor) -> Tensor:
-    """z - y: [batch, classes]. (torch's one_hot cannot be taken one example at a time by vmap.)"""
+    """Return z - y: [batch, classes]; vmap cannot apply one_hot to single examples."""
     classes = torch.arange(logits.shape[1], device=targets.device)
     return logits - (classes == targets[:, None]).to(logits.dtype)
 
@@ -46,19 +46,19 @@ class SquaredError(nn.Module):
 
 
 class AbsoluteError(nn.Module):
-    """SAE, sum_d |z_d - y_d|; its derivative is taken to be 0 where z_d = y_d."""
+    """SAE, sum_d |z_d - y_d|, with the derivative 0 at z_d = y_d."""
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return _errors(logits, targets).abs().sum(1)
 
 
 class Huber(nn.Module):
-    """sum_d h(z_d - y_d), h(x) = x^2 / (2 b) where |x| < b and |x| - b / 2 elsewhere, b = `threshold`.
+    """sum_d h(z_d - y_d), h(x) = x^2 / (2 b) if |x| < b, else |x| - b / 2, b = `threshold`.
 
-    This is torch's smooth L1 loss; as b falls to 0 it becomes SAE.
+    This is torch's smooth L1 loss. As b falls to 0 it becomes SAE.
 
     Raises:
-        ValueError: if `threshold` is not positive.
+        ValueError: `threshold` is not positive.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -76,7 +76,7 @@ class Focal(nn.Module):
     """The focal loss -(1 - p_t)^gamma log p_t.
 
     Raises:
-        ValueError: if `gamma` is negative.
+        ValueError: `gamma` is negative.
     """
 
     def __init__(self, gamma: float) -> None:
@@ -91,10 +91,10 @@ class SquaredErrorThenFocal(nn.Module):
     """(1 - alpha) SSE + alpha focal, alpha = sigmoid(epoch - threshold_epoch), the epoch counted from 0.
 
     The ablations SSE + CE (gamma = 0) and SSE + focal of Losing Less, section 4.3. alpha is a function of the epoch
-    only. It is a buffer, so that a captured CUDA graph sees it change.
+    only. It is a buffer, so that a captured CUDA graph reads its changes.
 
     Raises:
-        ValueError: if `gamma` is negative or `threshold_epoch` is not finite.
+        ValueError: `gamma` is negative or `threshold_epoch` is not finite.
     """
 
     alpha: Tensor
@@ -119,11 +119,11 @@ class SquaredErrorThenFocal(nn.Module):
 class LosingLess(SquaredErrorThenFocal):
     """alpha focal + (1 - alpha) SSE + (1 - alpha) / beta sum_m ||h_m||^2 / d_m (Losing Less, equation 8).
 
-    h_m are the example's d_m pre-activations of hidden layer m (every convolution and linear layer but the last, before
-    activation and pooling): the regulariser is a mean of squares of this example alone, no statistic of the batch.
+    h_m are the example's d_m pre-activations of hidden layer m: every convolution and linear layer but the last, before
+    activation and pooling. The regulariser is a mean of squares of this example alone, no statistic of the batch.
 
     Raises:
-        ValueError: if `beta` is not positive, `gamma` is negative or `threshold_epoch` is not finite.
+        ValueError: `beta` is not positive, `gamma` is negative or `threshold_epoch` is not finite.
     """
 
     reads_pre_activations = True
@@ -140,10 +140,10 @@ class LosingLess(SquaredErrorThenFocal):
 
 
 def _mean_square(h: Tensor) -> Tensor:
-    """||h||^2 / d of each example's d numbers in h [batch, ...]: [batch].
+    """Return ||h||^2 / d of each example's d numbers in h [batch, ...]: [batch].
 
-    In the order that h has in memory. By squares, though a norm's gradient would be fewer passes over h: the second
-    derivative of a norm is NaN where h is zero.
+    Numbers are read in memory order. Squares are used although a norm's gradient needs fewer passes over h. The second
+    derivative of a norm is NaN if h is zero.
     """
     flat = h.flatten(1) if h.dim() < 3 or h.is_contiguous() else h.movedim(1, -1).flatten(1)
     return flat.square().mean(1)

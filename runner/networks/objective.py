@@ -1,4 +1,4 @@
-"""A network and its loss as one module: what a gradient engine differentiates."""
+"""A network and its loss as one module, which gradient engines differentiate."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class InputBound:
-    """What is known of every input: the shape of one, and the largest L2 norm, or None where nothing bounds it."""
+    """Properties of every input: the shape of one, and the largest L2 norm, or None if nothing bounds it."""
 
     shape: tuple[int, ...]
     norm: float | None
 
     def within(self, inputs: Tensor) -> Tensor:
-        """Inputs [batch, *shape], those that are longer than the norm scaled to it."""
+        """Return inputs [batch, *shape], scaled to the norm if they exceed it."""
         return inputs if self.norm is None else inputs.renorm(2, 0, self.norm)
 
 
 class Constraint(Protocol):
-    """What the weights are kept in."""
+    """A set of weights that a projection enforces."""
 
     def project(self, parameters: Mapping[str, Tensor]) -> None:
-        """Put parameters back into it, in place: by name, of any number of networks at once, [networks, *shape]."""
+        """Project parameters in place, by name, of any number of networks at once, [networks, *shape]."""
         ...
 
 
 class Objective(nn.Module):
     """A network and a per-example loss: inputs [batch, ...] and targets [batch] to losses [batch].
 
-    It must not couple examples: loss i may depend on example i, on the weights and on the epoch only.
+    It must not couple examples: loss i may depend only on example i, on the weights and on the epoch.
 
-    A loss maps logits [batch, classes] and targets [batch] to losses [batch]. Two attributes ask for more:
-    `reads_pre_activations = True` adds a third argument, the outputs of the hidden layers with parameters in the order
-    of their calls (before any activation or pooling; the last layer's, the logits, are left out), and a method
-    `start_epoch(epoch)` is told every epoch, from 0.
+    A loss maps logits [batch, classes] and targets [batch] to losses [batch]. Two attributes ask for more.
+    `reads_pre_activations = True` adds a third argument: the outputs of the hidden layers with parameters, in the order
+    of their calls. They are taken before any activation or pooling, without the last layer's, which are the logits. A
+    method `start_epoch(epoch)` is called at every epoch, from 0.
 
     Attributes:
-        inputs: what is known of them, if anything.
-        constraint: what its weights are in before every step; None: nothing keeps them.
-        epoch: the epoch that began last, counted from 0; None before the first.
+        inputs: properties of the inputs, if known.
+        constraint: the set in which its weights are before every step; None: they are not projected.
+        epoch: the last epoch that began, counted from 0; None before the first.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Objective(nn.Module):
         self.epoch: int | None = None
 
     def project(self) -> None:
-        """Put the weights into the constraint, if there is one."""
+        """Project the weights onto the constraint, if there is one."""
         if self.constraint is not None:
             self.constraint.project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()})
 
@@ -68,7 +68,7 @@ class Objective(nn.Module):
         return self.predict(inputs, targets)[1]
 
     def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [batch, classes] and losses [batch]."""
+        """Return logits [batch, classes] and losses [batch]."""
         if not getattr(self.loss, "reads_pre_activations", False):
             logits = self.network(inputs)
             return logits, self.loss(logits, targets)
@@ -79,7 +79,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def take_values_of(self, other: Objective) -> None:
-        """Copy the weights and the buffers of an objective of the same modules, and nothing else that is on them."""
+        """Copy the weights and the buffers of an objective with the same modules, but not their attributes."""
         with torch._C.DisableTorchFunctionSubclass():
             for mine, theirs in ((self.parameters(), other.parameters()), (self.buffers(), other.buffers())):
                 for tensor, source in zip(mine, theirs, strict=True):
@@ -87,18 +87,18 @@ class Objective(nn.Module):
 
     @property
     def unit(self) -> float | Tensor:
-        """What released gradients are to be multiplied by: a public number, which the loss may state as `unit`."""
+        """Return the factor for released gradients: a public number, which the loss may state as `unit`."""
         stated: float | Tensor = getattr(self.loss, "unit", 1.0)
         return stated
 
     def received(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients by parameter name, from what a step released: post-processing, which the loss may state."""
+        """Return gradients by parameter name, from a step's release: post-processing, which the loss may define."""
         receive: Any = getattr(self.loss, "received", None)
         gradients: dict[str, Tensor] = means if receive is None else receive(means)
         return gradients
 
     def start_epoch(self, epoch: int) -> None:
-        """Tell the loss which epoch begins, counted from 0."""
+        """Pass the epoch that begins, counted from 0, to the loss."""
         self.epoch = epoch
         start: Any = getattr(self.loss, "start_epoch", None)
         if start is not None:
@@ -106,13 +106,13 @@ class Objective(nn.Module):
 
 
 def layers_with_parameters(network: nn.Module) -> dict[str, nn.Module]:
-    """The modules that own parameters, by name, in the order of their definition."""
+    """Return the modules that own parameters, by name, in the order of their definition."""
     return {name: module for name, module in network.named_modules() if any(True for _ in module.parameters(False))}
 
 
 @contextmanager
 def layer_outputs(network: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Collect, by name and in the order of the calls, what the layers with parameters return: the pre-activations."""
+    """Collect the outputs of the layers with parameters, by name in the order of calls: the pre-activations."""
     outputs: dict[str, Tensor] = {}
 
     def hook(name: str) -> Any:
@@ -130,14 +130,14 @@ def layer_outputs(network: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
-    """Whether what comes before a layer reaches the loss through that layer alone.
+    """Return True if the values before a layer reach the loss only through that layer.
 
-    What is asked is autograd, in one pass over inputs [batch, ...] on any device: every layer with parameters returns a
-    fresh leaf in place of its output, and each layer's input, and at last the losses, may depend on the leaf of the
-    layer before and on no other. No matter how a branch is written, a gradient that passes it shows.
+    Autograd shows this, in one pass over inputs [batch, ...] on any device. Every layer with parameters returns a fresh
+    leaf instead of its output. Each layer's input, and finally the losses, may depend only on the leaf of the layer
+    before. A branch shows as another gradient, however it is written.
     """
     leaves: list[Tensor] = []
-    reads: list[tuple[Tensor, int]] = []  # what is read, and how many layers were called before
+    reads: list[tuple[Tensor, int]] = []  # a tensor that is read, and the number of layers called before
 
     def cut(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)

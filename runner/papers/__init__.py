@@ -1,1 +1,1 @@
-"""The papers: what each consists of, how its claims are measured and its figures drawn. One package each."""
+"""The papers, one package each: their items, the measures of their claims and their figures."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
@@ -29,10 +30,10 @@ _MOST_DIGITS = 300  # of a whole number, so that it is a float, too
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
 
-def results_folder(config: DictConfig) -> Path:
+def results_folder(config: DictConfig | Mapping[str, Any]) -> Path:
     """Where a run's results belong: results/ at paper scale, results/<scale>/ at any other, so that they never mix."""
-    root = Path(config.runtime.results_root).expanduser()
-    return root if config.scale.name == "paper" else root / config.scale.name
+    root, scale = Path(config["runtime"]["results_root"]).expanduser(), config["scale"]["name"]
+    return root if scale == "paper" else root / scale
 
 
 def record_path(folder: Path, run_id: str) -> Path:

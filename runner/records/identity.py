@@ -60,15 +60,21 @@ def recorded_config(config: DictConfig) -> dict[str, Any]:
     return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
 
 
-def hashed_config(config: DictConfig) -> dict[str, Any]:
-    """The part of the config that defines the run.
+def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
+    """The part of a resolved config, as JSON values, that defines the run.
 
     A class of this package or of PyTorch is its bare name and its arguments: it stays what it is where its file moves.
     Any other is its whole path, and where it is the user's own, its source is in `sources`. Null and empty values are
     left out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a
     field that is added later makes no old record stale.
     """
-    return _hashed(plain(config))
+    kept = {
+        name: value
+        for name, value in values.items()
+        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
+    }
+    present: dict[str, Any] = _without_absent(_by_bare_names(kept))
+    return present
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
@@ -81,25 +87,15 @@ def identify(config: DictConfig) -> tuple[str, str]:
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
     """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
-    content = _hashed(config)
+    content = hashed_config(config)
     setting = {name: value for name, value in content.items() if _part(name).defines_setting}
     return _digest(content), _digest(setting)
 
 
-def trained(config: DictConfig) -> str:
+def trained(values: dict[str, Any]) -> str:
     """What a setting trains, whatever it measures along the way: those that differ in that alone have it in common."""
-    content = {name: value for name, value in plain(config).items() if _part(name) is not Part.observed}
+    content = {name: value for name, value in values.items() if _part(name) is not Part.observed}
     return identify_recorded(content)[1]
-
-
-def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    kept = {
-        name: value
-        for name, value in config.items()
-        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
-    }
-    present: dict[str, Any] = _without_absent(_by_bare_names(kept))
-    return present
 
 
 def _part(name: str) -> Part:

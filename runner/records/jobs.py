@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from runner.config import REPOSITORY, register
-from runner.records.identity import identify, recorded_config, resolved
-from runner.runs.alike import alike
-from runner.runs.paces import likenesses
+from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
+from runner.config.fields import Part
+from runner.records.cache import cached
+from runner.records.identity import identify_recorded, plain, resolved
+
+_PAPER_SCALE = f"scale={PAPER}"
 
 
 @dataclass(frozen=True)
-class Named:
-    """One run of a sweep: what the sweep varies (`overrides`, by name), and its ids."""
+class Job:
+    """One run of a sweep: what it varies (`overrides`, by name), its ids, its resolved config as JSON values.
+
+    `Job.of` makes one of a config.
+
+    Attributes:
+        goes_on: called by the process that trains, after each epoch, with the row of its history. The run stops if it
+            returns False. None: nothing stops the run.
+    """
 
     sweep: str
     overrides: dict[str, str]
     run_id: str
     setting_id: str
+    values: dict[str, Any]
+    goes_on: Callable[[Mapping[str, Any]], bool] | None = None
+
+    @classmethod
+    def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> Job:
+        """Return the run of a resolved config."""
+        values = plain(config)
+        return cls(sweep, overrides, *identify_recorded(values), values)
+
+    @cached_property
+    def config(self) -> DictConfig:
+        """The resolved config, typed by its schema, which is built when it is asked for."""
+        return restored(self.values)
 
     @property
     def experiment(self) -> str:
@@ -41,73 +65,106 @@ class Named:
         others = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
         return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
 
-
-@dataclass(frozen=True)
-class Job(Named):
-    """One run of a sweep with its resolved config."""
-
-    config: DictConfig
-
-    @cached_property
-    def kind(self) -> str:
-        """The same for runs that take about the same time, an epoch or the run: what `runner.runs.alike` says."""
-        return hashlib.sha256(alike(self.config).encode()).hexdigest()[:12]
-
-    @cached_property
-    def likenesses(self) -> dict[str, str]:
-        """By what its records of other runs tell how long it takes: see `runner.runs.paces.likenesses`."""
-        return likenesses(self.setting_id, recorded_config(self.config))
-
-    @property
-    def epochs(self) -> int | None:
-        """How many it trains; None where a budget ends it."""
-        return self.config.epochs if self.config.max_epsilon is None else None
+    def field(self, name: str) -> Any:
+        """Return a field of the resolved config ("optimizer.lr") as a JSON value; None if there is none."""
+        value: Any = self.values
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
 
-def sweep_jobs(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> list[Job]:
+def sweep_jobs(sweep: str, extra: Sequence[str] = (_PAPER_SCALE,)) -> list[Job]:
     """Every run of sweeps/<sweep>.yaml under further overrides (`scale=smoke`), runs that coincide once.
 
-    They are composed once for the same overrides, and so once at the paper's scale, which is named even by default. At
-    a scale that limits it, only the first `runs_per_sweep` are listed, first seeds and draws first.
+    Runs are composed where the cache of configs does not know them. At a scale that limits it, only the first
+    `runs_per_sweep` are listed, first seeds and draws first.
 
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
         ConfigError: a number is not in its range, or a class may not be named.
     """
-    return list(_sweep_jobs(sweep, extra))
+    of_machine = [text for text in extra if _sets_machine(text)]
+    return _with(_listed(sweep, tuple(text for text in extra if text not in of_machine)), of_machine)
 
 
-def composed_at(sweep: str, choices: tuple[str, ...], extra: tuple[str, ...] = ("scale=paper",)) -> DictConfig:
-    """What the runs of a sweep with these options of groups are made of: composed, not resolved.
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """Compose a config of overrides by Hydra, or take it from the cache of configs. Nothing in it is resolved.
 
     Raises:
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an option is wrong.
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
     """
+
+    def work_out() -> Any:
+        with _hydra():
+            return OmegaConf.to_container(compose("config", list(overrides)), resolve=False, enum_to_str=True)
+
+    return restored(cached(["composed", *overrides], work_out))
+
+
+def restored(values: Mapping[str, Any]) -> DictConfig:
+    """Build a config with the types of the schema from JSON values."""
+    config = OmegaConf.merge(OmegaConf.structured(Config), dict(values))
+    assert isinstance(config, DictConfig)
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+def command_of(overrides: Sequence[str]) -> str:
+    """Return the command that repeats the run of some overrides, without those that speak of a machine."""
+    own = [text for text in overrides if text != _PAPER_SCALE and not _of_machine(text.lstrip("+~"))]
+    return shlex.join(["python", "-m", "runner", *own])
+
+
+@cache
+def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
+    names = ("overrides", "run_id", "setting_id", "values")
+    found = cached(
+        ["jobs", sweep, *extra],
+        lambda: [{name: getattr(job, name) for name in names} for job in _by_hydra(sweep, extra)],
+        keep=lambda jobs: not any(job["values"].get("sources") for job in jobs),  # files that Hydra does not read
+    )
+    return tuple(Job(sweep, **job) for job in found)
+
+
+def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
+    with _hydra():
+        base = [f"sweeps={sweep}", *extra]
+        overlay = compose("config", base, return_hydra_config=True)
+        parameters = [f"{name}={value}" for name, value in (overlay.hydra.sweeper.params or {}).items()]
+        # The very splitting that Hydra's own sweeper does.
+        batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
+        groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
+        jobs: dict[str, Job] = {}
+        by_choices: dict[tuple[str, ...], DictConfig] = {}
+        for arguments in (job for batch in batches for job in batch):
+            parsed = [_parsed(text) for text in arguments]
+            # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
+            # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
+            choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
+            if choices not in by_choices:
+                by_choices[choices] = compose("config", [*base, *choices])
+            config = by_choices[choices]
+            for override in parsed:
+                if override.key_or_group not in groups:
+                    OmegaConf.update(config, override.key_or_group, override.value())
+            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
+            config.tracking.job_type = overrides.get("experiment")
+            final = resolved(config)
+            if "seed" in overrides:
+                overrides["seed"] = str(final.seed)
+            final.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
+            job = Job.of(sweep, overrides, final)
+            jobs.setdefault(job.run_id, job)
+    limit = overlay.scale.runs_per_sweep
+    ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))
+    return ordered[:limit]
+
+
+def _hydra() -> initialize_config_dir:
+    """Set up Hydra for conf/, as a context."""
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        return compose("config", [f"sweeps={sweep}", *extra, *choices])
-
-
-def composed_job(sweep: str, overrides: dict[str, str], extra: Sequence[str]) -> Job:
-    """The run of a sweep with these overrides: one of `sweep_jobs`, composed by itself.
-
-    Raises:
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
-        ConfigError: a number is not in its range.
-    """
-    groups = {name: value for name, value in overrides.items() if (REPOSITORY / "conf" / name).is_dir()}
-    choices = tuple(f"{name}={value}" for name, value in groups.items())
-    config = copy.deepcopy(_composed_once(sweep, choices, tuple(extra)))
-    for name, value in overrides.items():
-        if name not in groups:
-            OmegaConf.update(config, name, _parsed(f"{name}={value}").value())
-    config.tracking.job_type = overrides.get("experiment")
-    final = resolved(config)
-    return Job(sweep, overrides, *identify(final), final)
-
-
-_composed_once = cache(composed_at)
+    return initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3")
 
 
 @cache
@@ -117,37 +174,39 @@ def _parsed(override: str) -> Override:
     return parsed
 
 
-@cache
-def _sweep_jobs(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        base = [f"sweeps={sweep}", *extra]
-        overlay = compose("config", base, return_hydra_config=True)
-        parameters = [f"{name}={value}" for name, value in (overlay.hydra.sweeper.params or {}).items()]
-        # The very splitting that Hydra's own sweeper does.
-        batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
-        groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
-        jobs: dict[str, Job] = {}
-        composed: dict[tuple[str, ...], DictConfig] = {}
-        for arguments in (job for batch in batches for job in batch):
-            parsed = [_parsed(text) for text in arguments]
-            # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
-            # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
-            choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
-            if choices not in composed:
-                composed[choices] = compose("config", [*base, *choices])
-            config = composed[choices]
-            for override in parsed:
-                if override.key_or_group not in groups:
-                    OmegaConf.update(config, override.key_or_group, override.value())
-            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
-            config.tracking.job_type = overrides.get("experiment")
-            final = resolved(config)
-            if "seed" in overrides:
-                overrides["seed"] = str(final.seed)
-            identity, setting = identify(final)
-            jobs.setdefault(identity, Job(sweep, overrides, identity, setting, final))
-    limit = overlay.scale.runs_per_sweep
-    ordered = sorted(jobs.values(), key=lambda job: (job.config.seed, job.config.draw))
-    return tuple(ordered[:limit])
+def _of_machine(override: str) -> bool:
+    """Return True for an override of a field that says where, how fast or under whose eyes a run is computed."""
+    top = override.partition("=")[0].partition(".")[0]
+    return top in FIELDS and FIELDS[top].part is Part.machine
+
+
+def _sets_machine(override: str) -> bool:
+    """Return True where `_of_machine` does, for the value of a field: not an option of a group, nor a field to add."""
+    name, given, _ = override.partition("=")
+    return bool(given) and _of_machine(override) and not (REPOSITORY / "conf" / name).is_dir()
+
+
+def _with(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
+    """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them.
+
+    Raises:
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException, ConfigError: an override is wrong.
+    """
+    if not jobs or not overrides:
+        return list(jobs)
+    config, parsed = copy.deepcopy(jobs[0].config), [_parsed(text) for text in overrides]
+    ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+    OmegaConf.resolve(config)
+    check_ranges(config)
+    changed = replace(jobs[0], values=plain(config))
+    found = []
+    for job in jobs:
+        values = copy.deepcopy(job.values)
+        for name in (override.key_or_group for override in parsed):
+            *groups, last = name.split(".")
+            node = values
+            for group in groups:
+                node = node[group]
+            node[last] = changed.field(name)
+        found.append(replace(job, values=values))
+    return found

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from runner.config import REPOSITORY
-from runner.speed import choices
-from runner.speed.yardstick import recalled
+from runner.speed import kernels
 from runner.training.loop import Trained
-from runner.training.own import rests_on
 from runner.training.prepare import Run
+from runner.training.trust import rests_on
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
@@ -31,13 +30,13 @@ def provenance(
     """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
 
     `processor_seconds` are the process's own, of all its threads, however many others shared the machine; they are left
-    out where they are not known, as of a run that was stopped and went on. `yardstick_seconds` says how fast the
-    machine is, where that was measured (`runner.speed.yardstick`).
+    out where they are not known, as of a run that was stopped and went on.
 
-    Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the user's own that cannot be
-    enforced, that is named. Where the update rule decides what to keep, it names the share of the training time that
-    this took. A run that was stopped and went on names the epochs after which it did. On a CPU, `kernels` says which
-    way was taken where there are several: by kernel and kind of shape.
+    `command` repeats the run. Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the
+    user's own that cannot be enforced, that is named. Where the update rule decides what to keep, it names the share of
+    the training time that this took. A run that was stopped and went on names the epochs after which it did. On a CPU,
+    `instructions` is the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run
+    used.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {
@@ -46,8 +45,9 @@ def provenance(
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
         **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),
-        **({} if (yardstick := recalled()) is None else {"yardstick_seconds": yardstick}),
-        **({"kernels": ways} if (ways := choices.used()) else {}),
+        **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
+        **({} if (used := kernels.used()) is None else {"kernels": used}),
+        **({"command": command} if (command := run.config.tracking.command) else {}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": versions(),

@@ -114,6 +114,7 @@ class Provenance(_Strict):
     """Where a record comes from: code, versions, machine, cost. Seconds and MiB."""
 
     git_revision: str | None
+    command: str = ""  # repeats the run; older records lack it
     wall_seconds: Amount
     processor_seconds: Amount = 0.0
     yardstick_seconds: Annotated[Finite, Field(gt=0)] = 1.0
@@ -129,7 +130,8 @@ class Provenance(_Strict):
     resumed_after: list[Epoch] = Field(default=[], min_length=1)
     epsilon_rests_on: list[str] = Field(default=[], min_length=1)
     epsilon_unsound: str | None = None  # why no sound epsilon is known
-    kernels: dict[str, dict[str, str]] = {}
+    instructions: str = ""
+    kernels: str | dict[str, dict[str, str]] = ""  # the oldest records list each kernel's choice by shape
     versions: dict[str, str | None] = {}
 
 

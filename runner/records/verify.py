@@ -34,9 +34,9 @@ from runner.records.sources import check_sources
 from runner.terminal import Line, Parser, printable
 from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
-from runner.training.own import rests_on
 from runner.training.prepare import Run, prepare
 from runner.training.targets import check_recorded, targets
+from runner.training.trust import rests_on
 
 _ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
 _ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records

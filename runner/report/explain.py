@@ -17,8 +17,8 @@ from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.records.command import overrides_of
 from runner.records.files import read_record
+from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, read_csv
@@ -275,18 +275,21 @@ def _lead_text(row: ClaimRow, lead: float) -> str:
 
 
 def command_text(record: Record, places: Sequence[Place]) -> list[str]:
-    """Return the command that repeats a run into another folder, because it is already recorded here."""
-    experiment = places[0].experiment if places else ""
-    try:
-        overrides = overrides_of(record["config"], experiment)
-    except ValueError as error:
-        return [str(error)]
-    quoted = [f'"{text}"' if set(text) & set(" [](){}*'~") else text for text in overrides]
+    """Return the command that repeats a run into another folder, because it is already recorded here.
+
+    It is the record's own, or for an older record that of its run in a sweep.
+    """
+    command = record["provenance"].get("command")
+    jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
+    if command is None:
+        command = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
+    if command is None:
+        return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     config = record["config"]
     trusted = [each for each in named_targets(config) if not is_beside(each) and not each.startswith(KNOWN)]
     environment = [f"DP_REPRO_TRUST={','.join(trusted)}"] if trusted else []
     where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
-    return [" ".join([*environment, "python -m runner", *quoted, "runtime.results_root=again"]), *where]
+    return [" ".join([*environment, command, "runtime.results_root=again"]), *where]
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:

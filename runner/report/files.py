@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,18 +44,17 @@ def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, An
     """
     if len(set(columns)) < len(columns):
         raise ValueError(f"{path}: two columns have one name, of {', '.join(columns)}.")
-    import pandas as pd  # here, because it takes a second and tables for a terminal do without
-
-    cells = [[cell(row.get(column)) for column in columns] for row in rows]
-    return write_text(path, pd.DataFrame(cells, columns=list(columns)).to_csv(index=False, lineterminator="\n"))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    return write_text(path, text.getvalue())
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     """Read the rows of a CSV file by column name, every value as text."""
-    import pandas as pd
-
-    rows: list[dict[str, str]] = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-    return rows
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def write_table_csv(path: Path, table: Table) -> Path:

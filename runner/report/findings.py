@@ -16,7 +16,7 @@ from runner.report.markdown import cells_of
 from runner.report.pages import counted_once, guaranteed_of
 
 _NONE = "Nothing has been decided yet."
-_SHOWN = ("figure.png", "table.md")  # of an item, the first that exists
+_SHOWN = ("figure.svg", "table.md")  # of an item, the first that exists
 
 
 def findings_table(papers: Sequence[Paper], folder: Path) -> Table:

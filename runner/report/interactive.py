@@ -12,14 +12,12 @@ from __future__ import annotations
 import html
 import json
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
-from runner.records.command import first_that_gives, overrides_of
 from runner.records.verify import run_of
 from runner.report.claim_rows import rows_of
 from runner.report.explain import released_text, trained_text
@@ -213,32 +211,13 @@ def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:
             "result": result_text(record),
             "trained": trained,
             "released": released,
-            "command": _command(run),
+            "command": run.field("tracking.command"),
             "config": record["config"],
             "history": {name: record["history"][name] for name in _CURVES},
             "revision": record["provenance"].get("git_revision"),
         }
     line.clear()
     return found
-
-
-_commands: dict[str, list[str]] = {}  # by setting: without the seed
-
-
-def _command(run: PlannedRun) -> str:
-    """Return the command that repeats a run. It is found once for each setting, whose runs differ in their seeds."""
-    if run.job.setting_id not in _commands:
-        assert run.record is not None
-        config, others = run.record["config"], dict(run.job.overrides)
-        seed = others.pop("seed", "0")
-        planned = [f"{name}={value}" for name, value in others.items()]
-        if not first_that_gives(config, [[*planned, f"seed={seed}"]]):
-            try:
-                planned = [text for text in overrides_of(config, run.job.experiment) if not text.startswith("seed=")]
-            except ValueError:
-                planned = ["experiment=?"]
-        _commands[run.job.setting_id] = planned
-    return shlex.join(["python", "-m", "runner", *_commands[run.job.setting_id], f"seed={run.seed}"])
 
 
 def main(arguments: Sequence[str]) -> int:

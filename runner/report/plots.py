@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "figure",  # with no date, the same figure is the same file
+    "svg.hashsalt": "figure",  # without a date, the same figure is the same file
+    "svg.fonttype": "none",  # text as text: small files that can be searched
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of equal widths
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -30,9 +33,11 @@ _STYLE: dict[Any, Any] = {
     "legend.framealpha": 0.85,
     "lines.linewidth": 1.5,
 }
-FILES = ("figure.svg", "figure.png")
+FILE = "figure.svg"
 _TICKS_APART = 0.06  # of an axis
-_LONGEST = 4500  # pixels of a side: the svg has the rest
+_PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+_HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 _NOT_RUN = ", not run"
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
@@ -58,18 +63,29 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
-    """figure.svg and figure.png in `folder`, with `label` across them where there is one ("smoke")."""
+    """Write figure.svg in `folder`, with `label` across it if there is one ("smoke")."""
     if label:
         drawn.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
         title = drawn.get_suptitle()
         mark = f"{label.upper()}: not a reproduction"
         drawn.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
     folder.mkdir(parents=True, exist_ok=True)
-    svg, png = (folder / name for name in FILES)
-    drawn.savefig(svg, metadata={"Date": None, "Creator": None})
-    dpi = min(150, _LONGEST / max(drawn.get_size_inches()))
-    drawn.savefig(png, dpi=dpi, metadata={"Software": None})
-    return [svg, png]
+    return [write_svg(drawn, folder / FILE)]
+
+
+def write_svg(drawn: Figure, path: Path) -> Path:
+    """Write a figure as an SVG of which another processor's rounding errors change no byte."""
+    drawn.savefig(path, metadata={"Date": None, "Creator": None})
+    path.write_text(rounded(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return path
+
+
+def rounded(svg: str) -> str:
+    """Round the coordinates of an SVG to a hundredth of a point, and number the ids that are hashes of coordinates."""
+    ids = {found: f"i{place}" for place, found in enumerate(dict.fromkeys(_HASHED.findall(svg)))}
+    for found, short in ids.items():
+        svg = svg.replace(f'"{found}"', f'"{short}"').replace(f"#{found}", f"#{short}")
+    return _PLACES.sub(lambda place: _LONG.sub(lambda number: f"{float(number[0]):.2f}", place[0]), svg)
 
 
 @dataclass(frozen=True)

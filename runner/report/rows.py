@@ -49,7 +49,7 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
     return {
         **_setting(run, names),
         "run_id": run.job.run_id,
-        "seed": run.job.config.seed,
+        "seed": run.seed,
         "status": record["status"],
         "epochs": int(run.final("epoch")),
         **{n: run.final(n) for n in ("epsilon", "epsilon_sound", "train_loss", "test_loss")},
@@ -93,13 +93,12 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
-    config = run.job.config
     return {
         "setting_id": run.job.setting_id,
         "sweep": run.job.sweep,
         "experiment": run.job.experiment,
         **{name: run.field(name) for name in names},
-        "evaluation": config.evaluation.value,
+        "evaluation": run.field("evaluation"),
         "delta": run.delta,
-        "scale": config.scale.name,
+        "scale": run.field("scale.name"),
     }

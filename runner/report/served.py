@@ -38,8 +38,8 @@ def tell(pending: Iterable[Job], planned: Iterable[Job]) -> None:
     """Put the claims of each pending run into its config, from all planned jobs of the run."""
     serves: dict[str, dict[str, str]] = {}
     for job in planned:
-        if job.config.tracking.mode != TrackingMode.disabled:
-            serves.setdefault(job.run_id, {}).update(served(results_folder(job.config), job.sweep, job.experiment))
+        if job.field("tracking.mode") != TrackingMode.disabled.value:
+            serves.setdefault(job.run_id, {}).update(served(results_folder(job.values), job.sweep, job.experiment))
     for job in pending:
         job.config.tracking.serves = serves.get(job.run_id, {})
 

@@ -33,14 +33,14 @@ from runner.records.provenance import LOADED_REVISION, provenance
 from runner.records.sources import check_sources
 from runner.runs import models, tracking
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
-from runner.speed import choices, machine
+from runner.speed import kernels, machine
 from runner.terminal import part_done
 from runner.training.final import final_metrics
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
-from runner.training.own import check_own
 from runner.training.prepare import Run, prepare
 from runner.training.state import State
+from runner.training.trust import check_own
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
@@ -184,7 +184,7 @@ def _carry_out(
 ) -> None:
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
-    choices.forget_used()
+    kernels.forget_used()
     for each in executions:
         check_own(each.run)
     started, working = time.perf_counter(), time.process_time()

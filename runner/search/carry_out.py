@@ -1,14 +1,14 @@
-"""A search carried out: so many trials at a time, wherever its launcher has places for them."""
+"""Carry a search out: so many trials at a time, each as a run of its own that a launcher is given."""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING
 
-from runner.launch.interface import Seat, Seats
-from runner.launch.worker import BUSY_PAUSE
+from runner.launch import Work, run_jobs
+from runner.launch.interface import Launcher
+from runner.launch.processes import Tally
 from runner.records.jobs import Job
 from runner.search.study import Study
 from runner.terminal import Line
@@ -16,70 +16,41 @@ from runner.terminal import Line
 if TYPE_CHECKING:
     import optuna
 
-_MOST_LOST = 3  # times that a trial is begun again whose place was lost
 
-
-@dataclass
-class _Trial:
-    trial: optuna.trial.Trial
-    job: Job
-    lost: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"trial {self.trial.number} · {self.job.run_id}"
-
-
-def carry_out(study: Study, trials: int, seats: Seats, line: Line) -> list[tuple[Job, str]]:
+def carry_out(
+    study: Study, trials: int, launcher: Launcher, line: Line, *, at_once: int = 1, threads: int | None = 1
+) -> list[tuple[Job, str]]:
     """Try until there are so many trials in all, those recorded before included.
 
     A trial that is recorded, stopped or whole, is not run again. Returns those that failed, and why.
     """
-    running: list[tuple[_Trial, Seat]] = []
-    again: deque[_Trial] = deque()
+    ended: SimpleQueue[tuple[optuna.trial.Trial, Job, Tally | Exception]] = SimpleQueue()
     failed: list[tuple[Job, str]] = []
+    running = 0
+
+    def run(trial: optuna.trial.Trial, job: Job) -> None:
+        try:
+            ended.put((trial, job, run_jobs(launcher, Work([job], 1, threads), line)))
+        except Exception as error:
+            ended.put((trial, job, error))
+
     while True:
-        while seats.free and (again or study.taken < trials):
-            if again:
-                each = again.popleft()
-            else:
-                each = _Trial(*study.ask())
-                if study.replay(each.trial, each.job):
-                    line.keep(f"{each.name} · recorded")
-                    continue
-                line.keep(f"{each.name} · starts")
-            running.append((each, seats.start(each.job, each.trial.number)))
-        if not running and not again and study.taken >= trials:
-            return failed
-        ready = seats.wait([seat for _, seat in running])
-        for each, seat in [pair for pair in running if pair[1] in ready]:
-            said, message = seat.received()
-            if said == "epoch":
-                line.show(f"{each.name} · {message.text}")
-                seat.answer(study.after_epoch(each.trial, message.row))
+        while running < at_once and study.taken < trials:
+            trial, job = study.ask()
+            name = f"trial {trial.number} · {job.run_id}"
+            if study.replay(trial, job):
+                line.keep(f"{name} · recorded")
                 continue
-            running.remove((each, seat))
-            if said == "lost":
-                line.keep(f"{each.name} · lost: {message}")
-                each.lost += 1
-                if each.lost > _MOST_LOST:
-                    study.ended(each.trial, "failed")
-                    failed.append((each.job, message))
-                else:
-                    again.append(each)
-            elif _busy(study, each, message[0], failed, line):
-                time.sleep(BUSY_PAUSE)
-                again.append(each)
-
-
-def _busy(study: Study, each: _Trial, message: Any, failed: list[tuple[Job, str]], line: Line) -> bool:
-    """Take a trial that ended. Returns whether it has not: another process is making the same run."""
-    outcome, text = message
-    if outcome == "busy":
-        return True
-    if outcome == "failed":
-        failed.append((each.job, text))
-    if outcome != "skipped" or not study.replay(each.trial, each.job):  # skipped: that process has recorded it
-        study.ended(each.trial, outcome)
-    line.keep(f"{each.name} · {outcome} {text}".rstrip())
-    return False
+            line.keep(f"{name} · starts")
+            Thread(target=run, args=(trial, job), daemon=True).start()  # an interrupted command does not wait for it
+            running += 1
+        if not running:
+            return failed
+        trial, job, result = ended.get()
+        running -= 1
+        if isinstance(result, Exception):
+            raise result
+        why = result.failed[0][1] if result.failed else "it left no record"
+        if result.failed or not study.replay(trial, job, ran=True):
+            study.ended(trial, "failed")
+            failed.append((job, why))

@@ -16,8 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError, Dimension, EvaluationSplit, drawn_fields
-from runner.records.identity import identify, identify_recorded, plain, resolved
-from runner.records.jobs import Job, composed_at, sweep_jobs
+from runner.records.identity import identify_recorded, plain, resolved
+from runner.records.jobs import Job, command_of, composed, sweep_jobs
 
 RETRAINED = 5  # seeds, other than the search's own, that the chosen values are trained with to report on test images
 _DIGITS = 3
@@ -57,8 +57,10 @@ class Space:
         config.tracking.job_type = experiment
         final = resolved(config)
         overrides = {"experiment": experiment, **{name: f"{value:g}" for name, value in values.items()}}
-        overrides |= {name: str(OmegaConf.select(final, name)) for name in fields}
-        return Job(self.sweep, overrides, *identify(final), final)
+        overrides |= {name: str(plain(final)[name]) for name in fields}
+        told = {"sweeps": self.sweep, "scale": final.scale.name, **overrides, "draw": final.draw}
+        final.tracking.command = command_of([f"{name}={value}" for name, value in told.items()])
+        return Job.of(self.sweep, overrides, final)
 
     def values(self, config: Any) -> dict[str, float]:
         """The searched fields of a run's config."""
@@ -72,7 +74,7 @@ class Space:
     @cached_property
     def _own_rest(self) -> str:
         """Asked for once a record: of thousands, it would take minutes to make anew."""
-        return _rest(plain(self.draws[0].config), self.dimensions)
+        return _rest(self.draws[0].values, self.dimensions)
 
     def retrained(self, values: Mapping[str, float], seeds: int = RETRAINED) -> list[Job]:
         """The runs on all training images, reported on test images, of chosen values: none of the search's seeds."""
@@ -94,13 +96,13 @@ def space_of(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> Space:
     if len(others) != 1 or any("draw" not in job.overrides for job in draws):
         raise ConfigError(f"{sweep} is no search: a sweep that is one varies draw and nothing else.")
     fixed = dict(next(iter(others)))
-    composed = composed_at(sweep, tuple(f"{name}={value}" for name, value in fixed.items()), extra)
-    dimensions = drawn_fields(composed)
+    found = composed([f"sweeps={sweep}", *extra, *(f"{name}={value}" for name, value in fixed.items())])
+    dimensions = drawn_fields(found)
     if not dimensions:
         raise ConfigError(f"{sweep} is no search: no field of its experiment is drawn.")
     if draws[0].config.evaluation is not EvaluationSplit.holdout:
         raise ConfigError(f"{sweep} would choose by test images: its experiment needs evaluation: holdout.")
-    return Space(sweep, composed, dimensions, draws)
+    return Space(sweep, found, dimensions, draws)
 
 
 def _rest(config: dict[str, Any], names: Mapping[str, Any]) -> str:

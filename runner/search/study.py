@@ -1,23 +1,24 @@
 """Optuna's part: what to try next, and which trials to stop.
 
-The study lives in a journal, so that a search that was killed goes on. Nothing depends on the journal: what was
-measured is in records, and a study without one is given every recorded trial again, epoch by epoch, as if it ran. Each
-trial is judged by one value, the accuracy after the last epoch whose sound epsilon is within the budget, and reports it
-after every epoch: Hyperband (Li et al., 2018) stops those that are not among the best third of their bracket so far.
+The study is a journal on disk, so that a search that was killed goes on. Trials that share the disk report to it
+(`runner.search.judge`); others come back as records. Nothing depends on the journal: what was measured is in records,
+and a study without one is given every recorded trial again, epoch by epoch, as if it ran. Each trial is judged by one
+value, the accuracy after the last epoch whose sound epsilon is within the budget, and reports it after every epoch:
+Hyperband (Li et al., 2018) stops those that are not among the best third of their bracket so far.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.config import ConfigError
 from runner.data.files import locked, write_whole
-from runner.records.files import upper_bound
 from runner.records.jobs import Job
+from runner.search.judge import Judge, pruner_of, report, storage_of
 from runner.search.space import Space
 from runner.search.trials import Trial, trial_at, trials_of
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import optuna
 
 DRAWS = 10  # trials before suggestions, as Optuna's sampler has it by default
-_ETA = 3  # one in so many is kept at each rung
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def study_of(space: Space, folder: Path, budget: float, draws: int = DRAWS) -> I
         ConfigError: Optuna is not installed, or another process has the study.
     """
     name = space.sweep.replace("/", "-")
-    path = folder / ".search" / f"{name}.journal"
+    path = (folder / ".search" / f"{name}.journal").absolute()
     with locked(path.with_suffix(".lock")) as alone:
         if not alone:
             raise ConfigError(f"{space.sweep} is being searched by another process.")
@@ -51,8 +51,8 @@ def study_of(space: Space, folder: Path, budget: float, draws: int = DRAWS) -> I
 def _mend_journal(path: Path) -> None:
     """Take away what a killed search left: its lock on the journal, and half a line."""
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-    if path.exists():
-        content = path.read_bytes()
+    content = path.read_bytes() if path.exists() else b""
+    if not content.endswith(b"\n"):
         write_whole(path, content[: content.rfind(b"\n") + 1], replace=True)
 
 
@@ -62,38 +62,35 @@ class Study:
     def __init__(self, space: Space, folder: Path, budget: float, draws: int, journal: Path) -> None:
         try:
             import optuna
-            from optuna.storages import JournalStorage
-            from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
         except ImportError as error:
             raise ConfigError("a search needs Optuna: pip install -e '.[search]'.") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._folder, self._budget, self._names = space, folder, budget, set(space.dimensions)
+        self._journal = journal
         self._states = optuna.trial.TrialState
         self._study = optuna.create_study(
-            # Not its usual lock, which is a symbolic link.
-            storage=JournalStorage(JournalFileBackend(str(journal), JournalFileOpenLock(str(journal)))),
+            storage=storage_of(journal),
             study_name=f"{space.sweep} to a sound epsilon of {budget:g}",
             direction="maximize",
             load_if_exists=True,
         )
         # A search that goes on must not draw again what it drew after its last start.
         self._study.sampler = optuna.samplers.TPESampler(n_startup_trials=DRAWS, seed=len(self._study.trials))
-        self._study.pruner = optuna.pruners.HyperbandPruner(1, space.epochs, _ETA)
+        self._study.pruner = pruner_of(space.epochs)
         self._mend()
         self._queue([(trial.run_id, trial.values) for trial in trials_of(space, folder) if self._is_tried(trial)])
         self._queue([(job.run_id, space.values(job.config)) for job in space.draws[:draws]])
 
     @property
     def taken(self) -> int:
-        """How many trials were begun: one that failed, or was killed, and began again is one."""
-        begun = [trial for trial in self._study.trials if trial.state is not self._states.WAITING]
-        ids = {trial.user_attrs.get("run_id") for trial in begun if trial.state is not self._states.FAIL}
-        failed = {trial.user_attrs.get("run_id") for trial in begun if trial.state is self._states.FAIL}
-        whole = sum(trial.state is not self._states.FAIL for trial in begun)
-        return whole + len(failed - ids - {None})
+        """Return how many trials were begun, without those that failed, or were killed, and wait to begin again."""
+        begun = sum(trial.state not in (self._states.WAITING, self._states.FAIL) for trial in self._study.trials)
+        ids = {trial.user_attrs.get("run_id") for trial in self._study.trials if trial.state is not self._states.FAIL}
+        failed = {trial.user_attrs.get("run_id") for trial in self._study.trials if trial.state is self._states.FAIL}
+        return begun + len(failed - ids - {None})
 
     def ask(self) -> tuple[optuna.trial.Trial, Job]:
-        """The next trial: one that waits, else what the sampler suggests."""
+        """Return the next trial: one that waits, else what the sampler suggests. Its job stops if it falls behind."""
         trial = self._study.ask()
         values = {
             name: self._space.rounded(name, trial.suggest_float(name, of.low, of.high, log=of.log))
@@ -101,15 +98,12 @@ class Study:
         }
         job = self._space.job(values)
         trial.set_user_attr("run_id", job.run_id)
-        return trial, job
+        judge = Judge(self._journal, self._study.study_name, trial.number, self._budget, self._space.epochs)
+        return trial, replace(job, goes_on=judge)
 
     def after_epoch(self, trial: optuna.trial.Trial, row: dict[str, Any]) -> bool:
         """Judge a trial after an epoch, given the row of its history. Returns whether it goes on."""
-        if upper_bound(row["epsilon_sound"]) <= self._budget:
-            trial.set_user_attr("within", float(row["test_accuracy"]))
-        value = trial.user_attrs.get("within", math.nan)
-        trial.report(value, int(row["epoch"]))
-        return not trial.should_prune()
+        return report(trial, row, self._budget)
 
     def ended(self, trial: optuna.trial.Trial, outcome: str) -> None:
         """Say how a trial ended: stopped, failed, or with its last epoch."""
@@ -120,10 +114,11 @@ class Study:
         else:
             self._study.tell(trial, trial.user_attrs["within"])
 
-    def replay(self, trial: optuna.trial.Trial, job: Job) -> bool:
+    def replay(self, trial: optuna.trial.Trial, job: Job, *, ran: bool = False) -> bool:
         """Take a trial from its record, if there is one: it is reported as when it ran, and ends as it did.
 
-        One that was stopped where this study would have it go on, by a search with another budget, say, is none.
+        One that was stopped where this study would have it go on, by a search with another budget, say, is none,
+        unless this study has just had it `ran`.
         """
         known = trial_at(self._space, self._folder, job.run_id)
         if known is None:
@@ -131,7 +126,7 @@ class Study:
         history, goes_on = known.record["history"], True
         for place in range(len(history["epoch"])):
             goes_on = self.after_epoch(trial, {name: values[place] for name, values in history.items()})
-        if known.stopped and goes_on and not self._began(job.run_id):
+        if known.stopped and goes_on and not ran and not self._began(job.run_id):
             return False
         self.ended(trial, str(known.record["status"]))
         return True

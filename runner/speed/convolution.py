@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from runner.speed.choices import COMPILED, PYTORCH, fastest, function_pays, trial_shape
-from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 from runner.speed.max_pool import FastMaxPool, pair
 from runner.speed.slices import channels_last
 from runner.speed.tanh import FastTanh
@@ -31,6 +30,7 @@ _CHANNELS = 16  # in and out are multiples of it: numbers in the longest registe
 _MOST_CHANNELS = 256  # of so many that all pull one way, the output is off by 3e-6 of itself; with 1,024 by 1.3e-5
 _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 _POINTS = 36  # numbers that a window of weights becomes
+_FEWEST_PIXELS = 512  # of a batch: with fewer, transforming the weights takes longer than it saves
 _ACTIVATIONS: dict[type[nn.Module], int] = {FastTanh: 1, nn.ReLU: 2}  # as winograd.cpp counts them
 
 
@@ -96,7 +96,7 @@ class FastConvolution(nn.Conv2d):
         return fast
 
     def takes(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Whether the kernel is there on this machine and takes such images and parameters, which may be new ones."""
+        """Return True if the kernel exists here, takes such images and parameters, and pays for so many pixels."""
         sizes = self.out_channels, self.in_channels
         return (
             x.dim() == 4
@@ -106,25 +106,16 @@ class FastConvolution(nn.Conv2d):
             and (bias is None or (bias.shape == sizes[:1] and fits(bias)))
             and fits(x)
             and fits(weight)
+            and pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
             and library("winograd", agrees) is not None
         )
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not (self.takes(x, weight, bias) and self._pays(x)):
+        if not self.takes(x, weight, bias):
             plain: Tensor = super()._conv_forward(x, weight, bias)
             return plain
         y: Tensor = _Convolution.apply(x, weight, bias)
         return y
-
-    def _pays(self, x: Tensor) -> bool:
-        def ours(x: Tensor) -> Tensor:
-            y: Tensor = _Convolution.apply(x, self.weight.detach(), None)
-            return y
-
-        def pytorchs(x: Tensor) -> Tensor:
-            return nn.functional.conv2d(x, self.weight.detach(), padding=1)
-
-        return function_pays("winograd", trial_shape(x.shape), ours, pytorchs, f"to {self.out_channels} channels")
 
 
 class ConvolutionBlock(nn.Module):
@@ -153,7 +144,7 @@ class ConvolutionBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layer, alone = self.convolution, torch.is_inference_mode_enabled() and self._unheard()
-        if not (alone and layer.takes(x, layer.weight, layer.bias) and self._pays(x)):
+        if not (alone and layer.takes(x, layer.weight, layer.bias)) or (self._pooled and min(x.shape[2:]) < 2):
             y: Tensor = self.behind(layer(x))
             return y
         return self._together(x)
@@ -171,18 +162,6 @@ class ConvolutionBlock(nn.Module):
         threads = threads_for(x)
         u, bias = _weights(compiled, self.convolution, threads), self.convolution.bias
         return _convolved(compiled, channels_last(x), u, bias, threads, self._pooled, self._activation)
-
-    def _pays(self, x: Tensor) -> bool:
-        if self._pooled and min(x.shape[2:]) < 2:
-            return False
-        shape, names = trial_shape(x.shape), ", ".join(type(module).__name__ for module in self.behind)
-
-        def ways() -> dict[str, Any]:
-            images = channels_last(torch.zeros(shape))
-            return {COMPILED: lambda: self._together(images), PYTORCH: lambda: self.behind(self.convolution(images))}
-
-        case = f"{' x '.join(map(str, shape))} to {self.convolution.out_channels} channels, {names}"
-        return fastest("winograd_block", case, ways, untried=COMPILED) == COMPILED
 
 
 def _pools_pairs(module: nn.Module) -> bool:

@@ -5,12 +5,10 @@ ScatterNet's features, and took a fifth of a step's time.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from runner.speed.choices import COMPILED, PYTORCH, fastest, made_up, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 from runner.speed.slices import channels_last
 
@@ -42,24 +40,10 @@ class FastGroupNorm(nn.GroupNorm):
         """Images [batch, channels, height, width]."""
         images = x.dim() == 4 and x.numel() > 0 and x.shape[1] == self.num_channels
         graph = torch.is_grad_enabled() and x.requires_grad
-        if not (images and fits(x) and not graph and library("group_norm", agrees) is not None and self._pays(x)):
+        compiled = library("group_norm", agrees) if images and fits(x) and not graph else None
+        if compiled is None:
             return super().forward(x)
-        return self._ours(x)
-
-    def _ours(self, x: Tensor) -> Tensor:
-        compiled = library("group_norm", agrees)
-        assert compiled is not None
         return _normalised(compiled, channels_last(x), self.num_groups, self.eps, threads_for(x))
-
-    def _pays(self, x: Tensor) -> bool:
-        shape = trial_shape(x.shape)
-
-        def ways() -> dict[str, Callable[[], object]]:
-            images = channels_last(made_up(*shape))
-            return {COMPILED: lambda: self._ours(images), PYTORCH: lambda: super(FastGroupNorm, self).forward(images)}
-
-        case = f"{' x '.join(map(str, shape))}, {self.num_groups} groups"
-        return fastest("group_norm", case, ways, untried=COMPILED) == COMPILED
 
 
 def _normalised(compiled: ctypes.CDLL, x: Tensor, groups: int, epsilon: float, threads: int) -> Tensor:

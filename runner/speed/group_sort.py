@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from runner.networks.lipschitz.layers import GroupSort2
-from runner.speed.choices import function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 
@@ -40,13 +39,10 @@ class FastGroupSort(GroupSort2):
     def forward(self, x: Tensor) -> Tensor:
         channels = x.shape[1 if x.dim() == 4 else -1] if x.dim() > 1 else 1
         pairs = channels % 2 == 0 and x.numel() > 0
-        if not (pairs and fits(x) and library("group_sort", agrees) is not None and self._pays(x)):
+        if not (pairs and fits(x) and library("group_sort", agrees) is not None):
             return super().forward(x)
         y: Tensor = _GroupSort.apply(_in_order(x))
         return y
-
-    def _pays(self, x: Tensor) -> bool:
-        return function_pays("group_sort", trial_shape(x.shape), _GroupSort.apply, super().forward)
 
 
 class _GroupSort(torch.autograd.Function):

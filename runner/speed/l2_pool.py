@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from runner.networks.lipschitz.layers import GlobalL2Pool, L2Pool2d
-from runner.speed.choices import function_pays, trial_shape
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 
 Pair = tuple[int, int]
@@ -43,7 +41,7 @@ class FastL2Pool(L2Pool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         window = self.kernel_size, self.kernel_size
-        return _pool(x, window) if _pays(x, window, super().forward) else super().forward(x)
+        return _pool(x, window) if _can_pool(x, window) else super().forward(x)
 
 
 class FastGlobalL2Pool(GlobalL2Pool):
@@ -51,15 +49,12 @@ class FastGlobalL2Pool(GlobalL2Pool):
 
     def forward(self, x: Tensor) -> Tensor:
         whole = (x.shape[2], x.shape[3]) if x.dim() == 4 else (1, 1)
-        return _pool(x, whole).flatten(1) if _pays(x, whole, super().forward) else super().forward(x)
+        return _pool(x, whole).flatten(1) if _can_pool(x, whole) else super().forward(x)
 
 
-def _pays(x: Tensor, window: Pair, plain: Callable[[Tensor], Tensor]) -> bool:
+def _can_pool(x: Tensor, window: Pair) -> bool:
     windows = x.dim() == 4 and x.numel() > 0 and x.shape[2] >= window[0] and x.shape[3] >= window[1]
-    if not (windows and fits(x) and library("l2_pool", agrees) is not None):
-        return False
-    about, ours = f"windows {window[0]} x {window[1]}", lambda x: _pool(x, window)
-    return function_pays("l2_pool", trial_shape(x.shape), ours, plain, about)
+    return windows and fits(x) and library("l2_pool", agrees) is not None
 
 
 def _pool(x: Tensor, window: Pair) -> Tensor:

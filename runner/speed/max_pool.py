@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from runner.speed.choices import function_pays, trial_shape
-from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 
 Pair = tuple[int, int]
+
+_MANY = 1 << 17  # numbers: a call for fewer takes longer than PyTorch's
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
@@ -51,16 +52,11 @@ class FastMaxPool(nn.MaxPool2d):
         """Images [batch, channels, height, width] to the maxima of their windows."""
         kernel, stride = pair(self.kernel_size), pair(self.stride)
         windows = x.dim() == 4 and len(x) > 0 and x.shape[-2] >= kernel[0] and x.shape[-1] >= kernel[1]
-        if not (windows and fits(x) and library("max_pool", agrees) is not None and self._pays(x, kernel, stride)):
+        if not (windows and fits(x) and pays(x.numel() > _MANY) and library("max_pool", agrees) is not None):
             plain: Tensor = super().forward(x)
             return plain
         maxima: Tensor = _MaxPool.apply(x, kernel, stride)
         return maxima
-
-    def _pays(self, x: Tensor, kernel: Pair, stride: Pair) -> bool:
-        (ky, kx), (sy, sx) = kernel, stride
-        about, ours = f"windows {ky} x {kx} every {sy} x {sx}", lambda x: _MaxPool.apply(x, kernel, stride)
-        return function_pays("max_pool", trial_shape(x.shape), ours, super().forward, about)
 
 
 class _MaxPool(torch.autograd.Function):

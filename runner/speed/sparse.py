@@ -7,19 +7,16 @@ what the convolution sums, less the products with zero, in another order.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from runner.speed.choices import COMPILED, PYTORCH, fastest
 from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
 from runner.speed.max_pool import FastMaxPool, pair
-from runner.speed.slices import channels_last
 
-_TRIED = 250  # images
 MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convolution is as fast
 
 
@@ -102,19 +99,7 @@ class SparseFirstLayer:
             and images.count_nonzero().item() <= MOST_PIXELS * images.numel()
             and library("sparse_convolution", agrees) is not None
         )
-        layer = cls(convolution, behind, images.shape[2:]) if suitable else None  # type: ignore[arg-type]
-        return layer if layer and layer._pays(images[:_TRIED]) else None
-
-    def _pays(self, images: Tensor) -> bool:
-        convolution, pool = self._convolution, FastMaxPool(nn.MaxPool2d(self._pool, 1))
-        shares = f"{len(images)} x 1 x {images.shape[2]} x {images.shape[3]} to {convolution.out_channels} channels"
-        kernel = f"windows {' x '.join(map(str, pair(convolution.kernel_size)))}"
-
-        def ways() -> dict[str, Callable[[], object]]:
-            pixels, laid_out = self.pixels(images), channels_last(images)
-            return {COMPILED: lambda: self.load() and self(pixels), PYTORCH: lambda: pool(convolution(laid_out))}
-
-        return fastest("sparse_convolution", f"{shares}, {kernel}", ways, untried=COMPILED) == COMPILED
+        return cls(convolution, behind, images.shape[2:]) if suitable else None  # type: ignore[arg-type]
 
     def pixels(self, images: Tensor) -> Pixels:
         """Of images [images, 1, height, width]."""

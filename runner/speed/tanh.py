@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from runner.speed.choices import function_pays, trial_shape
-from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 
 _ERROR = 2.4e-7  # two roundings of one
+_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+_MANY = 1 << 20 if _AVX512 else 1 << 14  # numbers: up to so many, PyTorch's is as fast
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
@@ -26,14 +27,10 @@ class FastTanh(nn.Tanh):
 
     def forward(self, x: Tensor) -> Tensor:
         in_order = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-        if not (in_order and fits(x) and library("tanh", agrees) is not None and _pays(x)):
+        if not (in_order and fits(x) and pays(x.numel() >= _MANY) and library("tanh", agrees) is not None):
             return super().forward(x)
         y: Tensor = _Tanh.apply(x)
         return y
-
-
-def _pays(x: Tensor) -> bool:
-    return function_pays("tanh", trial_shape((x.numel(),)), _Tanh.apply, torch.tanh)
 
 
 class _Tanh(torch.autograd.Function):

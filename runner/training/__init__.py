@@ -1,1 +1,1 @@
-"""One run: its parts and their checks, the loop, and what is measured on the way."""
+"""One run: its parts and their checks, the loop, and the measurements during training."""

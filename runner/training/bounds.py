@@ -1,9 +1,9 @@
 """`python -m runner bounds experiment=lipschitz/mnist_mlp`: how far one example can move each gradient sum.
 
-For any config, a row for each group of parameters that share their noise: how many numbers they are, the sensitivity of
-their sum, the deviation of the noise on each number of it, and their names. No data is read.
+For any config, prints a row for each group of parameters that share their noise. It has the number of parameters, the
+sensitivity of their sum, the deviation of the noise on each number of the sum, and the names. No data is read.
 
-Exit codes: 0 the table is printed, 2 the configuration cannot be run (a module without a bound is named).
+Exit codes: 0 the table is printed, 2 the configuration cannot be run (the message names a module without a bound).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runner.training.prepare import Run, prepare
 
 
 def table(run: Run) -> str:
-    """The groups of a run, in the order of its parameters."""
+    """Return a table of the groups of a run, in the order of its parameters."""
     sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
     rows = [("numbers", "sensitivity", "noise", "parameters")]
     for group in run.mechanism.noise_groups:
@@ -33,7 +33,7 @@ def table(run: Run) -> str:
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Print the table of the config that these overrides compose."""
+    """Print the table for the config that these overrides compose."""
     register()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
         config = compose("config", list(sys.argv[1:] if overrides is None else overrides))

@@ -1,4 +1,4 @@
-"""Checks of a config and of what is built from it that need no data: each raises `ConfigError` with one sentence."""
+"""Checks of a config and of its objects that need no data. Each raises `ConfigError` with one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 def check_fields(config: DictConfig) -> None:
-    """Checks names of fields, ranges of those that no group's class checks, and that numbers can be used."""
+    """Check names of fields, ranges that no group's class checks, and that numbers can be used."""
     unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
@@ -37,7 +37,7 @@ def check_fields(config: DictConfig) -> None:
 
 
 def _check_numbers(node: DictConfig | ListConfig, place: str) -> None:
-    """Tensors are of 32-bit numbers: one that is larger than any of those would fail in the middle of a run."""
+    """Check that numbers fit into 32 bits, as tensors do, since a larger one would fail in the middle of a run."""
     for key, value in node.items() if isinstance(node, DictConfig) else enumerate(node):
         name = f"{place}.{key!s}" if place else str(key)
         if isinstance(value, (DictConfig, ListConfig)):
@@ -47,13 +47,13 @@ def _check_numbers(node: DictConfig | ListConfig, place: str) -> None:
 
 
 def check_arguments(config: DictConfig, group: str) -> None:
-    """Types of a group's fields against the signature of its `_target_`."""
+    """Check the types of a group's fields against the signature of its `_target_`."""
     node = config[group]
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(f"{group} names no class: its file needs a line `_target_: package.Class`.")
     check_targets(config, group)
     target = get_object(node._target_)
-    # Of a dataclass, the class's own: each base's annotations are read where that base was written.
+    # For a dataclass, check the class: each base's annotations have to be evaluated in the module of that base.
     called = target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target
     hints = typing.get_type_hints(called)
     defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
@@ -74,31 +74,31 @@ def check_arguments(config: DictConfig, group: str) -> None:
 
 
 def _plain_type(hint: Any, default: Any) -> Any:
-    """The type to hold an argument to: its annotation where OmegaConf knows it, else that of its default."""
+    """Return the type of an argument: its annotation if OmegaConf supports it, else its default's type."""
     if hint is not None:
         try:
             _holder("value", hint)
             return hint
-        except (OmegaConfBaseException, ValueError, TypeError):  # of TypeError: it has no hash, so it is no type
+        except (OmegaConfBaseException, ValueError, TypeError):  # TypeError: an annotation without a hash is no type
             pass
     if isinstance(default, (bool, float, str)):
         return type(default)
-    return float if isinstance(default, int) else Any  # a library's `weight_decay=0` is no whole number
+    return float if isinstance(default, int) else Any  # a library's default `weight_decay=0` also accepts 0.1
 
 
 @cache
 def _holder(name: str, expected: Any) -> DictConfig:
-    """A config with one field of a type, to be merged with a value, and never changed: it takes milliseconds to make.
+    """Return a config with one field of a type, for merging. It is cached, as it takes milliseconds, and not changed.
 
     Raises:
-        OmegaConfBaseException, ValueError: OmegaConf knows no such type.
+        OmegaConfBaseException, ValueError: OmegaConf does not support the type.
     """
     made: DictConfig = OmegaConf.structured(make_dataclass("Arguments", [(name, expected, "???")]))
     return made
 
 
 def check_weights(objective: Objective) -> None:
-    """Check that weights are of types that noise is drawn in, and that no module mixes examples by its very purpose.
+    """Check that noise can be drawn in the types of the weights, and that no module mixes examples by design.
 
     Raises:
         ConfigError: a weight is not float32 or float64, or has no shape yet, or there is batch normalisation.
@@ -108,8 +108,8 @@ def check_weights(objective: Objective) -> None:
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(
-                f"architecture: {name} is of {parameter.dtype}: weights have to be float32 or float64, as the noise is "
-                f"for real numbers of so many digits."
+                f"architecture: {name} is of {parameter.dtype}: weights have to be float32 or float64, as noise is for "
+                f"these types only."
             )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
@@ -121,10 +121,10 @@ def check_weights(objective: Objective) -> None:
 
 
 def check_objective(objective: Objective, shape: list[int]) -> None:
-    """Pass two examples through an objective on the meta device: the shapes fit.
+    """Pass two examples through an objective on the meta device to check shapes.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: they do not fit.
     """
     try:
         objective.start_epoch(0)
@@ -138,11 +138,11 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
 
 
 def check_constraint(objective: Objective) -> None:
-    """The parameters that a constraint is for: weights and biases of linear layers and convolutions."""
+    """Check that all parameters are weights and biases of linear layers and convolutions, and project them once."""
     for name, layer in layers_with_parameters(objective).items():
         if type(layer) not in (nn.Linear, nn.Conv2d):
             raise ConfigError(
-                f"constraint: it is for linear layers and convolutions, {name} is a {type(layer).__name__}."
+                f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
             )
     try:
         objective.project()
@@ -151,7 +151,7 @@ def check_constraint(objective: Objective) -> None:
 
 
 def check_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """At 1 or more no gradient is ever forgotten. PyTorch refuses negative ones only."""
+    """Check that momentum is below 1, else gradients would never decay. PyTorch refuses only negative values."""
     momentum = optimizer.param_groups[0].get("momentum", 0)
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")

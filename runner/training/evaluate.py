@@ -21,7 +21,7 @@ class Evaluation:
 
 
 def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
-    """Evaluate on every example of `split`, whose images are features already, with the network in evaluation mode."""
+    """Evaluate in evaluation mode on every example of `split`, whose images are already features."""
     predicted, losses = _predict(objective, split)
     hits = (predicted == split.targets).double()
     per_class = torch.zeros(classes, dtype=torch.float64, device=hits.device).index_add_(0, split.targets, hits)
@@ -34,12 +34,12 @@ def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
 
 
 def predictions(objective: Objective, split: Split) -> Tensor:
-    """The class predicted for every example: [examples]."""
+    """Return the class predicted for every example: [examples]."""
     return _predict(objective, split)[0]
 
 
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
-    """Predicted classes and losses, [examples] each."""
+    """Return predicted classes and losses, [examples] each."""
     fast = fastest_to_evaluate(objective)
     assert isinstance(fast, Objective)
     predicted, losses = [], []

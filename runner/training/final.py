@@ -1,4 +1,4 @@
-"""Final metrics of a run, as its record has them."""
+"""Final metrics of a run, as in its record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runner.training.prepare import Run
 
 
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
-    """The last epoch's metrics and, apart from them, the best epoch's: chosen on the evaluation split."""
+    """Return the last epoch's metrics, and separately the best epoch's, chosen on the evaluation split."""
     history = trained.history
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {
@@ -25,9 +25,9 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
 
 
 def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
-    """What a run guarantees that decides itself how many steps it takes.
+    """Return the privacy guarantee of a run whose number of steps depends on the data, else an empty dict.
 
-    As one does that ended early: by what it, or whoever watched, saw in the data.
+    A run that ended early is such a run. The data decided its end, by a rule or by a person who watched.
     """
     if not run.rule.takes_back and trained.status == "finished":
         return {}

@@ -1,7 +1,7 @@
-"""The first batch of a private run, taken with and without one example: the sums may differ by what is charged for.
+"""A check of a private run's first batch: removing one example changes the sums by at most the charged sensitivity.
 
-The sensitivities are proven, and what a user brings is bounded. This compares the numbers of the first real batch with
-the bounds once, in every way of taking a step, at the price of three more sums.
+The sensitivities are proven, and the contributions of a user's code are bounded. This check compares the first real
+batch with the bounds once, in every way of taking a step. It costs three more sums.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from torch import Tensor
 
 from runner.mechanism.dp_sgd import Mechanism
 
-_ROUNDING = 1e-3, 2e-6  # of the bound; and of the bound for each example whose sum is rounded
-Sums = Callable[[Tensor], Mapping[str, Tensor]]  # by parameter name, of the examples that a mask [batch] keeps
+_ROUNDING = 1e-3, 2e-6  # relative to the bound; and for each example whose sum is rounded
+Sums = Callable[[Tensor], Mapping[str, Tensor]]  # by parameter name, over the examples that a mask [batch] keeps
 
 
 def check_first_batch(mechanism: Mechanism, sums: Sums, norms: Tensor) -> None:
     """Take the example with the largest norm out of a batch, and compare the sums group by group.
 
-    Nothing is compared where two sums of the same batch differ, as they do in a network that draws random numbers.
+    The check is skipped if two sums of the same batch differ, as in a network that draws random numbers.
 
     Args:
-        sums: the clipped sums over those examples of the batch that a mask keeps.
-        norms: [batch], by which the example is chosen: norms of gradients or, where there are none, losses.
+        sums: the clipped sums over the examples of the batch that a mask keeps.
+        norms: [batch], norms of gradients or, without these, losses; the largest selects the example.
 
     Raises:
         RuntimeError: the sums differ by more than the mechanism charges for.
@@ -45,6 +45,6 @@ def check_first_batch(mechanism: Mechanism, sums: Sums, norms: Tensor) -> None:
         moved, most = float(torch.stack(squares).sum().sqrt()), mechanism.most_moved(group)
         if not moved <= most * (1 + _ROUNDING[0] + _ROUNDING[1] * len(norms)):
             raise RuntimeError(
-                f"one example of the first batch moves the sum of {group.parameters[0]} by {moved:.4g}, and the noise "
+                f"one example of the first batch moves the sum of {group.parameters[0]} by {moved:.4g}, but the noise "
                 f"is for {most:.4g}: no ε would hold"
             )

@@ -1,4 +1,4 @@
-"""The parts of a run as its config names them, and the device; what cannot be built raises `ConfigError`."""
+"""Construction of a run's parts from its config, and of its device. Errors become `ConfigError`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _DEVICES = ("cpu", "cuda")
 
 
 def instantiated(config: DictConfig, group: str, call_with: Any = None, **arguments: Any) -> Any:
-    """`hydra.utils.instantiate` of a group (then called once, where asked), its errors as one sentence."""
+    """Call `hydra.utils.instantiate` on a group, and call the result with `call_with` if given.
+
+    Raises:
+        ConfigError: it fails; the message is one sentence.
+    """
     check_targets(config, group)
     try:
         built = instantiate(config[group], **arguments, _convert_="all")
@@ -40,8 +44,10 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
 
 
 def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
-    """The network, behind its normalisation where there is one, and its loss: on the device and with the random
-    numbers that are current."""
+    """Return the network, after its normalisation if there is one, with its loss.
+
+    It is built on the current default device and from the current random state.
+    """
     try:
         shape = features.shape(dataset.shape)
     except ValueError as error:
@@ -60,28 +66,28 @@ def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) 
 
 
 def input_bound(features: Features, dataset: ImageDataset) -> InputBound:
-    """What is known of every input: features of bounded norm say so in `largest_norm`."""
+    """Return the bound on every input, which features of bounded norm state in `largest_norm`."""
     return InputBound(tuple(features.shape(dataset.shape)), getattr(features, "largest_norm", None))
 
 
 def normalization_of(config: DictConfig) -> Normalization | None:
-    """The config's normalisation, if it has one."""
+    """Return the config's normalisation, or None."""
     return None if config.normalization is None else instantiated(config, "normalization")
 
 
 def update_rule_of(config: DictConfig) -> UpdateRule:
-    """The rule that the config's updates follow: the plain one where it names none."""
+    """Return the config's update rule, the plain one by default."""
     rule: UpdateRule = instantiated(config, "screening") if config.screening else Plain()
     return rule
 
 
 def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer) -> Schedule:
-    """The course of an optimizer's learning rate: constant where the config names none."""
+    """Return the schedule of an optimizer's learning rate, constant by default."""
     return Schedule(instantiated(config, "schedule", call_with=optimizer) if config.schedule else None)
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this machine that a config calls auto, cpu or cuda."""
+    """Return the device of this machine that a config calls auto, cpu or cuda."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

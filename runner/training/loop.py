@@ -36,11 +36,11 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 
 @dataclass
 class Trained:
-    """What a run measured. `history` holds equal-length lists by name, one entry per finished epoch.
+    """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
-    `status`: "finished", "diverged", or "stopped" where whoever watches ended it before its last epoch.
-    `step` says how steps were taken, `lockstep` how many runs were trained in the same steps. `seconds_deciding`,
-    in which it was decided what to keep, is part of `seconds_training`. `objective` is what was trained.
+    `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
+    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `seconds_deciding`,
+    the time for decisions on updates, is part of `seconds_training`. `objective`: the trained objective.
     """
 
     status: Literal["finished", "diverged", "stopped"] = "finished"
@@ -55,12 +55,12 @@ class Trained:
 
 
 def load(run: Run) -> tuple[Split, ...]:
-    """The training and the evaluation split, and what the update rule sets aside, as features on the device.
+    """Return the training and the evaluation split, and the update rule's images, as features on the device.
 
-    What is set aside is of the test split, and with evaluation=holdout the images reported on are not.
+    The update rule's images come from the test split. With evaluation=holdout the reported images do not.
 
     Raises:
-        DataError: where the data set cannot be read.
+        DataError: the data set cannot be read.
     """
     train, test = (
         Split(run.features(split.images.to(run.device)), split.targets.to(run.device))
@@ -74,7 +74,7 @@ def load(run: Run) -> tuple[Split, ...]:
 
 
 def _check_norms(run: Run, train: Split) -> None:
-    """Features that state a largest norm are held to it, as bounds on gradients may start from there."""
+    """Check that features keep to their largest norm, from which bounds on gradients may follow."""
     largest = input_bound(run.features, run.dataset).norm
     if largest is None:
         return
@@ -82,20 +82,19 @@ def _check_norms(run: Run, train: Split) -> None:
         [torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in train.images.split(_AT_ONCE)]
     )
     if not norms.max() <= largest * (1 + _ROUNDING):
-        raise ConfigError(f"features: they are of norm {norms.max():.6g}, and state a largest norm of {largest:.6g}.")
+        raise ConfigError(f"features: they have the norm {norms.max():.6g}, but state a largest norm of {largest:.6g}.")
 
 
-OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run is to stop here
-OnStep = Callable[[int, int], None]  # the epoch and the steps of it that are done, both from 1
+OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
+OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
 
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
-    `on_epoch` sees each epoch's row of the history as soon as it is there, and may end the run by False (status
-    "stopped"). Layers that draw from PyTorch's global generator get a stream of the run's seed, and the generator is
-    left as it was.
+    `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
+    Layers that draw from PyTorch's global generator get a stream of the run's seed. The generator is restored after.
     """
     (trained,) = training([run], data)([on_epoch])
     return trained
@@ -108,17 +107,17 @@ def training(
     on_state: OnState = lambda state: None,
     state: State | None = None,
 ) -> Training:
-    """How these runs are trained on one data set: to be called with an `on_epoch` for each of them.
+    """Return a function that trains these runs on one data set, called with an `on_epoch` for each of them.
 
-    `on_step` is told of each step that is taken call by call: of one run on a CPU, where an epoch may be long. Of such
-    a run `on_state` can have the state after every epoch but the last; from a `state` it goes on, every digit as if it
-    had never stopped.
+    `on_step` is called after each step of one run on a CPU that is taken call by call, as an epoch may be long there.
+    For such a run `on_state` can take the state after every epoch but the last. From a `state` the run continues with
+    the same digits as without an interruption.
 
-    One run is trained as its config says; several are trained together, in steps of all of them.
+    One run is trained as its config says. Several are trained together, in steps of all of them.
 
     Raises:
-        NotStackableError: where several cannot be trained together.
-        ConfigError: where one cannot be trained as `runtime.step` asks.
+        NotStackableError: several runs cannot be trained together.
+        ConfigError: one run cannot be trained as `runtime.step` asks.
     """
 
     def train_eagerly(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
@@ -146,7 +145,7 @@ def training(
 class Progress:
     """One run's ledger, measurements and history, step by step and epoch by epoch.
 
-    It begins with what is released before the first step: the statistics that the features are normalised with.
+    It begins with the releases before the first step: the statistics that normalise the features.
     """
 
     def __init__(self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch) -> None:
@@ -162,12 +161,12 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """How many were taken, kept or not."""
+        """Return the number of steps taken, kept or not."""
         return len(self._kept)
 
     @property
     def epochs(self) -> int:
-        """How many have ended."""
+        """Return the number of epochs that have ended."""
         return len(self.trained.history["epoch"])
 
     def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
@@ -183,7 +182,7 @@ class Progress:
         seconds: float,
         updates: Updates | None = None,
     ) -> bool:
-        """Evaluate after an epoch that saw so many examples of these losses in all. Returns whether the run goes on."""
+        """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on."""
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
         trained.seconds_training += seconds
@@ -211,11 +210,11 @@ class Progress:
         return trained.status == "finished" and epoch < run.epochs
 
     def part_from_others(self) -> None:
-        """Keep the weights as they are: the step goes on changing the objective, whose place in it stays."""
+        """Copy the objective with its present weights, as the step goes on changing the original."""
         self.trained.objective = private_copy(self._objective)
 
     def state_dict(self) -> State:
-        """What was measured until the end of an epoch, and which steps were kept: all that the ledger follows from."""
+        """Return the measurements up to the end of an epoch, and the kept steps, from which the ledger follows."""
         trained = self.trained
         return {
             "history": trained.history,
@@ -226,10 +225,10 @@ class Progress:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from a state, instead of from the start: its steps are charged again, each as it was.
+        """Continue from a state instead of the start, and charge its steps again as before.
 
         Raises:
-            ValueError: what they cost is not what the state says.
+            ValueError: their cost differs from the state's epsilon.
         """
         trained = self.trained
         trained.history, trained.examples = state["history"], state["examples"]
@@ -239,7 +238,7 @@ class Progress:
             for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
                 self.charge_step(step_in_epoch, each)
         if self._run.sound_epsilon(self._ledger) != trained.history["epsilon_sound"][-1]:
-            raise ValueError("The steps of this state cost another epsilon than it says.")
+            raise ValueError("The steps of this state cost another epsilon than it records.")
         self.diagnostics.load_state_dict(state["diagnostics"])
         trained.diagnostics = self.diagnostics.values
 
@@ -259,7 +258,7 @@ def _train(
     training, _, *aside = data
     config, mechanism = run.config, run.mechanism
     objective = run.new_objective()
-    # What batches pass through is a copy of its own: an optimizer, say, holds the weights, and could put hooks on them.
+    # Batches pass through a separate copy, as an optimizer, for example, holds the weights and could hook them.
     with undisturbed():
         differentiated = private_copy(objective) if mechanism.private else objective
         gradient_engine = run.engine(differentiated)
@@ -308,7 +307,7 @@ def _train(
 
 
 def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-    """The bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
+    """Return the bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
     clipping = run.mechanism.applied(run.clipping, len(targets))
     return gradient_sum(clipping, engine, inputs, targets, run.physical_batch, run.mechanism.noise_groups)
 
@@ -316,8 +315,9 @@ def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientS
 def _train_together(
     runs: Sequence[Run], step: StackedStep, data: tuple[Split, ...], on_epochs: Sequence[OnEpoch]
 ) -> list[Trained]:
-    """Every run's batches and noise are those that it would draw alone. A run that is over keeps its place, unseen:
-    what becomes of its weights there has cost privacy that nobody charged, and is let go.
+    """Train runs in lockstep, each with the batches and the noise that it would draw alone.
+
+    A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
     objectives, device = step.stacked.objectives, runs[0].device
     sampling, noise = ([generator(run.config.seed, stream, device) for run in runs] for stream in ("sampling", "noise"))

@@ -1,4 +1,4 @@
-"""Where a Python module comes from: found without importing it, since importing a module runs it."""
+"""Origin of a Python module, found without an import, since importing a module runs it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 
-LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # whose classes are nobody's own
+LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's
 _PACKAGE = REPOSITORY / "runner"
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """Find a module by its dotted name, where Python would; None where there is none. Nothing is imported."""
+    """Find a module by its dotted name as Python would, without an import, or return None."""
     spec, places = None, None
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
@@ -31,23 +31,23 @@ def spec_of(name: str) -> ModuleSpec | None:
 
 
 def place_of(spec: ModuleSpec) -> Path | None:
-    """The file of a module, or the folder of a package; None where it is built into Python."""
+    """Return the file of a module, or the folder of a package, or None if it is built into Python."""
     if spec.submodule_search_locations is not None:
         return next((Path(place).absolute() for place in spec.submodule_search_locations), None)
     return Path(spec.origin).absolute() if spec.has_location and spec.origin else None
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file or folder is a library's, Python's own or this package's."""
+    """Return True if a file or folder belongs to a library, to Python or to this package."""
     own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), _PACKAGE)
     return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
 
 
 def is_beside(name: str) -> bool:
-    """Whether a module is the user's own: in a file, or in a package, of the folder where the command was started.
+    """Return True if a module is the user's: in a file or package of the folder in which the command was started.
 
-    Libraries below that folder, in a virtual environment, are not in it. Nor are the folders of this checkout, which
-    hold its tools. Without git, no folder at its top can be told from them.
+    Libraries below that folder, in a virtual environment, do not count. Neither do the folders of this checkout, which
+    hold its tools. Without git, no folder at the top of the checkout counts.
     """
     spec = spec_of(name.partition(".")[0])
     place = None if spec is None else place_of(spec)
@@ -62,7 +62,7 @@ def is_beside(name: str) -> bool:
 
 @cache
 def _folders_of_checkout() -> frozenset[str] | None:
-    """What git holds at the top of this checkout; None where it is none."""
+    """Return the names that git tracks at the top of this checkout, or None if it is no checkout."""
     command = ["git", "-C", str(REPOSITORY), "ls-files", "-z"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout

@@ -1,50 +1,35 @@
-"""What a user brings to a run, made safe before any data is read, and what is left to trust.
+"""A user's parts of a run: network, loss, clipping and features are applied to one example at a time.
 
-A network, a loss, a clipping and features of a user's own are applied to one example at a time, by a recording where
-their code can be recorded (`runner.gradients.isolated`). What cannot be enforced is named beside ε: see `rests_on`.
+If possible, their code is recorded first (`runner.gradients.isolated`).
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
 
-from runner.clipping import Backprop, NoClipping, OwnClipping
+from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError
-from runner.config.origin import is_own
-from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective, is_known
-from runner.training.modules import LIBRARIES
-from runner.training.targets import bare_name, targets
-
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
+from runner.data.datasets import ImageDataset
+from runner.data.features import Features
+from runner.gradients import Engine, IsolatedEngine, Mapped, NotMappableError, Objective, is_known
 
 _AT_ONCE = 256  # images
-_LEFT = 1 - 1e-6  # of a norm, for rounding
-_BELIEVED = {
-    "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
-    "accountant": "the accountant {}: its ε is believed",
-    "screening": "the update rule {}: it is believed to see no training example",
-}
-_ASKS = "DataDependent"  # in the names of PyTorch's errors
-_OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
-_FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
+_LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 
 
 @dataclass(frozen=True)
 class OwnFeatures:
-    """Features that a user wrote, applied image by image, and cut to the norm that they state.
+    """Features that a user wrote, applied to each image separately, and cut to the norm that they state.
 
     Attributes:
         own: the user's object.
-        largest_norm: the largest L2 norm that it states of one image's features, if it does; read once.
+        largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
 
     Raises:
         ValueError: the norm is not above 0 and finite.
@@ -63,7 +48,11 @@ class OwnFeatures:
         object.__setattr__(self, "largest_norm", norm)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Shape of one image's features, as the user's object first states it; ValueError for a single number."""
+        """Return the shape of one image's features, as the user's object first states it.
+
+        Raises:
+            ValueError: it has no dimension.
+        """
         if (key := tuple(image_shape)) not in self._shapes:
             self._shapes[key] = [int(size) for size in self.own.shape(list(image_shape))]
         if not self._shapes[key]:
@@ -71,10 +60,10 @@ class OwnFeatures:
         return list(self._shapes[key])
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Images [examples, channels, height, width] to features [examples, *shape].
+        """Convert images [examples, channels, height, width] to features [examples, *shape].
 
         Raises:
-            ConfigError: the user's object fails on one image, or its features are not of the shape that it states.
+            ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
             found = torch.cat([self.mapped(images[:1])({}, some) for some in images.split(_AT_ONCE)])
@@ -86,7 +75,7 @@ class OwnFeatures:
         return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
     def mapped(self, images: Tensor) -> Mapped:
-        """The features of one image, ready to be mapped; of the images [1, ...] only the shape is used."""
+        """Return the features of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
         key = (images.shape[1:], images.dtype, images.device)
         if key not in self._mapped:
             result = torch.empty(self.shape(images.shape[1:]), device="meta")
@@ -96,7 +85,7 @@ class OwnFeatures:
 
 @dataclass(frozen=True)
 class _OfOneImage:
-    """A user's features of one image, which can be recorded and pickled."""
+    """A user's features of one image, as a function that can be recorded and pickled."""
 
     own: Any
 
@@ -105,77 +94,39 @@ class _OfOneImage:
         return features[0]
 
 
-def rests_on(run: Run) -> list[str]:
-    """Say what the run's ε rests on that this package cannot enforce, a text each; empty where there is nothing.
+def mapped_parts(
+    objective: Objective,
+    engine: Engine,
+    clipping: Clipping,
+    features: Features,
+    dataset: ImageDataset,
+    device: torch.device,
+    apart: str | None,
+) -> dict[str, Mapped]:
+    """Return the user's parts that are applied to each example separately, by a readable name.
 
-    A class of the user's own that computes noise or charges is not among them: such a run has no sound ε at all.
-
-    Raises:
-        ConfigError: as `mapped_parts`.
-    """
-    if not run.mechanism.private:
-        return []
-    dataset = getattr(run.dataset, "own", run.dataset)
-    every = targets(OmegaConf.to_container(run.config, resolve=True))
-    named = [target for place, target in every if not place.startswith("dataset.")]  # which holds the examples
-    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
-    parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
-    found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
-    found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
-    return found + ([_OF_ALL.format(", ".join(own))] if own else [])
-
-
-def check_own(run: Run) -> None:
-    """Try what is the user's own on made-up examples, and say on stderr how it is applied. No data is read.
-
-    Raises:
-        ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
-    """
-    for name, each in run.mapped_parts.items():
-        print(
-            f"{name}: applied to one example at a time, so what it takes over the batch is taken over that one."
-            f"{_pace(each, run)}",
-            file=sys.stderr,
-        )
-    objective = run.new_objective().eval()
-    if run.apart:
-        shape = run.features.shape(run.dataset.shape)
-        images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                logits, losses = objective.predict(images, targets)
-        except Exception as error:  # whatever a user's code raises
-            raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
-        if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
-            raise ConfigError(
-                f"architecture or loss: expected logits of shape (2, {run.dataset.classes}) and losses of shape (2,) "
-                f"for two examples, got {tuple(logits.shape)} and {tuple(losses.shape)}."
-            )
-
-
-def mapped_parts(run: Run) -> dict[str, Mapped]:
-    """What of the user's own is applied example by example, by a name for people.
+    Args:
+        objective: a copy of the network and its loss, on the device.
+        apart: the reason if the network's examples are taken one by one, else None.
 
     Raises:
         ConfigError: a part cannot be applied to one example.
     """
-    objective = run.new_objective()
     objective.start_epoch(0)
-    shape = run.features.shape(run.dataset.shape)
-    inputs, targets = torch.zeros(1, *shape, device=run.device), torch.zeros(1, dtype=torch.long, device=run.device)
+    shape = features.shape(dataset.shape)
+    inputs, targets = torch.zeros(1, *shape, device=device), torch.zeros(1, dtype=torch.long, device=device)
     parts: dict[str, Mapped] = {}
     try:
         where = "features"
-        if isinstance(run.features, OwnFeatures):
-            images = torch.zeros(1, *run.dataset.shape, device=run.device)
-            parts[type(run.features.own).__qualname__] = run.features.mapped(images)
+        if isinstance(features, OwnFeatures):
+            images = torch.zeros(1, *dataset.shape, device=device)
+            parts[type(features.own).__qualname__] = features.mapped(images)
         where = "clipping"
-        if isinstance(run.clipping, OwnClipping):
-            parts[type(run.clipping.own).__qualname__] = run.clipping.mapped(objective)
+        if isinstance(clipping, OwnClipping):
+            parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
         where = "architecture or loss"
-        engine = run.engine(objective)
-        if run.apart and isinstance(engine, IsolatedEngine) and not isinstance(run.clipping, NoClipping):
-            within = run.clipping if isinstance(run.clipping, Backprop) else None
+        if apart and isinstance(engine, IsolatedEngine) and not isinstance(clipping, NoClipping):
+            within = clipping if isinstance(clipping, Backprop) else None
             parts[_names(objective)] = engine.mapped(inputs, targets, within)
     except NotMappableError as error:
         raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
@@ -183,20 +134,6 @@ def mapped_parts(run: Run) -> dict[str, Mapped]:
 
 
 def _names(objective: Objective) -> str:
-    """The classes of an objective that are not known, each once."""
+    """Return the classes of an objective that are not known, each once."""
     kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
     return ", ".join(kinds) or type(objective.network).__qualname__
-
-
-def _pace(part: Mapped, run: Run) -> str:
-    """How fast a part is whose examples are not taken together, why that is, and what is faster; nothing for others."""
-    if part.slow is None:
-        return ""
-    why = part.slow
-    if not part.forked:
-        why = "PyTorch cannot map one of its operators over examples"
-    elif _ASKS in why:
-        why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
-    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
-    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
-    return f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second: {why}.{faster}"

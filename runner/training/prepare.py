@@ -1,10 +1,11 @@
-"""From a composed config to the parts of a run, with every check that needs no data.
+"""Conversion of a composed config to the parts of a run, with every check that needs no data.
 
-`prepare` builds the network once. What is checked, and what is trained, are copies of it, so that both are the same.
+`prepare` builds the network once. The checked and the trained networks are copies of it, so that both are the same.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,8 +67,8 @@ class Run:
     """The parts of one run that need no data.
 
     `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`. `built` is
-    the network with its first weights, and its loss. `apart` says why its examples are taken one by one; None: all of
-    its modules are known.
+    the network with its first weights, and its loss. `apart` is the reason why its examples are computed one by one,
+    or None if all of its modules are known.
     """
 
     config: DictConfig
@@ -86,7 +87,7 @@ class Run:
     apart: str | None
 
     def new_objective(self) -> Objective:
-        """A copy of what was built, in its constraint, on the device: its weights are a function of the seed only."""
+        """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
         objective = private_copy(self.built)
         objective.project()
         return objective.to(self.device)
@@ -97,9 +98,9 @@ class Run:
 
     @cached_property
     def physical_batch(self) -> int:
-        """Examples per forward pass: as configured, else as many as keep what is computed for them in a fast memory.
+        """Return the examples per forward pass: as configured, else as many as fit into a fast memory.
 
-        Engines that compute per-example gradients cut batches themselves, and are best given whole ones.
+        Engines that compute per-example gradients split batches themselves, so they get whole ones.
         """
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
@@ -112,37 +113,46 @@ class Run:
 
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
-        """What of the user's own is applied example by example: see `runner.training.own`."""
-        return mapped_parts(self)
+        """Return the user's parts that are applied to each example separately: see `runner.training.own`."""
+        objective = self.new_objective()
+        return mapped_parts(
+            objective,
+            self.engine(objective),
+            self.clipping,
+            self.features,
+            self.dataset,
+            self.device,
+            self.apart,
+        )
 
     def engine(self, objective: Objective) -> Engine:
-        """What computes the gradients of an objective: the fast engine where all of its modules are known."""
+        """Return the engine for an objective: the fast one if all of its modules are known."""
         if self.apart or getattr(self.clipping, "needs_gradients", False):
             return IsolatedEngine(objective)
         return ENGINES[self.config.runtime.engine.value](objective)
 
     @property
     def most_steps(self) -> int:
-        """The most steps that the run can take, whether or not they are kept."""
+        """Return the largest number of steps that the run can take, kept or not."""
         return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
 
     @property
     def unsound(self) -> str | None:
-        """Why no sound epsilon is known, in one sentence. None: what is released and charged is the package's."""
+        """Return the reason why no sound epsilon is known, in one sentence, or None if releases are the package's."""
         return own_noise(self.mechanism) or own_releases(self.normalization)
 
     @cached_property
     def epsilon_at_most_steps(self) -> float | None:
-        """The sound epsilon of so many: what the run guarantees before it starts. None: see `unsound`."""
+        """Return the sound epsilon of `most_steps`, which the run guarantees before it starts. None: see `unsound`."""
         return self.sound_epsilon(self.mechanism.charges(self.most_steps))
 
     def sound_epsilon(self, ledger: Ledger) -> float | None:
-        """The sound epsilon of all that a ledger of this run has. None: see `unsound`."""
+        """Return the sound epsilon of a ledger of this run. None: see `unsound`."""
         return None if self.unsound else sound_epsilon(ledger.actual, self.config.delta)
 
     @property
     def step(self) -> StepMode:
-        """How steps are taken: `eager`, or as `graph` (see `runner.training.stacked.step`).
+        """Return the way in which steps are executed: `eager`, or as `graph` (see `runner.training.stacked.step`).
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
         """
@@ -157,15 +167,15 @@ class Run:
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
-        """The learning rate's course, which begins at what it is for the first epoch."""
+        """Return the learning rate's schedule, which begins with the first epoch's rate."""
         return schedule_of(self.config, optimizer)
 
 
 def prepare(config: DictConfig) -> Run:
-    """Check a resolved config (see `runner.records.identity.resolved`) and build what needs no data.
+    """Check a resolved config (see `runner.records.identity.resolved`) and build the parts that need no data.
 
     Raises:
-        ConfigError: with one sentence, for anything that cannot be run as configured.
+        ConfigError: the config cannot be run; the message is one sentence.
     """
     check_fields(config)
     for name, field in FIELDS.items():
@@ -194,7 +204,7 @@ def prepare(config: DictConfig) -> Run:
     built = _built(config, dataset, features)
     if hook_on_all_modules():
         raise ConfigError(
-            "architecture: a hook is on all modules, and no sum calls it: put it on those of the network."
+            "architecture: a hook is on all modules, and no sum calls it: put it on the modules of the network."
         )
     check_weights(built)
     apart = unknown(built)
@@ -231,7 +241,7 @@ def prepare(config: DictConfig) -> Run:
             epochs=config.epochs,
             noise_multiplier=config.noise_multiplier,
         )
-        if not (clipping.needs_engine or apart):  # what it bounds may depend on the pass itself
+        if not (clipping.needs_engine or apart):  # its bound may depend on the pass itself
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
         noise_multiplier = _noise_multiplier(config, accountant, mechanism)
         chosen = mechanism(noise_multiplier)
@@ -272,7 +282,7 @@ def prepare(config: DictConfig) -> Run:
 
 
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
-    """The network with its first weights, and its loss: a copy, as whoever made the network may have kept it."""
+    """Return a copy of the network with its first weights and its loss; the network's maker may hold the original."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(config.seed, "init"))
         objective = objective_of(config, dataset, features)
@@ -282,10 +292,19 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
         raise ConfigError(f"architecture or loss: {error}") from error
 
 
+def without_calibration(config: DictConfig) -> DictConfig:
+    """Replace noise that keeps a promise by some noise, which need not be calibrated, unless a budget ends the run."""
+    if config.target_epsilon is None or config.max_epsilon is not None:
+        return config
+    with_some = copy.deepcopy(config)
+    with_some.update({"target_epsilon": None, "noise_multiplier": 1.0})
+    return with_some
+
+
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
-    """The step on the meta device: what cannot be one fixed sequence of calls is said before work starts."""
+    """Build the step on the meta device, so that a config that allows no graph fails before work starts."""
     if run.config.runtime.engine is not EngineName.one_pass:
-        raise ConfigError("runtime.step=graph computes gradients its own way: leave runtime.engine at one_pass.")
+        raise ConfigError("runtime.step=graph has a separate gradient engine: leave runtime.engine at one_pass.")
     with torch.device("meta"):
         try:
             stacked_step([run], [objective], examples)
@@ -304,7 +323,7 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Cal
             "Set noise_multiplier or target_epsilon, not both: one follows from the other "
             "(target_epsilon=3 noise_multiplier=null, say)."
         )
-    mechanism(1.0)  # the other settings must allow noise at all
+    mechanism(1.0)  # raises if the other settings do not allow noise
     return calibrate_noise_multiplier(
         accountant,
         lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
@@ -316,9 +335,9 @@ def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Cal
 def _within_budget(
     config: DictConfig, accountant: Accountant, mechanism: Mechanism, rule: UpdateRule
 ) -> tuple[int, int | None]:
-    """The epochs that max_epsilon pays for; or all, and how many kept steps it pays for, where a rule takes some back.
+    """Return the epochs that max_epsilon pays for, and None; for a rule that rejects steps, all epochs and kept steps.
 
-    None: nothing but the epochs ends the run.
+    Kept steps of None mean that only the epochs end the run.
     """
     if config.max_epsilon is None:
         return config.epochs, None
@@ -338,17 +357,17 @@ def _within_budget(
 
 
 def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
-    """The step of all of `runs`, whose objectives are on the device of `data`.
+    """Return the step of all of `runs`, whose objectives are on the device of `data`.
 
     Raises:
-        NotStackableError: where it cannot be one fixed sequence of calls.
+        NotStackableError: it cannot be one fixed sequence of calls.
     """
     for run in runs:
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
         for name in run.config.diagnostics:
             if diagnostic(name).measures_steps:
-                raise NotStackableError(f"the diagnostic {name} looks into every step")
+                raise NotStackableError(f"the diagnostic {name} reads every step")
         if run.apart:
             raise NotStackableError(run.apart)
     optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]

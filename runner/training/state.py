@@ -1,4 +1,4 @@
-"""What a run is between two epochs: everything that the next one depends on, as tensors and plain numbers."""
+"""The state of a run between two epochs: all that the next one depends on, as tensors and plain numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Generator
 
-State = dict[str, Any]  # of tensors, numbers, texts, and lists and dicts of these: nothing that runs when it is read
-OnState = Callable[[Callable[[], State]], None]  # told after every epoch but the last how to take the run's state
+State = dict[str, Any]  # tensors, numbers, texts, and lists and dicts of these; reading it runs no code
+OnState = Callable[[Callable[[], State]], None]  # called after every epoch but the last with a function for the state
 
 
 class Stateful(Protocol):
-    """A part of a run that can say what it is, and become it again: a network, say, or an optimizer."""
+    """A part of a run whose state can be saved and restored: a network or an optimizer, for example."""
 
     def state_dict(self) -> State: ...
 
@@ -21,7 +21,7 @@ class Stateful(Protocol):
 
 
 def state_of(parts: Mapping[str, Stateful], generators: Mapping[str, Generator], device: torch.device) -> State:
-    """The states of a run's parts, of its generators, and of PyTorch's own ones, which layers may draw from."""
+    """Return the states of a run's parts, of its generators, and of PyTorch's generators, for layers that draw."""
     return {
         "parts": {name: part.state_dict() for name, part in parts.items()},
         "generators": {name: generator.get_state() for name, generator in generators.items()},
@@ -33,7 +33,7 @@ def state_of(parts: Mapping[str, Stateful], generators: Mapping[str, Generator],
 def put_back(
     state: State, parts: Mapping[str, Stateful], generators: Mapping[str, Generator], device: torch.device
 ) -> None:
-    """Make freshly built parts what those were whose state this is."""
+    """Restore the saved states of a run's parts and generators, on freshly built ones."""
     for name, part in parts.items():
         part.load_state_dict(state["parts"][name])
     for name, generator in generators.items():

@@ -1,21 +1,20 @@
-"""What a config may have built and called: its `_target_`s, all of which are checked before the first is imported.
+"""Checks of the `_target_`s of a config, which name code to be called, before the first one is imported.
 
-Importing a module runs it, and calling what is in one may do anything. `torch.load` runs what a file says. So a config
-that somebody else wrote must not name whatever it likes. It may name
+Importing a module runs it, and calling its contents may do anything. `torch.load` runs code from a file. So a config
+that another person wrote must not name arbitrary code. It may name
 
-- a class of torch.nn, torch.optim, opacus.layers or this package that is a subclass of what its group takes (stated
-  beside the group's field in `runner.config`), or, below a group, of what any group takes;
-- a function of `runner.networks` that returns a network, where a network is taken;
-- a class or a function of a file, or of a package, in the folder where the command was started: the user's own.
+- a class of torch.nn, torch.optim, opacus.layers or this package that is a subclass of the type of its group.
+  `runner.config` states this type next to the field. Below a group, the type of any group is accepted;
+- a function of `runner.networks` that returns a network, if the group takes a network;
+- a user's class or function, from a file or a package in the folder in which the command was started.
 
-Where an object was defined counts, and not the path that leads to it: `torch.nn.modules.module.torch.load` is none of
-these. The tools of this checkout are not the user's own, wherever the command was started.
+The place of an object's definition counts, not the path that leads to it. `torch.nn.modules.module.torch.load` is none
+of these. The tools of this checkout are never a user's code, from any folder.
 
-Anything else has to be named by whoever starts the command, in the environment variable DP_REPRO_TRUST: modules,
-packages or classes as dotted paths with commas between them. It is no field, as a field could be set by the very file
-that is not to be trusted. What calls whatever it is told to, as all of `hydra` and `builtins` may, is refused all the
-same. A record somebody gave you may name less than a config: not what lies beside the command, as it could happen to
-have the same name.
+All other code has to be named in the environment variable DP_REPRO_TRUST: modules, packages or classes as dotted paths
+with commas between them. It is no field, as the untrusted file itself could set a field. Code that calls its arguments,
+as all of `hydra` and `builtins` may, is still refused. A record from another person may name less than a config: no
+file in the folder of the command, which could have the same name by accident.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NETWORK = "torch.nn.Module"
 
 
 def targets(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every `_target_` of a config's plain values, nested ones too, as (where it stands, what it says)."""
+    """Yield every `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
     if isinstance(content, dict):
         for name, value in content.items():
             inner = f"{place}.{name}" if place else str(name)
@@ -51,28 +50,28 @@ def targets(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def bare_name(target: str) -> str:
-    """The last part of a dotted path: `Flat` of `runner.clipping.Flat`."""
+    """Return the last part of a dotted path: `Flat` for `runner.clipping.Flat`."""
     return target.rpartition(".")[2]
 
 
 def check_targets(config: DictConfig, group: str, *, of_record: bool = False) -> None:
-    """Check every `_target_` in a group of a config, however deep.
+    """Check every `_target_` in a group of a config, at any depth.
 
     Args:
-        of_record: the config is that of a record, so that what lies beside the command is not the user's own.
+        of_record: the config comes from a record, so files in the folder of the command are not the user's.
 
     Raises:
-        ConfigError: one is none of those that the module's text names, or cannot be imported.
+        ConfigError: a target is not allowed by the module's text, or cannot be imported.
     """
     for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
         _check(place, target, _taken(group, place), of_record)
 
 
 def check_recorded(config: DictConfig) -> None:
-    """Check every `_target_` of a config that somebody may have given you with a record, or with weights.
+    """Check every `_target_` of a config that another person may have written, with a record or with weights.
 
     Raises:
-        ConfigError: as `check_targets`.
+        ConfigError: as in `check_targets`.
     """
     for name, field in FIELDS.items():
         if field.names_class and config.get(name) is not None:
@@ -80,7 +79,7 @@ def check_recorded(config: DictConfig) -> None:
 
 
 def _taken(group: str, place: str) -> Sequence[str]:
-    """What is taken at a place: what its group takes, or below the group what any group does."""
+    """Return the types that a place takes: its group's type, or, below the group, the types of all groups."""
     if group in FIELDS and place == f"{group}._target_":
         takes = FIELDS[group].takes
         return [] if takes is None else [takes]
@@ -91,12 +90,10 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
     if not isinstance(target, str):
         raise ConfigError(f"{place}={target} names no class: write it as package.Class.")
     if _within(target, _NEVER):
-        raise ConfigError(
-            f"{place}={target} is not run, because it calls whatever it is told to: name the class itself."
-        )
+        raise ConfigError(f"{place}={target} is not run, because it can call any function: name the class itself.")
     if target.partition(".")[0] == "__main__":
         raise ConfigError(
-            f"{place}={target} is not in a file, so no record could say what it was: put it into a file beside the "
+            f"{place}={target} is not in a file, so no record could identify it: put it into a file next to the "
             f"command, and name it mymodule.{bare_name(target)}."
         )
     known = _within(target, (*_LIBRARIES, _PACKAGE, *TRUSTED))
@@ -111,7 +108,7 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
 
 
 def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:
-    """Whether an object is one that the module's text names, by where it was defined."""
+    """Return True if the module's text allows an object, by the place of its definition."""
     module = getattr(found, "__module__", None)
     if not isinstance(module, str) or not (inspect.isclass(found) or inspect.isfunction(found)):
         return False
@@ -123,16 +120,16 @@ def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:
 
 
 def _is_a(found: type, kind: Any) -> bool:
-    """Whether a class is a subclass of another, or has the methods and properties that a protocol asks for."""
+    """Return True if a class is a subclass of another, or has the methods and properties of a protocol."""
     if not getattr(kind, "_is_protocol", False):
         return issubclass(found, kind)
     asked = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
-    fields = getattr(found, "__dataclass_fields__", ())  # values, whatever they are called
+    fields = getattr(found, "__dataclass_fields__", ())  # values, not methods, whatever their names
     return all(name not in fields and any(name in vars(each) for each in found.__mro__) for name in asked)
 
 
 def _returns_a_network(function: Any) -> bool:
-    from torch import nn  # not above: what only reads a config's classes needs no PyTorch, which takes seconds
+    from torch import nn  # not at the top: commands that only read configs need no PyTorch, which takes seconds
 
     returned = typing.get_type_hints(function).get("return")
     return inspect.isclass(returned) and issubclass(returned, nn.Module)

@@ -20,8 +20,8 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
 from runner.training.loop import load
-from runner.training.own import rests_on
 from runner.training.prepare import prepare
+from runner.training.trust import rests_on
 
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 
@@ -83,9 +83,9 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
 REFUSED = {
     "no constraint": ("~constraint", "choose constraint=spectral"),
     "unbounded features": ("features=pixels", "choose features that bound it"),
-    "another activation": ("activation=tempered_sigmoid", "no bound is known of a TemperedSigmoid"),
-    "another loss": ("loss=losing_less", "no Lipschitz constant is known of the loss LosingLess"),
-    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known of a MaxPool2d"),
+    "another activation": ("activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
+    "another loss": ("loss=losing_less", "no Lipschitz constant is known for the loss LosingLess"),
+    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known for a MaxPool2d"),
 }
 
 
@@ -100,7 +100,7 @@ def test_what_no_bound_covers_is_refused_before_data(smoke, case):
 
 def test_a_constraint_is_for_layers_it_knows():
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2))
-    with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, network\.1 is a LayerNorm"):
+    with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, but network\.1 is a LayerNorm"):
         check_constraint(Objective(network, nn.CrossEntropyLoss(reduction="none"), None, Spectral()))
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from runner.data import DataError
-from runner.data.cache import cache_folder, kept
+from runner.data.cache import kept
 from runner.data.features import Pixels, ScatterNet
+from runner.data.files import cache_folder
 from runner.terminal import Line
 
 

@@ -207,7 +207,7 @@ def test_every_method_on_odd_convolutions(arguments, size, channels, method: str
         choice = choose(shape, compiled)
         return choice if choice.method in ("outer", "one_by_one") else Choice(method, choice.costs)
 
-    monkeypatch.setattr("runner.gradients.one_pass.method.choose", forced)
+    monkeypatch.setattr("runner.gradients.one_pass.engine.choose", forced)
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def smoke_jobs(tmp_path: Path) -> Jobs:
             config = copy.deepcopy(job.config)
             config.runtime.results_root = str(tmp_path)
             config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
-            made.append(replace(job, config=resolved(config)))
+            made.append(Job.of(job.sweep, job.overrides, resolved(config)))
         return made
 
     return make

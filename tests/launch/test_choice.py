@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import reproduce, search
+from runner.cli import reproduce, search
 from runner.config import ConfigError
 from runner.launch import choice
 from runner.launch.choice import known, launcher_of, split

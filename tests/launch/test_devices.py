@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def jobs_on(device: str, tmp_path: Path, count: int = 4) -> list[Job]:
     for job in sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]:
         config = copy.deepcopy(job.config)
         config.runtime.device, config.runtime.results_root = device, str(tmp_path)
-        made.append(replace(job, config=config))
+        made.append(Job.of(job.sweep, job.overrides, config))
     return made
 
 
@@ -108,6 +107,6 @@ def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
     (job,) = jobs_on("cpu", tmp_path, 1)
     job.config.loss._target_ = "tests.failing.SaysItsDevice"
-    job = replace(job, config=resolved(job.config))
+    job = Job.of(job.sweep, job.overrides, resolved(job.config))
     tally = run_jobs([job], 1, 1, {}, None, Line(io.StringIO()), devices=["7"])
     assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"

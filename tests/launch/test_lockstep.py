@@ -99,7 +99,7 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
     for job in [job for job in jobs_of(tmp_path, "runtime.lockstep=2", seeds=2) if job.config.dataset.name == "MNIST"]:
         config = copy.deepcopy(job.config)
         config.activation._target_ = "torch.nn.RReLU"
-        jobs.append(Job(job.sweep, job.overrides, *identify(config), config))
+        jobs.append(Job.of(job.sweep, job.overrides, config))
     with pytest.raises(NotStackableError, match="RReLU is not a module"):
         execute_together([job.config for job in jobs], lambda row, run: None)
     tally = run_jobs(jobs, 1, 1, {}, None, Line(io.StringIO()))

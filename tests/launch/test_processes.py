@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.launch.processes import _Clock, run_jobs
 from runner.records.files import failure_path, read_record, record_path, results_folder
-from runner.records.identity import identify, resolved
+from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
 from runner.terminal import Line, duration
 from tests.conftest import Refusal
@@ -37,7 +36,7 @@ def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
         config.runtime.results_root = str(tmp_path)
         config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
         config = resolved(config)
-        jobs.append(Job(job.sweep, job.overrides, *identify(config), config))
+        jobs.append(Job.of(job.sweep, job.overrides, config))
     return jobs
 
 
@@ -204,12 +203,12 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], s
 
 @pytest.mark.slow
 def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
-    """One of the same kind as a right one, so that no plan has to prepare it."""
+    """One of a setting of its own."""
     right, *_ = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke", f"runtime.results_root={tmp_path}"))
-    wrong = replace(right, config=copy.deepcopy(right.config), run_id="0" * 12, setting_id="1" * 12)
-    wrong.config.clipping.norm = -1.0
-    assert wrong.kind == right.kind
-    monkeypatch.setattr(reproduce, "listed_jobs", lambda *_: [right, wrong])
+    config = copy.deepcopy(right.config)
+    config.clipping.norm = -1.0
+    wrong = Job.of(right.sweep, right.overrides, config)
+    monkeypatch.setattr(reproduce, "sweep_jobs", lambda *_: [right, wrong])
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
     assert reproduce.main(["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
     assert "norm" in capsys.readouterr().err.splitlines()[-1]
@@ -225,7 +224,7 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
     (job, *_) = small_jobs(tmp_path)
     config = copy.deepcopy(job.config)
     config.dataset.bundled, config.runtime.data_root = False, str(tmp_path / "empty")
-    pending = [Job(job.sweep, job.overrides, "0" * 12, job.setting_id, config)] * 3
+    pending = [Job.of(job.sweep, job.overrides, config)] * 3
 
     def no_network(*_: object, **__: object) -> None:
         raise OSError("no network")

@@ -246,7 +246,7 @@ def test_what_is_no_choice_is_refused_in_a_sentence(kind: Any, said: str) -> Non
 def test_one_that_does_more_than_choose_has_no_sound_epsilon(kind: type, names: str, of_kind: OfKind) -> None:
     mechanism = chosen(kind)
     assert type(mechanism) is kind, "it may run as it is"
-    assert own_noise(mechanism) == f"{kind.__name__} overrides {names}, so its noise or charges are its own."
+    assert own_noise(mechanism) == f"{kind.__name__} overrides {names}, so its noise or charges are not known."
     run = prepare(of_kind(kind.__name__))
     assert run.unsound == own_noise(mechanism)
     assert run.epsilon_at_most_steps is None
@@ -254,16 +254,15 @@ def test_one_that_does_more_than_choose_has_no_sound_epsilon(kind: type, names: 
 
 def test_one_that_is_no_subclass_has_no_sound_epsilon() -> None:
     assert (
-        own_noise(chosen(choosing.Wraps)) == "Wraps is no subclass of Mechanism, so its noise and charges are its own."
+        own_noise(chosen(choosing.Wraps))
+        == "Wraps is no subclass of Mechanism, so its noise and charges are not known."
     )
 
 
 def test_a_normalization_of_ones_own_leaves_no_sound_epsilon(of_kind: OfKind) -> None:
     group = "normalization={_target_: tests.choosing.OwnNormalization, groups: 1}"
     run = prepare(of_kind("OwnName", f"+{group}", "features=pixels"))
-    assert (
-        run.unsound == "OwnNormalization is a normalization of its own, so what it releases of the examples is its own."
-    )
+    assert run.unsound == "OwnNormalization is a user's normalization, so its releases of the examples are not known."
     assert trained(run).history["epsilon_sound"] == [None] * run.epochs
 
 
@@ -280,10 +279,10 @@ def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_start
 
 
 def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKind) -> None:
-    with pytest.raises(ConfigError, match="Scheduled has its own `at`"):
+    with pytest.raises(ConfigError, match="Scheduled overrides `at`"):
         prepare(of_kind("TwoLevels", "runtime.step=graph"))
     runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
-    with pytest.raises(NotStackableError, match="Scheduled has its own `at`"):
+    with pytest.raises(NotStackableError, match="Scheduled overrides `at`"):
         training(runs, load(runs[0]))
     with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
         prepare(

@@ -255,10 +255,10 @@ class Loose(Spectral):
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "unknown": (lambda: nn.Sequential(nn.Flatten(), nn.GELU(), linear(4, 2, False)), "1: no bound is known of a GELU"),
+    "unknown": (lambda: nn.Sequential(nn.Flatten(), nn.GELU(), linear(4, 2, False)), "1: no bound is known for a GELU"),
     "subclass": (
         lambda: nn.Sequential(nn.Flatten(), type("Own", (nn.Linear,), {})(4, 2)),
-        "no bound is known of a Own",
+        "no bound is known for a Own",
     ),
     "shared": (lambda: (lambda one: nn.Sequential(nn.Flatten(), one, one))(linear(4, 4, False)), "shares its weights"),
     "overlapping": (lambda: nn.Sequential(nn.MaxPool2d(2, 1), nn.Flatten(), linear(1, 2, False)), "MaxPool2d"),
@@ -270,7 +270,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "hooked": (lambda: hooked(linear(4, 2, False)), "hooks"),
     "hooked on the way back": (lambda: hooked_on_the_way_back(linear(4, 2, False)), "hooks"),
     "hooked at its weights": (lambda: hooked_at_its_weights(linear(4, 2, False)), "hooks"),
-    "its own way": (lambda: with_forward(linear(4, 2, False)), "a way of its own"),
+    "its own way": (lambda: with_forward(linear(4, 2, False)), "another forward pass"),
     "sigmoid": (lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), linear(4, 2, False)), "Sigmoid"),
 }
 
@@ -290,7 +290,7 @@ def test_nothing_is_bounded_without_bounded_inputs_weights_and_loss():
         gradient_bounds(Objective(network, KR, InputBound(shape, 1.0)))
     with pytest.raises(ValueError, match="constraint=spectral"):
         gradient_bounds(Objective(network, KR, InputBound(shape, 1.0), Loose()))
-    with pytest.raises(ValueError, match="no Lipschitz constant is known of the loss MSELoss"):
+    with pytest.raises(ValueError, match="no Lipschitz constant is known for the loss MSELoss"):
         gradient_bounds(objective(network, shape, nn.MSELoss(reduction="none")))
 
 

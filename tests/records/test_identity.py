@@ -85,7 +85,7 @@ def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
         assert (setting != identify_recorded(plain)[1]) is field.part.defines_setting, name
         assert (name in plain) is (field.part is not Part.machine and name != "sources"), name
     assert {name for name, field in FIELDS.items() if not field.part.identifies} == {
-        "runtime", "tracking", "draw", "save_model",
+        "runtime", "tracking", "draw", "save_model", "title",
     }  # fmt: skip
     assert [name for name, field in FIELDS.items() if field.part is Part.run] == ["seed"]
     observed = [name for name, field in FIELDS.items() if field.part is Part.observed]

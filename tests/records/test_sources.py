@@ -12,7 +12,6 @@ import pytest
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY, ConfigError
-from runner.records.command import overrides_of
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.sources import check_sources, sources_of
@@ -216,7 +215,6 @@ def test_a_record_builds_no_class_that_lies_beside_the_command(
     assert "own" not in sys.modules
     monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
     assert run_of(recorded).parameters == 7850
-    assert "architecture._target_=own.Net" in overrides_of(recorded)
     forget()
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(ConfigError, match=r"The source of own is not what it was"):

@@ -21,6 +21,7 @@ from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.papers.tempered_sigmoid import figures
+from runner.records.jobs import Job
 from runner.report.pages import write_report
 from runner.report.papers import load
 
@@ -145,7 +146,7 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
     (run,) = collect([sweep], results_root=tmp_path).recorded(sweep, f"{PAPER}/mnist_tanh")
     config = copy.deepcopy(run.job.config)
     config.delta = 1e-4
-    lax = replace(run, job=replace(run.job, config=config))
+    lax = replace(run, job=Job.of(run.job.sweep, run.job.overrides, config))
     one = next(c for c in load(PAPER).claims if (c.item, c.alone) == ("fig-3", run.job.experiment))
     for of in (one, replace(one, at="below")):
         for found, guarantee in ((run, "guaranteed"), (lax, "not guaranteed")):
@@ -177,7 +178,7 @@ def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs, monkeypa
     for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
         fabricate(job, [90.0, accuracy])
     first = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
-    assert {path.name for path in first} >= {"figure.svg", "figure.png", "claims.csv", "README.md"}
+    assert {path.name for path in first} >= {"figure.svg", "claims.csv", "README.md"}
     second = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
     assert first == second
 
@@ -258,7 +259,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     # One run, of MNIST with tanh, serves figure and abstract: a number that counts once. Theorem 1 holds by formula.
     counted = next(line for line in report.splitlines() if line.startswith("| tempered_sigmoid |"))
     assert counted.startswith("| tempered_sigmoid | 0 | 0 | 0 | 0 | 1 | ")
-    names = {"README.md", "not_run.csv", "planned.json", *(item.name for item in paper.items)}
+    names = {"README.md", "not_run.csv", *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
     assert "too few runs" in printed
     here, there = printed.splitlines()[-2:]  # below the headline of figure 3

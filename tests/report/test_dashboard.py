@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.claims.runs import PlannedRun
-from runner.config import REPOSITORY, TrackingMode
+from runner.config import REPOSITORY
 from runner.records.files import read_record, record_path
 from runner.records.jobs import sweep_jobs
 from runner.report.dashboard import command as command
@@ -174,7 +173,7 @@ def test_a_run_is_told_what_it_serves() -> None:
     found = served(RESULTS, "tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
     assert any("fig-3: MNIST" in claim and "98.0%" in claim and "at ε 2.93" in claim for claim in found)
     assert served(RESULTS, "mine/sweep", "mine/experiment") == {}
-    job = copy.deepcopy(next(job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0))
-    job.config.tracking.mode, job.config.runtime.results_root = TrackingMode.offline, str(RESULTS)
+    extra = ("scale=paper", "tracking.mode=offline", f"runtime.results_root={RESULTS}")
+    job = next(job for job in sweep_jobs("tempered_sigmoid/fig_3", extra) if job.field("seed") == 0)
     tell([job], [job])
     assert job.config.tracking.serves == served(RESULTS, job.sweep, job.experiment)

@@ -12,13 +12,14 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 from runner.cli.commands import carry_out
 from runner.cli.explain import main
 from runner.config import REPOSITORY
-from runner.records.command import overrides_of, text_of
 from runner.records.files import read_record
-from runner.records.identity import recorded_config
+from runner.records.identity import resolved
+from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
 from runner.report.claim_rows import rows_of
 from runner.report.explain import (
     claim_text,
+    command_text,
     cost_text,
     found,
     named,
@@ -32,47 +33,23 @@ from runner.report.explain import (
 RUNS = REPOSITORY / "results" / "runs"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ((), []),
-        (("seed=3", "optimizer.lr=0.5"), ["optimizer.lr=0.5", "seed=3"]),
-        (("clipping=automatic", "scale=smoke"), ["scale=smoke", "clipping=automatic"]),
-        (("optimizer=adam", "schedule=linear"), ["optimizer=adam", "schedule=linear"]),
-        (("screening=annealing", "screening.images=test"), ["screening=annealing", "screening.images=test"]),
-        (("diagnostics=[hessian,confusion]",), ["diagnostics=[hessian,confusion]"]),
-    ],
-)
-def test_the_command_is_what_the_run_differs_in_from_the_defaults(composed, overrides, expected) -> None:
-    assert overrides_of(recorded_config(composed(*overrides))) == expected
+def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_sweep() -> None:
+    record = read_record(RUNS / "180425e2e241.json")
+    places = list(places_of(REPOSITORY / "results", record["run_id"]))
+    (line,) = command_text(record, places)
+    *command, folder = line.split()
+    assert folder == "runtime.results_root=again"
+    assert command[:3] == ["python", "-m", "runner"]
+    assert command[3].startswith("sweeps=tempered_sigmoid/")
+    assert Job.of("", {}, resolved(composed(command[3:]))).run_id == record["run_id"]
+    record["provenance"]["command"] = "python -m runner seed=7"
+    assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
 
 
-def test_a_class_in_a_group_that_is_empty_by_default_is_called_as_it_was(composed) -> None:
-    """A run's id does not depend on `_partial_`."""
-    named = ["+mechanism._target_=runner.mechanism.dp_sgd.Mechanism", "+mechanism._partial_=true"]
-    assert overrides_of(recorded_config(composed(*named))) == named
-
-
-@pytest.mark.slow
-def test_an_experiment_says_the_rest(composed) -> None:
-    config = recorded_config(composed("experiment=backprop_clipping/mnist_joint", "seed=2"))
-    name = "backprop_clipping/mnist_joint"
-    assert overrides_of(config, name) == [f"experiment={name}", "seed=2"]
-    assert "mechanism=joint" in overrides_of(config), "and without it, the options that it is made of"
-
-
-def test_a_run_that_nothing_gives_has_no_command(composed) -> None:
-    config = recorded_config(composed())
-    config["epochs"] = "many"
-    with pytest.raises(ValueError, match="has changed since"):
-        overrides_of(config)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "null"), (True, "true"), ([1, 2.5], "[1,2.5]"), ("a b", "'a b'"), (1e-5, "1e-05")]
-)
-def test_values_are_written_as_hydra_reads_them(value, text: str) -> None:
-    assert text_of(value) == text
+def test_an_older_run_of_no_sweep_has_no_command() -> None:
+    record = read_record(RUNS / "180425e2e241.json")
+    (line,) = command_text(record, [])
+    assert "older" in line
 
 
 def test_releases_in_words() -> None:
@@ -116,7 +93,7 @@ def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys:
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0])
     text = run_text(path, tmp_path)
     assert "468 sums over batches" in text
-    assert "python -m runner epochs=60 max_epsilon=2.93" in text
+    assert "its config says what it was" in text
     assert main([read_record(path)["run_id"][:6], "--results", str(tmp_path)]) == 0
     assert text in capsys.readouterr().out
 

@@ -100,6 +100,6 @@ def test_a_row_links_what_its_first_finding_is_of_and_the_headline():
     table = findings_table(papers_and_studies(), REPOSITORY / "results")
     links = {row[0]: row[3] for row in table.rows}
     assert links["tempered-sigmoid"].startswith(
-        "[table-3](results/tempered_sigmoid/table-3/table.md), [fig-3](results/tempered_sigmoid/fig-3/figure.png), ["
+        "[table-3](results/tempered_sigmoid/table-3/table.md), [fig-3](results/tempered_sigmoid/fig-3/figure.svg), ["
     )
-    assert links["losing-less"].startswith("[fig-3](results/losing_less/fig-3/figure.png), [every claim](")
+    assert links["losing-less"].startswith("[fig-3](results/losing_less/fig-3/figure.svg), [every claim](")

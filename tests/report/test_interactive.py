@@ -79,7 +79,9 @@ def test_a_runs_page_has_its_ledger_and_its_command(runs: list[PlannedRun]) -> N
     shown = runs_of([tanh], Line())[tanh.job.run_id]
     assert shown["title"] == "mnist_tanh, seed 0" == f"{label(tanh)}, seed 0"
     assert any("released: 13,338 sums over batches" in text for text in shown["released"])
-    assert shown["command"] == "python -m runner experiment=tempered_sigmoid/mnist_tanh seed=0"
+    assert shown["command"] == (
+        "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh seed=0"
+    )
     assert shown["history"]["test_accuracy"][-1] == tanh.final("test_accuracy")
 
 
@@ -131,5 +133,7 @@ def test_a_browser_filters_and_clicks_without_an_error(written: Path, tmp_path: 
     assert said["lines"] == 2
     assert said["run"]["open"]
     assert said["run"]["title"].startswith("mnist_")
-    assert said["run"]["command"].startswith("python -m runner experiment=tempered_sigmoid/mnist_")
+    assert said["run"]["command"].startswith(
+        "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_"
+    )
     assert said["run"]["epochs"] == 57

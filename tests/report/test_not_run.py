@@ -10,11 +10,9 @@ from runner.claims.evidence import collect
 from runner.claims.measured import Measured
 from runner.claims.verdicts import judge
 from runner.records.files import read_record, write_record
-from runner.report.files import read_csv, write_csv
+from runner.report.files import read_csv
 from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
 from runner.report.papers import load
-from runner.runs import timings
-from runner.runs.timings import Timing
 
 PAPER = load("tempered_sigmoid")
 CLAIMS = [
@@ -56,7 +54,7 @@ def test_hours_are_by_the_records_that_the_items_show(written, tmp_path) -> None
     table.write_text(f"run_id\n{run_id}\n")
     found = costs(tmp_path, [PAPER])
     assert found[""] == found[PAPER.name]
-    assert (found[""].runs, found[""].unlike) == (19, 0)
+    assert (found[""].runs, found[""].unknown) == (19, 0)
     assert found[""].hours == pytest.approx(19 * 600 / 3600)
     assert json.loads((tmp_path / "runs" / f"{run_id}.json").read_text())["config"]["epochs"] == 60
 
@@ -79,36 +77,18 @@ def test_runs_at_what_a_search_chose_have_its_searches() -> None:
     assert by_sweep == {"table_4": searches, "table_4_chosen": searches}
 
 
-def test_runs_that_no_record_resembles_take_what_their_steps_took(tmp_path, jobs) -> None:
-    """Of runs that a budget ends, as these, a timing is of the whole of each; of others it is of an epoch."""
-    judged = [judge(claim, Measured(), "paper") for claim in CLAIMS]
-    evidence = collect({claim.sweep for claim in CLAIMS}, results_root=tmp_path)
-    path = write_not_run(tmp_path / PAPER.name, judged, evidence)
-    kind = jobs("fig_3", "mnist_tanh")[0].kind
-    assert costs(tmp_path, [PAPER])[""] == Cost(20, 0, 20)
-    timed = {kind: Timing(1800.0, 0.007), "another": Timing(9.0, 0.007)}
-    (path.parent / timings.FILE).write_text(timings.text(timed))
-    assert costs(tmp_path, [PAPER])[""] == Cost(20, 0, 20, 20, 10.0)
-    rows = read_csv(path)
-    assert {(row["kind"], row["timed_epochs"]) for row in rows} == {(kind, "1")}
-    write_csv(path, list(rows[0]), [{**row, "timed_epochs": 60} for row in rows])
-    assert costs(tmp_path, [PAPER])[""].timed_hours == 600.0
-
-
 def test_what_the_pages_say() -> None:
-    of_b = Cost(4, 0, 4, 3, 1200)
-    table = costs_table({"a": 2, "b": 1, "c": 0}, {"a": Cost(19, 3.17, 0), "b": of_b, "c": Cost(0, 0, 0), "": of_b})
-    assert table.rows == [
-        ["a", "2", "19", "3.2 (of 19 runs)", "–", "–"],
-        ["b", "1", "4", "–", "1,200 (of 3 runs)", "1"],
-        ["c", "0", "0", "–", "–", "–"],
-        ["**all**", "3", "4", "–", "1,200 (of 3 runs)", "1"],
-    ]
-    assert "2 claims, which lack 19 runs, each counted once; about 3.2 hours of one core for 19" in sentence(
-        2, Cost(19, 3.17, 0)
+    unknown = Cost(4, 0, 4)
+    table = costs_table(
+        {"a": 2, "b": 1, "c": 0}, {"a": Cost(19, 3.17, 4), "b": unknown, "c": Cost(0, 0, 0), "": unknown}
     )
-    partly = sentence(2, Cost(19, 41.7, 4, 3, 9.04))
-    assert "about 42 hours of one core for 15 of them, by records" in partly
-    assert "about 9.0 for 3 that no record resembles" in partly
-    assert "how long 1 take is unknown" in partly
+    assert table.rows == [
+        ["a", "2", "19", "3.2 (of 15 runs)", "4"],
+        ["b", "1", "4", "–", "4"],
+        ["c", "0", "0", "–", "–"],
+        ["**all**", "3", "4", "–", "4"],
+    ]
+    partly = sentence(2, Cost(19, 41.7, 4))
+    assert "2 claims, which lack 19 runs, each counted once; about 42 hours of one core for 15 of them" in partly
+    assert "how long 4 take is unknown" in partly
     assert sentence(0, Cost(0, 0, 0)).startswith("Every claim has been measured or computed, ")

@@ -13,7 +13,6 @@ import pytest
 from runner.cli.show import main
 from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
-from runner.records.identity import identify
 from runner.records.jobs import Job
 from runner.report.own import own_records, privacy_text, result_text, runs_table
 
@@ -34,7 +33,7 @@ def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
     tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
     another = copy.deepcopy(tanh.config)
     another.seed = 7
-    seeded = Job(tanh.sweep, tanh.overrides, *identify(another), another)
+    seeded = Job.of(tanh.sweep, tanh.overrides, another)
     paths = [fabricate(tanh, [97.0]), fabricate(relu, [96.0]), fabricate(seeded, [11.0], status="diverged")]
     table = runs_table([read_record(path) for path in paths])
     assert list(table.header) == ["run", "scale", "epochs", "accuracy", "ε", "sound ε", "activation", "seed"]

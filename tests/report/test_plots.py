@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from runner.claims.evidence import collect
 from runner.claims.runs import Runs
+from runner.config import REPOSITORY
 from runner.report.plots import Curve, Panel, accuracy_against_epsilon, by_error, figure, spaced, too_few
 
 
@@ -43,3 +50,33 @@ def test_lines_differ_in_more_than_colour() -> None:
     marked = [spaced(range(60), place) for place in range(5)]
     assert len({each["marker"] for each in marked}) == 5
     assert all(each["markevery"][1] == 10 for each in marked)
+
+
+DRAW = """
+import sys
+from pathlib import Path
+from runner.report import plots
+with plots.style():
+    drawn = plots.figure(4, 3)
+    axes = drawn.subplots()
+    off = float(sys.argv[2])
+    axes.plot([1, 2, 3 + off], [1 + off, 2, 1.12345], "o-", label="ε of 1.23456")
+    axes.fill_between([1, 2], [off, 0.5], [1, 1.5], alpha=0.2)
+    axes.scatter([1, 2 + off], [1, 1.7 + off], c=[1, 2])
+    axes.legend()
+    plots.save(drawn, Path(sys.argv[1]))
+"""
+
+
+def test_a_figure_is_the_same_file_from_another_process_with_other_rounding_errors(tmp_path: Path) -> None:
+    written = []
+    for seed, off in (("1", "0"), ("2", "1e-9")):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        folder = tmp_path / seed
+        subprocess.run([sys.executable, "-c", DRAW, str(folder), off], check=True, env=environment, cwd=REPOSITORY)
+        written.append((folder / "figure.svg").read_text(encoding="utf-8"))
+    assert written[0] == written[1]
+    assert "ε of 1.23456" in written[0], "text stays text, and as it was written"
+    references = set(re.findall(r"#(i\d+)", written[0]))
+    assert references
+    assert references <= set(re.findall(r'id="(i\d+)"', written[0]))

@@ -39,7 +39,7 @@ from runner.runs.execute import execute
 from runner.search.trials import Trial
 from runner.terminal import epoch_text
 
-REASON = "Telescopes overrides release, so its noise or charges are its own."
+REASON = "Telescopes overrides release, so its noise or charges are not known."
 
 
 @pytest.fixture

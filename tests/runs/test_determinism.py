@@ -13,7 +13,6 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.launch.processes import run_jobs
 from runner.records.files import read_record, record_path, results_folder
-from runner.records.identity import identify
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 from runner.terminal import Line
@@ -29,7 +28,7 @@ def jobs_in(folder: Path, *overrides: str) -> list[Job]:
         if job.config.seed == 0 and job.config.target_epsilon is None and "sgd" not in job.experiment:
             config = copy.deepcopy(job.config)
             config.runtime.results_root = str(folder)
-            found.append(Job(job.sweep, job.overrides, *identify(config), config))
+            found.append(Job.of(job.sweep, job.overrides, config))
     return found
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from runner.claims.evidence import folder_of
+from runner.cli.search import main
 from runner.config import REPOSITORY, ConfigError
+from runner.launch import Work
+from runner.launch.away import sent
+from runner.launch.processes import Tally
 from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
 from runner.records.identity import identify
 from runner.runs.execute import execute
-from runner.search import Space, Trial, best, main, pareto, space_of, trials_of
+from runner.search import Space, Trial, best, pareto, space_of, trials_of
+from runner.search.carry_out import carry_out
 from runner.search.study import study_of
+from runner.terminal import Line
 from tests.conftest import Fabricate, Refusal
 
 SWEEP = "lipschitz/fig_5a_search"
@@ -132,7 +141,7 @@ def test_a_killed_search_begins_its_trials_again_and_no_other(space: Space, tmp_
     with journal.open("a") as file:
         file.write('{"op_code": 5, "wor')  # killed while it wrote
     with study_of(space, tmp_path, 3.0, draws=1) as study:
-        assert study.taken == 2
+        assert study.taken == 1
         trial, job = study.ask()
         assert job.run_id == interrupted.run_id
         finish(study, trial, [50.0] * 3)
@@ -216,6 +225,73 @@ def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path
             trial, job = study.ask()
             assert job.run_id == draw.run_id
             assert study.replay(trial, job) is known
+
+
+class Fake:
+    """A launcher that records what it is told to: the n-th run ends as the n-th of `fates` says."""
+
+    def __init__(self, fabricate: Fabricate, *fates: str) -> None:
+        self.fabricate, self.fates, self.began = fabricate, list(fates), list[str]()
+
+    def check(self, wait: bool) -> None:
+        """Carry anything out."""
+
+    def carry_out(self, work: Work, line: Line) -> Tally:
+        (job,) = work.jobs
+        self.began.append(job.run_id)
+        fate = self.fates.pop(0) if self.fates else "finished"
+        if fate == "failed":
+            return Tally(failed=[(job, "why")])
+        if fate == "finished":
+            self.fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 2.5])
+        return Tally(recorded=[job])
+
+
+@pytest.mark.parametrize(("fate", "why"), [("failed", "why"), ("vanished", "it left no record")])
+def test_a_trial_that_fails_is_told_and_the_others_go_on(
+    fate: str, why: str, space: Space, tmp_path: Path, fabricate: Fabricate
+) -> None:
+    fake, folder = Fake(fabricate, fate), folder_of("smoke", tmp_path)
+    with study_of(space, folder, 3.0, draws=2) as study:
+        failed = carry_out(study, 3, fake, Line(io.StringIO()), at_once=2)
+        assert study.taken == 3
+    assert [(job.run_id, said) for job, said in failed] == [(space.draws[0].run_id, why)]
+    assert len(fake.began) == 3
+    assert fake.began[:2] == [draw.run_id for draw in space.draws[:2]]
+    with study_of(space, folder, 3.0, draws=2) as study:
+        assert carry_out(study, 3, fake, Line(io.StringIO())) == []
+    assert fake.began[3:] == [space.draws[0].run_id], "what failed begins again, and nothing else"
+
+
+def test_what_a_launcher_cannot_do_ends_the_search(space: Space, tmp_path: Path, monkeypatch) -> None:
+    fake = Fake(lambda *_, **__: Path())
+    monkeypatch.setattr(fake, "carry_out", lambda work, line: (_ for _ in ()).throw(ConfigError("Slurm refuses")))
+    with study_of(space, tmp_path, 3.0, draws=1) as study, pytest.raises(ConfigError, match="Slurm refuses"):
+        carry_out(study, 1, fake, Line(io.StringIO()))
+
+
+def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tmp_path: Path) -> None:
+    row = {"epoch": 1, "epsilon_sound": 0.5, "test_accuracy": 50.0}
+    beyond = {"epoch": 2, "epsilon_sound": 3.5, "test_accuracy": 90.0}
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        for number in range(9):
+            finish(study, study.ask()[0], [60.0 + number] * 3)
+        asked = [study.ask() for _ in range(6)]
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            answers = [pool.submit(job.goes_on, each).result() for _, job in asked for each in (row, row, beyond)]
+        assert False in answers, "they are behind all others"
+        for trial, _ in asked:
+            there = study._study.get_trials()[trial.number]
+            assert there.intermediate_values == {1: 50.0, 2: 50.0}, "an epoch that is made again is reported once"
+            assert there.user_attrs["within"] == 50.0
+            study.ended(trial, "failed")
+        given_up = asked[0][1]
+        assert given_up.goes_on({"epoch": 3, "epsilon_sound": 3.6, "test_accuracy": 90.0})
+
+
+def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        assert sent(study.ask()[1], tmp_path).goes_on is None
 
 
 @pytest.mark.parametrize(

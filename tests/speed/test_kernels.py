@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from runner.clipping import clips
-from runner.data.cache import safe_folder
+from runner.data.files import safe_folder
 from runner.gradients.one_pass import gram, kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache))
-        library.cache_clear()
+        compiled._library.cache_clear()
         if library(NAME, agrees) is None:
             pytest.skip("no C++ compiler")
     return cache / "dp-repro-bench"
@@ -41,9 +41,9 @@ def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "dp-repro-bench"
     shutil.copytree(built, folder)
-    library.cache_clear()
+    compiled._library.cache_clear()
     yield folder
-    library.cache_clear()
+    compiled._library.cache_clear()
 
 
 _OTHERS = [pytest.param(damage, marks=pytest.mark.slow) for damage in ("cut", "empty", "unsealed", "open to others")]
@@ -116,7 +116,7 @@ def test_every_kernel_has_its_trial() -> None:
 def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And draws no random number: whatever is drawn after it is what would be drawn without."""
     state = torch.get_rng_state()
-    library.cache_clear()
+    compiled._library.cache_clear()
     loaded = library(name, TRIALS[name])
     if loaded is None and not capsys.readouterr().err:
         pytest.skip("no C++ compiler")
@@ -132,7 +132,7 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
 def test_a_kernel_that_is_first_used_in_an_evaluation_is_tried_all_the_same(name: str) -> None:
     if compiled._compiler() is None:
         pytest.skip("no C++ compiler")
-    library.cache_clear()
+    compiled._library.cache_clear()
     with torch.inference_mode():
         assert library(name, TRIALS[name]) is not None
 
@@ -219,7 +219,7 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
         assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
-    library.cache_clear()
+    compiled._library.cache_clear()
 
 
 def test_a_kernel_that_is_not_used_changes_no_number(

@@ -12,7 +12,7 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
 from runner.networks.losses import LosingLess, SquaredError
-from runner.training.diagnostics import DIAGNOSTICS, Diagnostics
+from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import Trained, load, train

@@ -24,8 +24,9 @@ from runner.records.identity import resolved
 from runner.runs.execute import execute
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
-from runner.training.own import OwnFeatures, check_own, rests_on
+from runner.training.own import OwnFeatures
 from runner.training.prepare import Run, prepare
+from runner.training.trust import check_own, rests_on
 from tests import coupling
 
 Compose = Callable[..., DictConfig]

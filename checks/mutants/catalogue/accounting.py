@@ -218,8 +218,8 @@ MUTANTS = (
     ),
     Mutant(
         "accounting/calibration.py",
-        "        if accountant.epsilon(releases_after(middle), delta) <= budget:",
-        "        if accountant.epsilon(releases_after(middle - 1), delta) <= budget:",
+        "not accountant.epsilon(releases_after(n), delta) <= budget",
+        "not accountant.epsilon(releases_after(n - 1), delta) <= budget",
         "one step more than the budget pays for",
         _CALIBRATION,
     ),

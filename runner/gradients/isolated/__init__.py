@@ -1,4 +1,4 @@
-"""Per-example gradients of what a user wrote, computed where no other example is in reach."""
+"""Per-example gradients of a user's code, computed without access to any other example."""
 
 from runner.gradients.isolated.engine import IsolatedEngine, private_copy
 from runner.gradients.isolated.mapped import Mapped, NotMappableError

@@ -1,8 +1,8 @@
 """The isolated engine: per-example gradients of any objective, each computed from one example alone.
 
-What is mapped over the examples (`runner.gradients.isolated.mapped`) is the gradient of one example's loss, with the
-weights passed in. The objective that is differentiated is a copy of the one that was built, made before there is any
-data: nothing that a forward pass writes into a module reaches another pass.
+The gradient of one example's loss, with the weights passed in, is mapped over the examples
+(`runner.gradients.isolated.mapped`). The differentiated objective is a copy of the original, made before there is any
+data. So a forward pass that writes into a module affects no other pass.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Within(Protocol):
     """Something that changes how an objective computes gradients, such as a clipping inside its layers."""
 
     def layers_clip(self, model: Objective, examples: int) -> AbstractContextManager[None]:
-        """Make a pass over so many examples compute the changed gradients, inside a `with` block."""
+        """Make a pass over `examples` examples compute the changed gradients, inside a `with` block."""
         ...
 
 
 @dataclass(frozen=True)
 class _Gradient:
-    """The gradient of one example's loss: a function that can be recorded and pickled."""
+    """The gradient of one example's loss, as a function that can be recorded and pickled."""
 
     objective: Objective
     within: Within | None
 
     def __call__(self, shared: dict[str, Tensor], inputs: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Gradients by parameter name, and the loss, a tensor without dimensions.
+        """Return gradients by parameter name, and the loss, a tensor without dimensions.
 
         `shared` has the parameters and the buffers, inputs are [*shape] and the target has no dimensions.
         """
@@ -73,7 +73,7 @@ class _Gradient:
 class IsolatedEngine(OrdinaryPass):
     """Forms every per-example gradient, then weighs and sums them. The reference for the one-pass engine.
 
-    Cost: a forward and a backward pass, and memory for batch x parameters numbers; batches are cut so that this fits.
+    Cost: a forward and a backward pass, and memory for batch x parameters numbers. Batches are split to fit.
 
     Raises:
         NotMappableError: the objective cannot be copied.
@@ -104,17 +104,17 @@ class IsolatedEngine(OrdinaryPass):
     def gradients(
         self, inputs: Tensor, targets: Tensor, within: Within | None = None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Every example's gradient, by parameter name [batch, *shape], and loss [batch].
+        """Return every example's gradient, by parameter name [batch, *shape], and loss [batch].
 
         Raises:
-            NotMappableError: the gradient of one example cannot be taken.
+            NotMappableError: the gradient of one example cannot be computed.
         """
         return self.mapped(inputs[:1], targets[:1], within)(self._shared(), inputs, targets)  # type: ignore[no-any-return]
 
     def mapped(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Mapped:
-        """The gradient of one example, ready to be mapped; of the inputs [1, *shape] only the shape is used.
+        """Return the gradient of one example, ready to be mapped; only the shape of inputs [1, *shape] is used.
 
-        A loss that is told the epoch is recorded anew in each one.
+        A loss that depends on the epoch is recorded again in each epoch.
         """
         epoch = self.objective.epoch if hasattr(self.objective.loss, "start_epoch") else None
         key = (inputs.shape[1:], inputs.dtype, inputs.device, epoch, within)
@@ -130,7 +130,7 @@ class IsolatedEngine(OrdinaryPass):
         return self._mapped[key]
 
     def _shared(self) -> dict[str, Tensor]:
-        """The parameters, and the buffers of known modules: others' are what they were when they were built."""
+        """Return the parameters, and the buffers of known modules. Other buffers keep their first values."""
         found = {name: p.detach() for name, p in self.objective.named_parameters()}
         for name, module in self.objective.named_modules():
             if is_known(module):
@@ -139,20 +139,20 @@ class IsolatedEngine(OrdinaryPass):
 
 
 def private_copy(objective: Objective) -> Objective:
-    """Copy an objective, so that nobody who holds a part of it can reach what passes through the copy.
+    """Copy an objective, so that code with a reference to the original cannot reach data that passes the copy.
 
-    Tensors that a pass left behind in attributes are copied without their history.
+    Tensors that a pass left in attributes are copied without their history.
 
     Raises:
-        NotMappableError: it cannot be copied.
+        NotMappableError: the objective cannot be copied.
     """
     attributes = (value for module in objective.modules() for value in vars(module).values())
     left: dict[int, Any] = {
         id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
     }
-    left[id(objective.constraint)] = objective.constraint  # is shared: a class of one's own could keep the copies
+    left[id(objective.constraint)] = objective.constraint  # shared, as a user's class could record its copies
     try:
         return copy.deepcopy(objective, left)
-    except Exception as error:  # whatever a user's class raises
+    except Exception as error:  # any error of a user's class
         reason = str(error).strip().partition("\n")[0]
         raise NotMappableError(f"the network or the loss cannot be copied: {reason}") from error

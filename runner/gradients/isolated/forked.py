@@ -1,13 +1,13 @@
-"""A function called in a process of its own for each example: what it remembers ends with the process.
+"""A function called in a separate process for each example, so that its state ends with the process.
 
 A server process gets the function once, before there is any data, and never calls it. For each example it forks a
-child, which calls the function on that example alone and returns the numbers. So whatever the function writes to
-attributes, globals or closures is gone before the next example is there. The server reads an example only after the
-result of the one before was taken, so no other example is in a variable of the child. A child could still leave
-something in a file or in another process, or find what the server has freed in memory that it does not fill itself.
-`runner.training.own.rests_on` names the function.
+child. The child calls the function on that example and returns the numbers. So anything that the function writes to
+attributes, globals or closures is gone before the next example. The server reads an example only after the previous
+result was taken, so no other example is in a variable of the child. Two channels remain. A child could leave data in a
+file or in another process, or find memory that the server has freed. `runner.training.trust.rests_on` names the
+function.
 
-It costs some milliseconds for each example, and the function runs on the CPU.
+Each example costs some milliseconds, and the function runs on the CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_MESSAGE = 500
 
 
 class ForkedError(RuntimeError):
-    """Raised where the function failed in the process of an example; the message is what it raised."""
+    """The function failed in the process of an example; the message is its error."""
 
 
 class Forks:
@@ -42,7 +42,7 @@ class Forks:
 
     Args:
         function: `function(shared, *example)`, which can be pickled.
-        result: what it returns: tensors of these shapes and types, whose numbers are not looked at, in lists or dicts.
+        result: tensors of the shapes and types that it returns, in lists or dicts; their numbers are ignored.
 
     Raises:
         ForkedError: the function cannot be pickled.
@@ -68,10 +68,10 @@ class Forks:
         self._send(content)
 
     def __call__(self, shared: dict[str, Tensor], examples: Sequence[Tensor]) -> Iterator[Any]:
-        """Yields the function's result for each example, on the device of the examples.
+        """Yield the function's result for each example, on the device of the examples.
 
         Args:
-            shared: what all examples get, by name.
+            shared: arguments that all examples share, by name.
             examples: tensors [batch, ...].
 
         Raises:
@@ -109,7 +109,7 @@ class Forks:
 
 
 def serve(read: int, write: int) -> None:
-    """Serve one function until the other side closes: see the module's text. `read` and `write` are descriptors."""
+    """Serve one function until the other side closes its pipe. `read` and `write` are file descriptors."""
     torch.set_num_threads(1)
     requests, answers = os.fdopen(read, "rb"), os.fdopen(write, "wb")
     function, dtypes = pickle.loads(_read(requests)[1])
@@ -122,7 +122,7 @@ def serve(read: int, write: int) -> None:
 
 
 def _in_child(call: Callable[[], Any], seed: int, dtypes: list[str], closed: Sequence[int]) -> tuple[bool, bytes]:
-    """Call in a forked process. Returns whether it succeeded, and its numbers or what it raised.
+    """Call in a forked process. Return True and its numbers if it succeeded, else False and its error.
 
     Args:
         closed: descriptors that the process does not get.
@@ -154,7 +154,7 @@ def _answer(call: Callable[[], Any], dtypes: list[str]) -> tuple[bool, bytes]:
         if found != dtypes:
             return False, f"it returns {', '.join(found)} and not {', '.join(dtypes)}".encode()
         return True, b"".join(leaf.detach().contiguous().numpy().tobytes() for leaf in leaves)
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # any error of a user's code
         return False, f"{type(error).__name__}: {error}".partition("\n")[0][:_LONGEST_MESSAGE].encode()
 
 
@@ -169,7 +169,7 @@ def _write(pipe: BinaryIO, succeeded: bool, content: bytes) -> None:
 
 
 def _read(pipe: BinaryIO) -> tuple[bool, bytes]:
-    """Read one message; failed and empty where the other side has ended."""
+    """Read one message; it is failed and empty if the other side has ended."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return False, b""

@@ -1,10 +1,10 @@
-"""A user's function of one example, applied to every example of a batch, each by itself.
+"""A user's function of one example, applied to every example of a batch separately.
 
-There are three ways, and the first one that works on made-up examples is taken:
+There are three ways. The first one that works on made-up examples is used:
 
 - together: the recorded function (`runner.gradients.isolated.recording`) is mapped by `torch.func.vmap`;
-- one by one: the recorded function is called in a loop, as not every operator has a rule for `vmap`;
-- forked: what cannot be recorded is called as it is, in a process of its own for each example
+- one by one: the recorded function is called in a loop, as some operators have no rule for `vmap`;
+- forked: a function that cannot be recorded is called in a separate process for each example
   (`runner.gradients.isolated.forked`).
 """
 
@@ -29,7 +29,7 @@ _MADE_UP = 2  # examples
 
 
 class NotMappableError(ValueError):
-    """Raised where a function of one example cannot be applied to the examples of a batch; the message is why."""
+    """A function of one example cannot be applied to the examples of a batch; the message is the reason."""
 
 
 class Mapped:
@@ -40,12 +40,12 @@ class Mapped:
         shared: tensors by name that are the same for all examples.
         example: one made-up example, a tensor each of the shape and type of the later ones.
         result: tensors of the shapes and types that the function returns for one example, without numbers (on the meta
-            device, say), in the same lists or dicts.
+            device, for example), in the same lists or dicts.
 
     Attributes:
-        slow: None where the examples are taken together; else why they are not.
-        rate: how many examples a second go by where they are not taken together.
-        forked: whether the function runs as it is, in a process for each example.
+        slow: None if the examples are computed together; else the reason why not.
+        rate: examples per second if they are not computed together.
+        forked: True if the unrecorded function runs in a process for each example.
 
     Raises:
         NotMappableError: the function fails on the made-up example in every way, or returns something else.
@@ -79,7 +79,7 @@ class Mapped:
 
     @undisturbed()
     def __call__(self, shared: Shared, *examples: Tensor) -> Any:
-        """The function's results for examples, tensors [batch, ...]: the same, each with [batch] before its shape.
+        """Return the function's results for examples [batch, ...], each with [batch] before its shape.
 
         Raises:
             NotMappableError: the function failed, or returned other shapes or types than before.
@@ -88,7 +88,7 @@ class Mapped:
         try:
             with torch.no_grad():
                 leaves = self._call(_copied(shared), *map(torch.clone, examples))
-        except Exception as error:  # whatever a user's code raises
+        except Exception as error:  # any error of a user's code
             raise NotMappableError(_line(error)) from error
         if len(leaves) != len(self._leaves) or any(
             type(leaf) is not Tensor or leaf.shape != (count, *like.shape) or leaf.dtype is not like.dtype
@@ -106,23 +106,23 @@ class Mapped:
         self.slow, self.rate = why, _MADE_UP / (time.perf_counter() - started)
 
     def _try(self, shared: Shared, example: tuple[Tensor, ...]) -> None:
-        """Call on copies of the made-up example. PyTorch's generators are left as they were."""
+        """Call on copies of the made-up example, without changing PyTorch's generators."""
         devices = [each.device for each in example if each.device.type == "cuda"]
         with torch.random.fork_rng(devices=devices):
             self(shared, *(torch.stack([each] * _MADE_UP) for each in example))
 
 
 def _copied(shared: Shared) -> Shared:
-    """A copy for one call: what the function changes in place is seen by no other call."""
+    """Return a copy for one call, so that in-place changes by the function reach no other call."""
     return {name: tensor.clone() for name, tensor in shared.items()}
 
 
 def _stacked(results: Iterator[Any]) -> list[Tensor]:
-    """The tensors of single examples' results as tensors [batch, ...]."""
+    """Stack the tensors of single examples' results to tensors [batch, ...]."""
     return list(map(torch.stack, zip(*map(pytree.tree_leaves, results), strict=True)))
 
 
 def _line(error: Exception) -> str:
-    """The first line of what was raised; of this module's own errors without the class."""
+    """Return the first line of an error, without the class for this module's errors."""
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, ForkedError) else f"{type(error).__name__}: {text}"

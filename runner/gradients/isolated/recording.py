@@ -1,10 +1,10 @@
-"""A function of one example, recorded as a graph of PyTorch's operators: the function itself never sees an example.
+"""A function of one example, recorded as a graph of PyTorch's operators, so that the function never gets an example.
 
-Python code can keep what it sees: in an attribute, in a variable of its file, in the default of an argument. So a
-function that a user wrote is not called on data at all. It is called once on tensors without numbers (`FakeTensor`:
-shape, type and device), and PyTorch notes which operators it applies. What runs on data afterwards is this graph. It
-holds operators and constants, has no memory, and is mapped over the examples of a batch, so that no example's result
-depends on another example. What cannot be recorded asks for a number while there is none, as `if x.sum() > 0` does.
+Python code can store its inputs: in an attribute, in a variable of its file, in the default of an argument. So a
+function that a user wrote is not called on data. It is called once on tensors without numbers (`FakeTensor`, with
+shape, type and device), and PyTorch records the operators that it applies. This graph then runs on data. It holds
+operators and constants and has no memory. It is mapped over the examples of a batch, so no example's result depends on
+another example. A function that needs a number cannot be recorded: `if x.sum() > 0`, for example.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from runner.gradients.undisturbed import undisturbed
 
 _OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())  # PyTorch's, before a user's code is imported
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
-_DRAWN = frozenset(  # random operators that draw as many numbers whatever their inputs are
+_DRAWN = frozenset(  # random operators that draw equally many numbers for all inputs
     {
         "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "normal",
         "uniform", "native_dropout", "dropout", "feature_dropout", "alpha_dropout", "exponential",
     }
 )  # fmt: skip
-_UNFILLED = ("empty", "new_empty")  # how operators begin that return memory as they found it
-_RESIZING = frozenset({"resize", "resize_as", "resize_as_sparse", "set", "_resize_output"})  # a tensor, likewise
+_UNFILLED = ("empty", "new_empty")  # prefixes of operators that return uninitialised memory
+_RESIZING = frozenset({"resize", "resize_as", "resize_as_sparse", "set", "_resize_output"})  # can expose such memory
 _CLONE, _FILL = torch.ops.aten.clone.default, torch.ops.aten.fill_.Scalar
 
 
 class RecordingError(Exception):
-    """Raised where a function cannot be recorded; the message is the reason."""
+    """A function cannot be recorded; the message is the reason."""
 
 
 def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: TreeSpec) -> GraphModule:
-    """Record a function of tensors of one example, on a copy of it: what it writes into its own parts is discarded.
+    """Record a function of tensors of one example, on a copy of it, whose changes to its state are discarded.
 
     Args:
         function: takes and returns tensors, or lists and dicts of them. It can be copied.
-        arguments: tensors, or dicts of them, of the shapes, types and devices of the later ones; their numbers are not
-            looked at.
-        structure: of the lists and dicts that the function returns.
+        arguments: tensors, or dicts of them, of the shapes, types and devices of the later ones; their numbers are
+            ignored.
+        structure: the structure of the lists and dicts that the function returns.
 
     Returns:
-        A module that takes the tensors of the arguments, one after the other, and returns a list of those of the
-        result. It is made here of what was recorded, and nobody else holds a part of it.
+        A module that takes the tensors of the arguments, one after the other, and returns a list of the result's
+        tensors. It is newly built from the recording and shares no part with other objects.
 
     Raises:
-        RecordingError: the function asks for a number of a tensor, fails, or draws from Python's or NumPy's generator,
-            whose numbers would be the same in every call of the graph.
+        RecordingError: the function needs a number of a tensor, fails, or draws from Python's or NumPy's generator. A
+            graph would repeat those draws in every call.
     """
     before = _state_of_generators()
     leaves, given = pytree.tree_flatten(arguments)
@@ -79,7 +79,7 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
             graph = _rebuilt(make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves))
     except RecordingError:
         raise
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # any error of a user's code
         raise RecordingError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
     if before != _state_of_generators():
         raise RecordingError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
@@ -88,14 +88,14 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
 
 @undisturbed()
 def _rebuilt(found: GraphModule) -> GraphModule:
-    """A graph of the same operators on the same constants.
+    """Build a graph of the same operators on the same constants.
 
-    Accepted are PyTorch's own operators, plain numbers and plain constants: anything else could run code of the user's
-    on data. Constants are copied in every call, and memory is zero where it would not be filled: else an operator that
-    changes one in place, or one that reads what nobody wrote, could tell one example of another.
+    Accepted are PyTorch's operators, plain numbers and plain constants. Other values could run a user's code on data.
+    Constants are copied in every call, and uninitialised memory is zeroed. Otherwise an operator that changes a
+    constant in place, or reads memory before writing it, could pass data from one example to another.
 
     Raises:
-        RecordingError: for anything else.
+        RecordingError: the graph has any other value.
     """
     graph, holder, new = Graph(), nn.Module(), dict[Node, Node]()
     for node in found.graph.nodes:
@@ -121,10 +121,11 @@ def _rebuilt(found: GraphModule) -> GraphModule:
 
 
 def _operator(target: Any) -> Callable[..., Any]:
-    """The operator that is called for a recorded one: PyTorch's own, looked up there.
+    """Return the operator that replaces a recorded one, as PyTorch registers it.
 
     Raises:
-        RecordingError: it is none, draws more random numbers for some numbers, or has memory that nobody filled.
+        RecordingError: it is no operator, draws a number of random numbers that depends on data, or exposes
+            uninitialised memory.
     """
     called: Callable[..., Any] = target
     if target is operator.getitem:
@@ -136,20 +137,20 @@ def _operator(target: Any) -> Callable[..., Any]:
         raise RecordingError(f"it applies {target}, which draws more random numbers for some numbers")
     if name in _RESIZING:
         raise RecordingError(f"it applies {target}, which leaves memory as it was found")
-    if target is torch.ops.aten.view.default:  # whose strides are those of one example alone, not of one in a batch
+    if target is torch.ops.aten.view.default:  # recorded with one example's strides, which differ in a batch
         called = torch.ops.aten.reshape.default
     return called
 
 
 def _is_there(target: OpOverload) -> bool:
-    """Whether an operator is the one that PyTorch has by its name, and not an object of its class that says so."""
+    """Return True if an operator is the one that PyTorch has under its name, and not an object that claims so."""
     namespace, _, name = target.name().partition("::")
     packet, _, overload = name.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default") is target
 
 
 def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
-    """Arguments of an operator with the new nodes for the recorded ones.
+    """Return an operator's arguments, with the new nodes in place of the recorded ones.
 
     Raises:
         RecordingError: one is neither a node nor a plain value.
@@ -169,13 +170,13 @@ def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
 
 
 def _state_of_generators() -> str:
-    """Python's and NumPy's, of which a graph knows nothing."""
+    """Return the state of Python's and NumPy's generators, which a graph does not record."""
     return f"{random.getstate()} {numpy.random.get_state(legacy=False)}"
 
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """Have attention and recurrent layers consist of simple operators: the fused ones have no rule for `vmap`."""
+    """Build attention and recurrent layers from simple operators, as the fused ones have no rule for `vmap`."""
     with (
         warnings.catch_warnings(action="ignore"),
         sdpa_kernel(SDPBackend.MATH),

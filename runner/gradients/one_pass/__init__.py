@@ -1,4 +1,4 @@
-"""The one-pass engine, one idea a file: `engine` is the whole, `choice` says which method a layer gets."""
+"""The one-pass engine. `engine` is the whole, `choice` chooses the method for a layer."""
 
 from runner.gradients.one_pass.engine import OnePassEngine
 

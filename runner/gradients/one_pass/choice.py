@@ -1,7 +1,7 @@
-"""Which method has the fewest operations for a layer, a pure function of its geometry: all of them are exact.
+"""The method with the fewest operations for a layer, from its geometry alone. All methods are exact.
 
-An operation is one multiplication and addition of an ordinary weight gradient. The constants say what else costs, in
-such operations, as measured on CPUs with AVX2 and AVX-512; they decide between methods, never what is computed.
+An operation is one multiplication and addition of an ordinary weight gradient. The constants are the costs of other
+work in this unit, measured on CPUs with AVX2 and AVX-512. They choose the method and never change its result.
 """
 
 from __future__ import annotations
@@ -12,31 +12,33 @@ from dataclasses import dataclass
 from runner.networks.geometry import Geometry
 
 _STORED = 16  # a number written, then read for the norm and again for the sum
+_STORED_BY_KERNEL = 4  # the same by `kernel`, which takes the norm before the number leaves the cache
 _ADDED = 40  # a number added from a strided block
 _SMALL_PRODUCT = 1.5  # an operation of a batched product of small matrices
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method and what every method would cost: operations per example, the weighted sum included."""
+    """A method and the cost of each method: operations per example, with the weighted sum."""
 
     method: str
     costs: dict[str, float]
 
 
 def choose(shape: Geometry, compiled: bool) -> Choice:
-    """The cheapest exact method for a layer; `compiled` says whether `kernel` can stand in for `instantiate`."""
+    """Return the cheapest exact method for a layer; if `compiled`, `kernel` can replace `instantiate`."""
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
-    product, stored = t * shape.weights, _STORED * shape.weights
+    product = t * shape.weights
     costs: dict[str, float]
     if shape.groups > 1:
-        costs = {"one_by_one": product + stored}
+        costs = {"one_by_one": product + _STORED * shape.weights}
     elif t == 1 and k == 1 and math.prod(shape.padded) == 1:
         costs = {"outer": product + o + c}
     else:
         padded = math.prod(shape.padded)
-        costs = {
-            "kernel" if compiled else "instantiate": product * (1 if compiled else _SMALL_PRODUCT) + stored,
-            "gram": product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2,
-        }
+        if compiled:
+            costs = {"kernel": product + _STORED_BY_KERNEL * shape.weights}
+        else:
+            costs = {"instantiate": _SMALL_PRODUCT * product + _STORED * shape.weights}
+        costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
     return Choice(min(costs, key=lambda method: costs[method]), costs)

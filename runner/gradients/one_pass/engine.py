@@ -1,13 +1,14 @@
-"""The one-pass engine: exact clipped sums at nearly the price of an ordinary training step.
+"""The one-pass engine: exact clipped sums at nearly the cost of an ordinary training step.
 
-For each slice of a batch: one forward pass, one backward pass that stops at the layers' outputs, the exact norms of
-every layer's per-example gradients from its inputs and output gradients, the factors, and one weighted sum.
+For each slice of a batch it runs one forward pass, and one backward pass that stops at the outputs of the layers. The
+inputs and output gradients of a layer give the exact norms of its per-example gradients. The factors follow from the
+norms, and then one weighted sum is formed.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.isolated import IsolatedEngine
-from runner.gradients.one_pass.choice import Choice
+from runner.gradients.one_pass.choice import Choice, choose
+from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
+from runner.gradients.one_pass.kernel import kernel, usable
 from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.method import METHODS, method_for
+from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
@@ -27,10 +30,17 @@ from runner.networks.objective import Objective, layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
 
+METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
+    "kernel": kernel,
+    "instantiate": instantiate,
+    "gram": gram,
+    "one_by_one": one_by_one,
+}
+
 
 @dataclass(frozen=True)
 class Planned:
-    """A layer at one input size, and how its norms are found."""
+    """A layer at one input size, and the method that finds its norms."""
 
     shape: Geometry
     choice: Choice
@@ -41,10 +51,10 @@ Plan = dict[str, Planned]  # by layer name
 
 
 class OnePassEngine(OrdinaryPass):
-    """See the module's text. It relies on known modules (`runner.gradients.known`): `ENGINES` gives it no others.
+    """An engine for objectives of known modules (`runner.gradients.known`): `ENGINES` passes no others.
 
-    Covered are linear and two-dimensional convolution layers with zero padding, each called once a pass on one row an
-    example. An objective with any other layer goes to the isolated engine, with a line on stderr.
+    It supports linear and two-dimensional convolution layers with zero padding, each called once per pass on one row
+    per example. An objective with any other layer goes to the isolated engine, with a line on stderr.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -73,7 +83,6 @@ class OnePassEngine(OrdinaryPass):
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
-        """See `Engine.clipped_sum`."""
         kind = (inputs.shape[1:], inputs.dtype, inputs.device)
         if self._fallback is None:
             try:
@@ -86,7 +95,7 @@ class OnePassEngine(OrdinaryPass):
         return self._fallback.clipped_sum(inputs, targets, groups, factors)
 
     def explain(self) -> str:
-        """A table of every layer, at every input size seen: its method, and the operations each would cost."""
+        """Return a table of every layer at every input size: its method, and the operations of each method."""
         if self._fallback is not None:
             return f"Every layer: {type(self._fallback).__name__}."
         lines = []
@@ -98,14 +107,14 @@ class OnePassEngine(OrdinaryPass):
         return "\n".join(lines)
 
     def _plan(self, inputs: Tensor, targets: Tensor) -> Plan:
-        """Choose a method for every layer, and try the plan on two examples against ordinary autograd."""
+        """Choose a method for every layer, and check the plan on two examples against ordinary autograd."""
         with recording(self._layers) as tape, torch.no_grad():
             self._ordered(inputs[:1], targets[:1])
         plan: Plan = {}
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name])
-                plan[name] = Planned(shape, method_for(shape, inputs))
+                plan[name] = Planned(shape, choose(shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]
@@ -142,7 +151,7 @@ class OnePassEngine(OrdinaryPass):
         groups: Sequence[Sequence[str]],
         factors: Factors,
     ) -> Tensor:
-        """Add a slice's contributions to `total`. Returns the norms before clipping: [examples]."""
+        """Add a slice's contributions to `total`. Return the norms before clipping: [examples]."""
         gradients, examples = output_gradients(tape, losses), len(losses)
         for name, g in gradients.items():
             if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
@@ -150,7 +159,7 @@ class OnePassEngine(OrdinaryPass):
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
         norms = group_norms(terms, groups, losses.new_zeros(examples))
         broken = ~torch.isfinite(norms).all(dim=1)
-        if broken.any():  # rare: the slice once more, with these examples' inputs and gradients set to zero
+        if broken.any():  # rare: repeat the slice with these examples' inputs and gradients set to zero
             terms = {
                 name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], broken), silenced(g, broken))
                 for name, g in gradients.items()
@@ -162,7 +171,7 @@ class OnePassEngine(OrdinaryPass):
 
 
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
-    """A layer's per-example gradients by its method: inputs and output gradients as the layer saw them."""
+    """Return a layer's per-example gradients by its method, from its inputs and output gradients."""
     shape, has_bias = planned.shape, module.bias is not None
     if planned.choice.method == "outer":
         return linear(a.flatten(1), g.flatten(1), has_bias)

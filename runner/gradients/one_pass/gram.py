@@ -1,19 +1,19 @@
-"""Convolution with few positions and many weights: norms from two Gram matrices, no gradient formed.
+"""Convolution with few positions and many weights: norms from two Gram matrices, without forming gradients.
 
 With the windows a_t (K C numbers each) and the output gradients g_t,
 
     ||sum_t g_t a_t^T||^2 = sum_{t,u} <a_t, a_u> <g_t, g_u>.
 
-The windows' Gram matrix is not computed from windows: <a_t, a_u> = sum_k <p_{st+dk}, p_{su+dk}>, K shifted blocks of
-the Gram matrix of the raw padded input p. That is K times fewer multiplications.
+The windows' Gram matrix is not computed from windows: <a_t, a_u> = sum_k <p_{st+dk}, p_{su+dk}>. These are K shifted
+blocks of the Gram matrix of the raw padded input p, which takes K times fewer multiplications.
 
-Cost: P^2 C + T^2 O multiplications and K T^2 additions an example (P positions of the input, padded where
-gram_norms.cpp does not do the additions), and then an ordinary weight gradient, T K C O, of the output gradients times
+Cost: P^2 C + T^2 O multiplications and K T^2 additions per example. P is the number of positions of the input, padded
+unless gram_norms.cpp does the additions. The sum is an ordinary weight gradient, T K C O, of the output gradients times
 their factors.
 
-The sum over (t, u) has terms of both signs. Where they cancel to less than a thousandth of their possible size, the
-rounding error could hide a large gradient and with it break the sensitivity; such a slice is to be instantiated. So is
-one with numbers so small that their products vanish.
+The sum over (t, u) has terms of both signs. If they cancel to less than a thousandth of their possible size, the
+rounding error could hide a large gradient, which breaks the sensitivity. Such a slice has to be instantiated. The same
+holds for a slice with numbers so small that their products vanish.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ from runner.networks.geometry import Geometry
 from runner.speed.kernels import fits, integers, library, pointers, waves
 
 _CANCELLED = 1e-3
-_LEAST = 1e-12  # of the largest number of an example: squares of smaller ones leave the range of float32
+_LEAST = 1e-12  # of an example's largest number: squares of smaller ones leave the range of float32
 
 
 def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms | None:
-    """Terms of a convolution without groups: a [batch, h, w, in], g [batch, h', w', out]; None if terms cancel."""
+    """Return terms of an ungrouped convolution, or None if terms cancel.
+
+    Args:
+        a: [batch, h, w, in].
+        g: [batch, h', w', out].
+    """
     rows = g.flatten(1, 2)
     compiled = library("gram_norms", agrees) if fits(a) else None
     squares, largest = _norms(a, rows, shape) if compiled is None else _compiled_norms(compiled, a, rows, shape)
@@ -48,7 +53,7 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library finds the norms that PyTorch does: narrow and wide rows, with strides, padding, dilation."""
+    """Check that a library finds the norms that PyTorch does: narrow and wide rows, strides, padding, dilation."""
     for shape in (
         Geometry(3, 5, (7, 6), (4, 3), (3, 2), (2, 2), (1, 0)),
         Geometry(5, 4, (7, 21), (5, 19), (3, 3), (1, 1), (1, 1), (2, 2)),
@@ -63,7 +68,7 @@ def agrees(compiled: ctypes.CDLL) -> bool:
 
 
 def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
-    """The ordinary gradient of the weight [out, in / groups, kh, kw], summed over a batch in channels-last order."""
+    """Return the weight's ordinary gradient [out, in / groups, kh, kw], summed over a batch in channels-last order."""
     images, gradients = a.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2)
     weight = images.new_empty(shape.channels_out, shape.channels_in // shape.groups, *shape.kernel)
     weight = weight.contiguous(memory_format=torch.channels_last)
@@ -74,26 +79,26 @@ def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
 
 
 def _vanish(numbers: Tensor) -> bool:
-    """Whether an example's numbers [batch, ...] are so small that their squares vanish, and not all zero."""
+    """Return True if an example's numbers [batch, ...] are so small that their squares vanish, and not all zero."""
     least, most = torch.aminmax(numbers.flatten(1), dim=1)
     largest = torch.maximum(-least, most)
     return bool(((largest > 0) & (largest < _LEAST)).any())
 
 
 def _products(rows: Tensor) -> Tensor:
-    """Of rows [batch, T, numbers]: <row_t, row_u>, [batch, T, T]."""
+    """Return <row_t, row_u> of rows [batch, T, numbers]: [batch, T, T]."""
     return torch.bmm(rows, rows.transpose(1, 2))
 
 
 def _norms(a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
-    """Squared norms [batch], and what they would be if no terms cancelled [batch]; rows: g as [batch, T, out]."""
+    """Return squared norms [batch], and their values if no terms cancelled [batch]; rows: g as [batch, T, out]."""
     of_windows, of_outputs = _window_products(a, shape), _products(rows)
     squares = torch.linalg.vecdot(of_windows.flatten(1), of_outputs.flatten(1))
     return squares, (_diagonal(of_windows) * _diagonal(of_outputs)).clamp(min=0).sqrt().sum(1).square()
 
 
 def _compiled_norms(compiled: ctypes.CDLL, a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
-    """The same, its additions in C++."""
+    """Return the result of `_norms`, with the additions in C++."""
     pixels, of_outputs = _products(a.flatten(1, 2)).contiguous(), _products(rows).contiguous()
     squares, largest = a.new_empty(len(a)), a.new_empty(len(a))
     numbers = [*shape.input, *shape.output, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
@@ -108,7 +113,7 @@ def _diagonal(matrices: Tensor) -> Tensor:
 
 
 def _window_products(a: Tensor, shape: Geometry) -> Tensor:
-    """<a_t, a_u>: [batch, T, T]."""
+    """Return <a_t, a_u>: [batch, T, T]."""
     p = padded(a, shape).flatten(1, 2)
     (height, width), (out_height, out_width) = shape.padded, shape.output
     (sy, sx), (dy, dx) = shape.stride, shape.dilation

@@ -1,13 +1,13 @@
-"""Convolution, gradients formed: for every example the O x K C matrix
+"""Convolution with gradients formed, for every example the O x K C matrix below.
 
     W[o, (k, c)] = sum_t g[t, o] a[s t + d k, c]        (t output positions, k kernel positions, a padded)
 
-as matrix products over the T positions, in channels-last order. Windows of one kernel row are contiguous there, so
-only the columns are unfolded (kw copies of the input, not kh kw of them); the rows of the kernel are then offsets
-into that copy, once the rows of the input are sorted by their phase modulo the stride.
+It is computed as matrix products over the T positions, in channels-last order. Windows of one kernel row are contiguous
+there. So only the columns are unfolded (kw copies of the input, not kh kw of them). The rows of the input are sorted by
+their phase modulo the stride. The rows of the kernel are then offsets into that copy.
 
-Cost: the T K C O multiplications of the ordinary weight gradient, which this replaces, and one write and two reads
-of K C O numbers an example. The sum adds up the very numbers whose norm was taken.
+Cost: the T K C O multiplications of the ordinary weight gradient, which this replaces. In addition, one write and two
+reads of K C O numbers per example. The sum adds the same numbers whose norm was taken.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 
-_SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast: one product over the whole window
+_SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast, so one takes the whole window
 
 
 def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
-    """Terms of a convolution without groups: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
+    """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out]."""
     rows = g.flatten(1, 2)
     formed = scratch.empty(a, len(a), shape.weights)
     if shape.kernel[1] * shape.channels_in < _SHORT_ROW:
@@ -35,7 +35,7 @@ def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: 
 
 
 def formed_terms(formed: Tensor, squares: Tensor, biases: Tensor | None, shape: Geometry) -> Terms:
-    """Terms of gradients formed [batch, kh * kw * in * out] in that order, and their squared norms [batch]."""
+    """Return terms of gradients [batch, kh * kw * in * out] in that order, and their squared norms [batch]."""
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
     return Terms(
         squares=squares,
@@ -45,14 +45,14 @@ def formed_terms(formed: Tensor, squares: Tensor, biases: Tensor | None, shape: 
 
 
 def padded(a: Tensor, shape: Geometry) -> Tensor:
-    """a [batch, h, w, in] with its zero padding, contiguous."""
+    """Return a [batch, h, w, in] with its zero padding, contiguous."""
     (ph, pw) = shape.padding
     a = a.contiguous()
     return F.pad(a, (0, 0, pw, pw, ph, ph)) if ph or pw else a
 
 
 def windows(a: Tensor, shape: Geometry) -> Tensor:
-    """Every window: [batch, T, kh * kw * in]."""
+    """Return every window: [batch, T, kh * kw * in]."""
     a = padded(a, shape)
     batch, row, column, channel = a.stride()
     (sy, sx), (dy, dx) = shape.stride, shape.dilation
@@ -62,7 +62,7 @@ def windows(a: Tensor, shape: Geometry) -> Tensor:
 
 
 def _by_kernel_rows(a: Tensor, rows: Tensor, shape: Geometry, formed: Tensor) -> None:
-    """Write formed gradients [batch, kh * kw * in * out] by one batched product per kernel row."""
+    """Write gradients [batch, kh * kw * in * out] by one batched product per kernel row."""
     a = padded(a, shape)
     (sy, sx), (dy, dx), (kh, kw) = shape.stride, shape.dilation, shape.kernel
     height = -(-a.shape[1] // sy) * sy

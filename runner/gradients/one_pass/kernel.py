@@ -1,10 +1,10 @@
-"""`instantiate` in C++, where there is a compiler: the same gradients and norms, without unfolding the input.
+"""`instantiate` in C++, if there is a compiler: the same gradients and norms, without unfolding the input.
 
-Batched matrix products reach about two thirds of the speed of an ordinary weight gradient on matrices this small;
-weight_gradients.cpp reaches it, and takes the norm on the way. Without it (see `runner.speed.kernels`), `instantiate`
-does the work.
+Batched matrix products reach about two thirds of the speed of an ordinary weight gradient on matrices this small.
+weight_gradients.cpp reaches its full speed, and computes the norm in the same loop. Without a compiler (see
+`runner.speed.kernels`), `instantiate` does the work.
 
-Cost: the T K C O multiplications of the ordinary weight gradient, one write and one read of K C O numbers an example.
+Cost: the T K C O multiplications of the ordinary weight gradient, one write and one read of K C O numbers per example.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runner.speed.kernels import fits, integers, library, pointers, waves
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library forms the gradients that PyTorch does: surplus lanes or none, with padding and dilation."""
+    """Check that a library forms the gradients that PyTorch does: surplus lanes or none, padding, dilation."""
     for shape in (
         Geometry(3, 70, (7, 6), (4, 3), (3, 2), (2, 2), (1, 0)),
         Geometry(5, 32, (8, 9), (4, 5), (3, 3), (1, 1), (0, 0), (2, 2)),
@@ -42,12 +42,12 @@ def agrees(compiled: ctypes.CDLL) -> bool:
 
 
 def usable(tensor: Tensor) -> bool:
-    """Whether the kernel is there on this machine and takes tensors of this type on this device."""
+    """Return True if this machine has the kernel and it takes tensors of this type on this device."""
     return fits(tensor) and library("weight_gradients", agrees) is not None
 
 
 def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
-    """Terms of a convolution without groups: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
+    """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out]."""
     compiled = library("weight_gradients", agrees)
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
@@ -67,7 +67,7 @@ def _form(
     biases: Tensor | None,
     threads: int,
 ) -> None:
-    """Write gradients [batch, kh * kw * in * out], their squared norms [batch], biases' gradients [batch, out]."""
+    """Write gradients [batch, kh * kw * in * out], their squared norms [batch], and bias gradients [batch, out]."""
     numbers = [*shape.input, shape.channels_in, *shape.output, shape.channels_out]
     numbers += [*shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
     layout = (ctypes.c_int64 * len(numbers))(*numbers)

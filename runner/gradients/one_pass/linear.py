@@ -1,9 +1,9 @@
-"""Linear layer, one position: the gradient of example i is the outer product g_i a_i^T.
+"""Linear layer with one position: the gradient of example i is the outer product g_i a_i^T.
 
     ||g a^T||^2 = ||g||^2 ||a||^2,    bias: ||g||^2,    sum_i c_i g_i a_i^T = (c * G)^T A
 
-Cost: C + O multiplications an example for the norm, and the O C of the ordinary weight gradient for the sum.
-Nothing cancels: the norm is as exact as its two factors.
+Cost: C + O multiplications per example for the norm, and the O C of the ordinary weight gradient for the sum. Nothing
+cancels, so the norm is as exact as its two factors.
 """
 
 from torch import Tensor
@@ -12,7 +12,7 @@ from runner.gradients.terms import Terms, squared_norms
 
 
 def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:
-    """Terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
+    """Return terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
     return Terms(
         squares=squared_norms(g) * squared_norms(a),
         weight_sum=lambda factors: (g * factors[:, None]).T @ a,

@@ -1,6 +1,6 @@
-"""Grouped convolution: the ordinary weight gradient, one example at a time.
+"""Grouped convolution, by the ordinary weight gradient of one example at a time.
 
-Cost: the multiplications of the ordinary weight gradient, and one call an example (tens of microseconds each).
+Cost: the multiplications of the ordinary weight gradient, and one call per example (tens of microseconds each).
 """
 
 import torch
@@ -13,7 +13,7 @@ from runner.networks.geometry import Geometry
 
 
 def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
-    """Terms of any convolution: a [batch, h, w, in] and g [batch, h', w', out], channels last."""
+    """Return terms of any convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out]."""
     formed = torch.stack([weight_gradient(x, y, shape) for x, y in zip(a.split(1), g.split(1), strict=True)])
     return Terms(
         squares=squared_norms(formed),

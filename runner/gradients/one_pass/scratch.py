@@ -1,7 +1,7 @@
-"""Memory that one layer uses again for every slice.
+"""Memory that one layer reuses for every slice.
 
-Fresh memory costs a page fault every 4 KiB whenever the allocator gave the last slice's back to the system, which
-for buffers this large it does: up to as much time as filling them takes.
+Fresh memory costs a page fault every 4 KiB if the allocator has returned the last slice's memory to the system. It does
+so for buffers this large, and the faults take up to as much time as filling the buffers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from torch import Tensor
 
 
 class Scratch:
-    """Hands out the same memory again: what was handed out before is then overwritten."""
+    """A buffer that is handed out again, and then overwritten."""
 
     def __init__(self) -> None:
         self._kept: Tensor | None = None
 
     def empty(self, like: Tensor, *size: int) -> Tensor:
-        """An uninitialised tensor [size] of the type and on the device of `like`."""
+        """Return an uninitialised tensor [size] of the type and on the device of `like`."""
         numbers = math.prod(size)
         kept = self._kept
         if kept is None or kept.numel() < numbers or kept.dtype != like.dtype or kept.device != like.device:

@@ -1,6 +1,6 @@
 """One forward and one backward pass that stop at the layers: their inputs, and the gradients of their outputs.
 
-The parameters do not require gradients meanwhile, so that autograd forms no weight gradients at all.
+The parameters do not require gradients in the meantime, so autograd forms no weight gradients.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 
 class NotRecordableError(Exception):
-    """The objective does something with a layer that inputs and output gradients do not tell."""
+    """The objective uses a layer in a way that its inputs and output gradients do not show."""
 
 
 @dataclass
 class Tape:
-    """What the layers saw in one pass, by layer name."""
+    """The inputs and outputs of the layers in one pass, by layer name."""
 
     inputs: dict[str, Tensor] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
 
 
 def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
-    """d(sum of losses) / d(layer output), by layer; layers that the loss does not depend on are left out."""
+    """Return d(sum of losses) / d(layer output), by layer, without layers that the loss does not depend on."""
     for name, output in tape.outputs.items():
         if (tape.inputs[name]._version, output._version) != tape.versions[name]:
             raise NotRecordableError(f"the input or the output of {name} is changed in place")

@@ -1,4 +1,4 @@
-"""Networks whose gradients have a bound that follows from their layers: what they are made of, and the bound."""
+"""Networks whose gradients have a bound that follows from their layers: layers, losses, and the bound."""
 
 from runner.networks.lipschitz.bounds import Bounds, gradient_bounds
 from runner.networks.lipschitz.spectral import Spectral

@@ -1,8 +1,8 @@
 """The networks of the Lipschitz paper: chains of layers whose gradients have a bound (see `bounds`).
 
-Each function returns an `nn.Sequential` from images [batch, channels, height, width] to logits [batch, classes], with
-weights that begin orthogonal. `activation` is called once per hidden layer. Sizes that do not fit raise ValueError.
-A convolution is followed by the factor that makes it 1-Lipschitz: `Scale(1 / sqrt(m))`, m as in `bounds`.
+Each function returns an `nn.Sequential` from images [batch, channels, height, width] to logits [batch, classes]. Its
+weights begin orthogonal. `activation` is called once per hidden layer. Sizes that do not fit raise ValueError. A factor
+makes each convolution 1-Lipschitz: `Scale(1 / sqrt(m))`, m as in `bounds`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 def lipschitz_mlp(
     input_shape: Sequence[int], classes: int, activation: Activation, units: list[int], bias: bool = False
 ) -> nn.Sequential:
-    """Linear layers of so many units, each activated, and one of the logits."""
+    """Build linear layers with these `units`, each activated, and one for the logits."""
     sizes = [math.prod(input_shape), *units]
     hidden = [part for before, after in pairwise(sizes) for part in (linear(before, after, bias), activation())]
     return nn.Sequential(nn.Flatten(), *hidden, linear(sizes[-1], classes, bias))
@@ -41,11 +41,11 @@ def lipschitz_cnn(
     centered: bool,
     activated: bool,
 ) -> nn.Sequential:
-    """3x3 convolutions, each activated, pooled by 2 and perhaps centred, then two linear layers.
+    """Build 3x3 convolutions, each activated, pooled by 2 and optionally centred, then two linear layers.
 
-    The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`,
-    and no activation between its linear layers (`activated` is false); that of its notebook has [32, 64], 512 units,
-    no padding, no biases, no centring, and is `activated`.
+    The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`. It
+    has no activation between its linear layers (`activated` is false). The network of the paper's notebook has
+    [32, 64], 512 units, no padding, no biases, no centring, and is `activated`.
     """
     channels, *space = input_shape
     layers: list[nn.Module] = []
@@ -64,10 +64,11 @@ def lipschitz_cnn(
 def lipschitz_vgg(
     input_shape: Sequence[int], classes: int, activation: Activation, width: int, convolutions: int, bias: bool
 ) -> nn.Sequential:
-    """Three blocks of one or two convolutions (5x5 first, then 3x3) of width, 2 width, 4 width filters, and two linear.
+    """Build three blocks of one or two convolutions, 5x5 in the first and then 3x3, and two linear layers.
 
-    The paper's VGG5 (one a block) and VGG8 (two), small (width 32) and large (64). After each block a pooling by 2,
-    after the last one over all positions; every layer but the last is activated and centred.
+    The blocks have width, 2 width and 4 width filters. The paper's VGG5 has one convolution per block and its VGG8 two,
+    small (width 32) and large (64). Each block ends in a pooling by 2, the last one in a pooling over all positions.
+    Every layer but the last is activated and centred.
     """
     channels = input_shape[0]
     layers: list[nn.Module] = []
@@ -84,9 +85,9 @@ def lipschitz_vgg(
 def lipschitz_resnet(
     input_shape: Sequence[int], classes: int, activation: Activation, width: int, stages: list[int], bias: bool
 ) -> nn.Sequential:
-    """A 3x3 convolution, then stages of so many residual blocks, each of two 3x3 convolutions, and a linear layer.
+    """Build a 3x3 convolution, then `stages` of residual blocks with two 3x3 convolutions each, and a linear layer.
 
-    A stage but the first begins with a 1x1 convolution to twice the filters and a pooling by 2. The skip adds with a
+    Each stage but the first begins with a 1x1 convolution to twice the filters and a pooling by 2. The skip adds with a
     weight of 1/2. The paper's ResNets have 6 to 10 layers with weights: stages [1, 1] give 7, [1, 1, 1] 10.
     """
     channels = input_shape[0]
@@ -117,12 +118,13 @@ def lipschitz_mixer(
     skip: bool,
     centered: bool = True,
 ) -> nn.Sequential:
-    """An MLP-mixer (Tolstikhin et al., 2021) of linear layers alone, without biases.
+    """Build an MLP-mixer (Tolstikhin et al., 2021) of linear layers without biases.
 
-    Patches become tokens of `hidden` numbers; each block mixes the tokens (to `tokens` and back), then the numbers of
-    each token (to `channels` and back), activated and perhaps `centered` in between; with `skip`, each half is added to
-    its input with a weight of 1/2. The paper's notebook: patch 4, hidden 64, tokens 64, channels 128, 2 blocks, no
-    skip, not centred; its experiments: one block, centred, all of them 64 times a width of 1 or 2.
+    Patches become tokens of `hidden` numbers. Each block mixes the tokens (to `tokens` and back), then the numbers of
+    each token (to `channels` and back). In between it activates and, if `centered`, centres. With `skip`, each half is
+    added to its input with a weight of 1/2. The paper's notebook has patch 4, hidden 64, tokens 64, channels 128, 2
+    blocks, no skip, and is not centred. The paper's experiments have one block, centred, with sizes of 64 times a width
+    of 1 or 2.
     """
     depth, height, width = input_shape
     if height % patch or width % patch:
@@ -143,12 +145,12 @@ def lipschitz_mixer(
 
 
 def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
-    """A linear layer with orthogonal rows or columns and no offset."""
+    """Return a linear layer with orthogonal rows or columns and no offset."""
     return _orthogonal(nn.Linear(inputs, outputs, bias))
 
 
 def convolution(inputs: int, outputs: int, kernel: int, padding: int, bias: bool, stride: int = 1) -> list[nn.Module]:
-    """A convolution, orthogonal as a matrix [out, in k k], and the factor that makes it 1-Lipschitz."""
+    """Return a convolution, orthogonal as a matrix [out, in k k], and the factor that makes it 1-Lipschitz."""
     layer = _orthogonal(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias))
     return [layer, Scale(1 / math.sqrt(reads_of(layer.kernel_size, layer.stride)))]
 

@@ -1,28 +1,28 @@
-"""How large one example's gradient of each parameter can be, from the layers alone: backpropagation of bounds.
+"""Bounds on one example's gradient of each parameter, from the layers alone: backpropagation of bounds.
 
-Let x_d = f_d(theta_d, x_{d-1}), ||x_0|| <= X_0, and let the loss be L-Lipschitz in the logits x_D. Two numbers a layer
-are enough (Bethune et al., 2024, algorithm 1):
+Let x_d = f_d(theta_d, x_{d-1}), ||x_0|| <= X_0, and let the loss be L-Lipschitz in the logits x_D. Two numbers per
+layer are enough (Bethune et al., 2024, algorithm 1):
 
     forward:   X_d = max over ||x|| <= X_{d-1} of ||f_d(theta_d, x)||
     backward:  G_D = L;  K_d = G_d * max ||d f_d / d theta_d||,  G_{d-1} = G_d * max ||d f_d / d x||
 
-and every example's gradient of the tensor theta_d has a norm of at most K_d. The maxima, for weights of spectral norm
-at most 1 and biases of norm at most B (what `runner.networks.lipschitz.spectral` makes of them):
+Every example's gradient of the tensor theta_d has a norm of at most K_d. The maxima hold for weights of spectral norm
+at most 1 and biases of norm at most B, as `runner.networks.lipschitz.spectral` projects them:
 
-Linear, y = W x + b, on P positions (tokens; else P = 1), its norms over all of them. dW = sum_p u_p x_p^T, so by
-Cauchy and Schwarz ||dW||_F <= ||u|| ||x||; db = sum_p u_p, so ||db|| <= sqrt(P) ||u||; ||W x|| <= ||x||; the bias moves
-the output by at most sqrt(P) B.
+Linear, y = W x + b, on P positions (tokens; else P = 1), with norms over all of them. dW = sum_p u_p x_p^T, so by
+Cauchy and Schwarz ||dW||_F <= ||u|| ||x||. db = sum_p u_p, so ||db|| <= sqrt(P) ||u||. Also ||W x|| <= ||x||, and the
+bias moves the output by at most sqrt(P) B.
 
-Convolution of stride (s_h, s_w) with a kernel k_h x k_w and zero padding: it is the linear layer above on its windows,
-of which position p reads x[p]. A pixel is read by at most m = ceil(k_h / s_h) ceil(k_w / s_w) positions, since those
-that read it lie s_h and s_w apart within k_h and k_w pixels. So sum_p ||x[p]||^2 <= m ||x||^2, and with the kernel as a
-matrix [out, in k_h k_w] of spectral norm at most 1: ||dW||_F <= sqrt(m) ||u|| ||x||, ||W * x|| <= sqrt(m) ||x||, and
-the bias as above with P the number of positions. `Scale(1 / sqrt(m))` after it makes it 1-Lipschitz.
+Convolution of stride (s_h, s_w) with a kernel k_h x k_w and zero padding. It is the linear layer above on its windows,
+and position p reads the window x[p]. At most m = ceil(k_h / s_h) ceil(k_w / s_w) positions read a pixel, since they lie
+s_h and s_w apart within k_h and k_w pixels. So sum_p ||x[p]||^2 <= m ||x||^2. Let the kernel as a matrix
+[out, in k_h k_w] have a spectral norm of at most 1. Then ||dW||_F <= sqrt(m) ||u|| ||x||, ||W * x|| <= sqrt(m) ||x||,
+and the bias is bounded as above with P the number of positions. `Scale(1 / sqrt(m))` after it makes it 1-Lipschitz.
 
-A module without weights that is c-Lipschitz and zero at zero: G and X times c. weight * (x + f(x)): f is bounded from
-weight * G on, and what it sends back is added to that.
+A module without weights that is c-Lipschitz and zero at zero multiplies G and X by c. For weight * (x + f(x)), f is
+bounded from weight * G on, and the bound from its backward pass is added to weight * G.
 
-Every layer is allowed `ROUNDING` more than that, for what float32 rounds and a projection leaves.
+Every bound is `ROUNDING` times larger, for float32's rounding and for the remainder of a projection.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from runner.networks.lipschitz.losses import lipschitz_constant
 from runner.networks.lipschitz.spectral import Spectral
 from runner.networks.objective import Objective
 
-ROUNDING = 1 + 1e-5  # compiled convolutions, which round most, are used where they stay within a third of it
+ROUNDING = 1 + 1e-5  # compiled convolutions, which round most, are used if they stay within a third of it
 _SLOPES = {nn.ReLU: 1.0, nn.Tanh: 1.0, nn.Flatten: 1.0, nn.Identity: 1.0}  # each is zero at zero
 
-Backward = Callable[[float], float]  # G behind a module to G before it; on its way it bounds what the module holds
-Passed = tuple[tuple[int, ...], float, Backward]  # the shape and the largest norm of an output, and the way back
+Backward = Callable[[float], float]  # G after a module to G before it; it also bounds the module's gradients
+Passed = tuple[tuple[int, ...], float, Backward]  # the shape and the largest norm of an output, and the backward pass
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of one example.
+    """Bounds for one example.
 
     Attributes:
-        gradients: by parameter name, the largest L2 norm of the example's gradient of it.
+        gradients: by parameter name, the largest L2 norm of the example's gradient.
         largest: by module name, the largest L2 norm of its output.
         loss: the largest norm of its gradient in the logits.
     """
@@ -63,16 +63,16 @@ class Bounds:
 
 
 def gradient_bounds(objective: Objective) -> Bounds:
-    """The bounds of an objective whose inputs and weights are bounded, by what it says of them itself.
+    """Return the bounds of an objective whose inputs and weights are bounded, from the bounds that it states.
 
     Raises:
-        ValueError: where nothing bounds the inputs or the weights, or a module or the loss is not known.
+        ValueError: inputs or weights have no bound, or a module or the loss is not known.
     """
     inputs, constraint = objective.inputs, objective.constraint
     if inputs is None or inputs.norm is None:
         raise ValueError("gradients are bounded for inputs of bounded norm only: choose features that bound it")
-    if not isinstance(constraint, Spectral) or type(constraint) is not Spectral:  # a subclass may keep nothing
-        raise ValueError("gradients are bounded where the weights are kept bounded: choose constraint=spectral")
+    if not isinstance(constraint, Spectral) or type(constraint) is not Spectral:  # a subclass may project nothing
+        raise ValueError("gradients are bounded only if the weights are: choose constraint=spectral")
     walk = _Walk(constraint.bias_radius)
     shape, _norm, backward = walk.through("", objective.network, inputs.shape, inputs.norm)
     if len(shape) != 1:
@@ -88,7 +88,7 @@ def gradient_bounds(objective: Objective) -> Bounds:
 
 
 class _Walk:
-    """One way through a network. `gradients` is filled by the backward calls, by the parameters' identity."""
+    """One pass through a network. The backward calls fill `gradients`, by the parameters' identity."""
 
     def __init__(self, bias_radius: float) -> None:
         self.gradients: dict[int, float] = {}
@@ -97,9 +97,9 @@ class _Walk:
         self._seen: set[int] = set()
 
     def through(self, name: str, module: nn.Module, shape: Sequence[int], norm: float) -> Passed:
-        """Shape and largest norm of an output, from those of an input, and the way back."""
+        """Return the shape and largest norm of an output, from the input's, and the backward pass."""
         if "forward" in vars(module) or _has_hooks(module):
-            raise ValueError(f"{name or 'the network'}: it has hooks, or a way of its own")
+            raise ValueError(f"{name or 'the network'}: it has hooks, or another forward pass")
         if type(module) is nn.Sequential:
             return self._chain(name, module, shape, norm)
         if type(module) is Residual:
@@ -155,13 +155,13 @@ class _Walk:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether a module, or one of its own parameters, has a hook that may change what passes through it, or back."""
+    """Return True if a module, or one of its parameters, has a hook that may change its passes."""
     own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
     return any(own) or any(parameter._backward_hooks for parameter in module.parameters(recurse=False))
 
 
 def reads_of(kernel: Sequence[int], stride: Sequence[int]) -> int:
-    """By how many positions of a convolution a pixel is read at most: m of the module's text."""
+    """Return the largest number of positions of a convolution that read one pixel: m of the module's text."""
     return math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
 
 
@@ -172,20 +172,20 @@ def _reads(name: str, layer: nn.Conv2d) -> int:
 
 
 def _slope(name: str, module: nn.Module) -> float:
-    """The constant of a module without weights: torch's own, or what its very class states."""
+    """Return the constant of a module without weights: a known one of torch's, or as its class states."""
     kind = type(module)
     if kind in _SLOPES:
         return _SLOPES[kind] * ROUNDING
     if isinstance(module, (nn.MaxPool2d, nn.AvgPool2d)) and kind in (nn.MaxPool2d, nn.AvgPool2d) and _disjoint(module):
-        # A mean of n numbers has the square of, at most, the sum of theirs over n.
+        # The square of a mean of n numbers is at most the sum of their squares over n.
         return ROUNDING / (math.sqrt(math.prod(_pair(module.kernel_size))) if kind is nn.AvgPool2d else 1)
     if "lipschitz" in vars(kind) and not any(True for _ in module.parameters()):
         return float(module.lipschitz) * ROUNDING  # type: ignore[arg-type]
-    raise ValueError(f"{name}: no bound is known of a {kind.__name__}")
+    raise ValueError(f"{name}: no bound is known for a {kind.__name__}")
 
 
 def _disjoint(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
-    """Whether no entry is in two windows, and nothing but entries in any."""
+    """Return True if no entry is in two windows, and windows hold only entries."""
     windows = _pair(pool.kernel_size) == _pair(pool.stride) and _pair(pool.padding) == (0, 0) and not pool.ceil_mode
     if isinstance(pool, nn.AvgPool2d):
         return windows and pool.divisor_override is None
@@ -197,7 +197,7 @@ def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shape_after(name: str, module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of one example's output, by a pass on the meta device, for which weights need no numbers."""
+    """Return the shape of one example's output, by a pass on the meta device, for which weights need no numbers."""
     weights = {key: parameter.detach().to("meta", torch.float32) for key, parameter in module.named_parameters()}
     try:
         output = functional_call(module, weights, (torch.empty(1, *shape, device="meta"),))

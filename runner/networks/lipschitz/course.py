@@ -1,8 +1,8 @@
-"""How the bound on the loss's gradient goes along: C_t = share_t C_0, C_0 what it is at first.
+"""Changes of the bound on the loss's gradient during training: C_t = share_t C_0, with C_0 the first bound.
 
-A course changes C_t by what is public: the epoch, or what was released. What one example adds to a sum is divided by
-share_t, so that bounds on it are those of C_0 throughout, and noise with them; what is released is multiplied by it
-again (`unit`), which is post-processing and gives each step the gradient and the noise of its own C_t.
+A course changes C_t by public values: the epoch, or earlier releases. One example's contribution to a sum is divided by
+share_t. So its bounds, and the noise, are always for C_0. The release is multiplied by share_t again (`unit`), which is
+post-processing and gives each step the gradient and the noise for C_t.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 COUNT = "loss.within"  # the name of the count among the sums of a step
 COUNT_SENSITIVITY = 0.5
-LEAST_SHARE = 1e-6  # below, dividing by a share and multiplying by it again would lose digits
+LEAST_SHARE = 1e-6  # below it, dividing by a share and multiplying by it again would lose digits
 
 
 class Course(nn.Module):
@@ -24,7 +24,7 @@ class Course(nn.Module):
 
     Attributes:
         share: C_t / C_0, no dimensions.
-        budget: the part of a step's privacy that the course takes, in [0, 1): see `runner.clipping.lipschitz`.
+        budget: the part of a step's privacy that the course uses, in [0, 1): see `runner.clipping.lipschitz`.
     """
 
     budget = 0.0
@@ -36,15 +36,15 @@ class Course(nn.Module):
         self.counter: Tensor | None = None
 
     def start_epoch(self, epoch: int) -> None:
-        """Take note of the epoch that begins, counted from 0."""
+        """Start an epoch, counted from 0."""
 
     def learn(self, mean: Tensor) -> None:
-        """Take note of the released count over the expected batch size."""
+        """Update the share from the released count over the expected batch size."""
         raise NotImplementedError
 
     @contextmanager
     def counting(self, counter: Tensor) -> Iterator[None]:
-        """Have a pass count: the derivative by `counter`, a number or one for each example, is of what is `counted`."""
+        """Make a pass count: the derivative by `counter`, a number or one per example, is the sum of `counted`."""
         self.counter = counter
         try:
             yield
@@ -53,10 +53,10 @@ class Course(nn.Module):
 
 
 class Falling(Course):
-    """C_t by epoch, whatever the data: from C_0 down to last C_0 in so many epochs, by the same factor each.
+    """C_t by epoch, independent of the data: from C_0 to last C_0 in `epochs` epochs, by the same factor each.
 
     Raises:
-        ValueError: if `last` is not from 1e-6 to 1, or `epochs` is below 1.
+        ValueError: `last` is not from 1e-6 to 1, or `epochs` is below 1.
     """
 
     def __init__(self, last: float, epochs: int) -> None:
@@ -72,11 +72,11 @@ class Falling(Course):
 
 
 class Quantile(Course):
-    """C_t after a quantile of the norms of the loss's gradients, privately (Andrew et al., 2021, algorithm 1).
+    """C_t that follows a quantile of the norms of the loss's gradients, privately (Andrew et al., 2021, algorithm 1).
 
-    After each step C <- C exp(-rate (f - quantile)), f the released share of examples with norms of at most C: C falls
-    while too many are within. It starts at C_0 and stays from least C_0 to C_0: limits that hang on nothing but the
-    config, as all of C's course has to be a function of what was released.
+    After each step C <- C exp(-rate (f - quantile)), with f the released share of examples with norms of at most C. C
+    falls while too many are within. It starts at C_0 and stays from least C_0 to C_0. These limits depend only on the
+    config, as C has to be a function of the releases.
 
     Raises:
         ValueError: a number is out of range.
@@ -95,20 +95,20 @@ class Quantile(Course):
 
     @torch.no_grad()
     def learn(self, mean: Tensor) -> None:
-        within = mean + COUNT_SENSITIVITY  # each example counts a half less than whether it is within
+        within = mean + COUNT_SENSITIVITY  # each example's count is centred by a half
         factor = torch.exp(-self.rate * (within - self.quantile))
         self.share.copy_((self.share * factor).clamp(self.least, 1.0))
 
 
 def counted(norms: Tensor, bound: Tensor) -> Tensor:
-    """Of norms [batch, 1], for each example +1/2 where it is at most the bound, else (or not a number) -1/2: [batch].
+    """Return, for norms [batch, 1], +1/2 for each example within the bound, else (or for NaN) -1/2: [batch].
 
-    Centred, so that an example more or less moves it by 1/2 and not by 1 (Andrew et al., 2021, theorem 1).
+    The count is centred, so that an example more or less moves it by 1/2 and not by 1 (Andrew et al., 2021, theorem 1).
     """
     return ((norms <= bound).to(norms.dtype) - COUNT_SENSITIVITY).squeeze(-1)
 
 
 def counting_course(loss: nn.Module) -> Course | None:
-    """The course of a loss, where it asks for a count."""
+    """Return the course of a loss if it asks for a count, else None."""
     course = getattr(loss, "course", None)
     return course if isinstance(course, Course) and course.budget > 0 else None

@@ -1,9 +1,9 @@
-"""Layers without weights, each Lipschitz in the L2 norm and zero at zero: what Lipschitz networks are made of.
+"""Layers without weights, each Lipschitz in the L2 norm and zero at zero, for Lipschitz networks.
 
-Every class states the constant in `lipschitz`. All treat examples [batch, ...] one by one.
+Every class states the constant in `lipschitz`. All treat examples [batch, ...] separately.
 
-A map f with ||f(x) - f(y)|| <= c ||x - y|| and f(0) = 0 has ||f(x)|| <= c ||x||, and c bounds the norm of its Jacobian:
-that is all that `runner.networks.lipschitz.bounds` asks of a layer.
+A map f with ||f(x) - f(y)|| <= c ||x - y|| and f(0) = 0 has ||f(x)|| <= c ||x||, and c bounds the norm of its Jacobian.
+`runner.networks.lipschitz.bounds` needs no other property of a layer.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-_NO_SLOPE = 1e-30  # a sum of squares below it, of which float32 may have lost digits, has the derivative zero
+_NO_SLOPE = 1e-30  # float32 may have lost digits of a sum of squares below it, so its derivative is zero
 
 
 class GroupSort2(nn.Module):
-    """Sorts pairs of channels, each entry by itself: a permutation, so that norms stay (Anil et al., 2019).
+    """Sorts pairs of channels, each entry separately: a permutation, which keeps norms (Anil et al., 2019).
 
-    The pairs are channel i and channel i + half: another numbering of neighbours, of which a projected layer before it
-    has any. Channels are dimension 1 of images [batch, channels, height, width], else the last one.
+    The pairs are channel i and channel i + half. Other implementations pair neighbours. A projected layer before it can
+    produce either order. Channels are dimension 1 of images [batch, channels, height, width], else the last one.
 
     Raises:
-        ValueError: for an odd number of channels.
+        ValueError: the number of channels is odd.
     """
 
     lipschitz = 1.0
@@ -60,7 +60,7 @@ class Scale(nn.Module):
 class L2Pool2d(nn.Module):
     """The L2 norm of each window of a channel: images [batch, channels, h, w] to [batch, channels, h // k, w // k].
 
-    Windows are disjoint, so the norm of all norms is that of the entries in them. The gradient at zero is zero.
+    Windows are disjoint, so the norm of all norms is the norm of their entries. The gradient at zero is zero.
     """
 
     lipschitz = 1.0
@@ -95,12 +95,12 @@ class Center(nn.Module):
 
 
 class Patches(nn.Module):
-    """Images [batch, channels, h, w] as tokens [batch, patches, numbers], of disjoint squares: only the order changes.
+    """Images [batch, channels, h, w] as tokens [batch, patches, numbers], from disjoint squares in another order.
 
-    Tokens have a dimension of their own: an example is one row of the batch, whatever becomes of it.
+    Tokens have a separate dimension, so an example is always one row of the batch.
 
     Raises:
-        ValueError: where squares of this size do not cover the image.
+        ValueError: squares of this size do not cover the image.
     """
 
     lipschitz = 1.0
@@ -130,10 +130,10 @@ class Transpose(nn.Module):
 
 
 class Residual(nn.Module):
-    """weight * (x + inner(x)). At a weight of 1/2 it is 1-Lipschitz where `inner` is.
+    """weight * (x + inner(x)). At a weight of 1/2 it is 1-Lipschitz if `inner` is.
 
     Raises:
-        ValueError: the shapes of x and inner(x) differ, whose sum would mix the examples.
+        ValueError: the shapes of x and inner(x) differ, so their sum would mix the examples.
     """
 
     def __init__(self, inner: nn.Module, weight: float = 0.5) -> None:
@@ -154,9 +154,9 @@ def _pooled(x: Tensor, window: tuple[int, int]) -> Tensor:
 
 
 class _L2Pool(torch.autograd.Function):
-    """sqrt(sum x^2) over disjoint windows, whose derivative x / sqrt(sum x^2) autograd would divide by zero for.
+    """sqrt(sum x^2) over disjoint windows. Autograd would divide by zero for its derivative x / sqrt(sum x^2).
 
-    It returns the norms and, for the derivative, their inverses, or 0 where there is none.
+    It returns the norms and, for the derivative, their inverses, or 0 if there is none.
     """
 
     generate_vmap_rule = True
@@ -179,5 +179,5 @@ class _L2Pool(torch.autograd.Function):
         x, inverses = ctx.saved_tensors
         (height, width), (down, right) = x.shape[2:], ctx.window
         spread = (of_norms * inverses).repeat_interleave(down, 2).repeat_interleave(right, 3)
-        rest = (0, width - spread.shape[3], 0, height - spread.shape[2])  # what no window covers
+        rest = (0, width - spread.shape[3], 0, height - spread.shape[2])  # the part that no window covers
         return x * (F.pad(spread, rest) if any(rest) else spread), None

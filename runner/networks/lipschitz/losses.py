@@ -1,14 +1,14 @@
 """Losses that are Lipschitz in the logits, each per example: losses [batch] from logits z [batch, K] and targets.
 
-A loss states by `lipschitz(classes)` how far its gradient in the logits can reach in the L2 norm, whatever the logits
-and the target; t is the target and e_t the one-hot vector. Each derivation is in the class; the suprema are attained
-or approached, so no smaller number would do. (No loss weighs an example by how many of the batch share its class, as
-the paper's code does for `KantorovichRubinstein`: that would couple examples.)
+A loss states by `lipschitz(classes)` the largest L2 norm of its gradient in the logits, for all logits and targets. t
+is the target and e_t the one-hot vector. Each class has its derivation. The suprema are attained or approached, so no
+smaller number would do. (The paper's code for `KantorovichRubinstein` weighs an example by the number of the batch's
+examples in its class. No loss here does so, as it would couple examples.)
 
-With `gradient_bound` C, every example's gradient in the logits is scaled to at most C: the backward pass sees
-dz * min(1, C / ||dz||), and the constant is min(C, that of the loss). Without, C is the loss's own constant, which
-changes nothing but what rounding does. A gradient that is not finite becomes zero. A `course` has the bound go along
-with the epoch or with a private count (`runner.networks.lipschitz.course`): C is then the first bound.
+With `gradient_bound` C, every example's gradient in the logits is scaled to at most C: the backward pass gets
+dz * min(1, C / ||dz||), and the constant is the smaller of C and the loss's constant. Without it, C is the loss's
+constant, which changes only rounding. A gradient that is not finite becomes zero. A `course` changes the bound with the
+epoch or with a private count (`runner.networks.lipschitz.course`). C is then the first bound.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from torch.nn import functional as F
 
 from runner.networks.lipschitz.course import COUNT, Course, counted
 
-_LEAST = 1e-30  # of a bound: times the least share of a course, still a number that 32 bits hold in full
-_ROUNDING = 1 + 1e-6  # above the constant of a loss, at which its gradient is left alone
+_LEAST = 1e-30  # of a bound: times the least share of a course it still has all digits of float32
+_ROUNDING = 1 + 1e-6  # above the constant of a loss, so that its gradient is not scaled
 
 
 class LipschitzLoss(nn.Module):
-    """What these losses share: the bound on the gradient in the logits.
+    """Base of these losses, with the bound on the gradient in the logits.
 
     Raises:
-        ValueError: if `gradient_bound` is below 1e-30 or not finite.
+        ValueError: `gradient_bound` is below 1e-30 or not finite.
     """
 
     def __init__(self, gradient_bound: float | None = None, course: Course | None = None) -> None:
@@ -54,17 +54,17 @@ class LipschitzLoss(nn.Module):
         return self.losses(logits if bound is None else _clipped_backward(logits, bound), targets)
 
     def start_epoch(self, epoch: int) -> None:
-        """Tell the course which epoch begins, counted from 0."""
+        """Pass the epoch that begins, counted from 0, to the course."""
         if self.course is not None:
             self.course.start_epoch(epoch)
 
     @property
     def unit(self) -> float | Tensor:
-        """What released gradients are to be multiplied by."""
+        """Return the factor for released gradients."""
         return 1.0 if self.course is None else self.course.share
 
     def received(self, means: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Released means by name, gradients in their unit; a count goes to the course, which moves on."""
+        """Return released gradients by name, in their unit, and pass a released count to the course."""
         if self.course is None:
             return means
         gradients = {name: self.unit * mean for name, mean in means.items() if name != COUNT}
@@ -73,15 +73,15 @@ class LipschitzLoss(nn.Module):
         return gradients
 
     def lipschitz(self, classes: int) -> float:
-        """The largest norm of one example's gradient in its logits."""
+        """Return the largest norm of one example's gradient in its logits."""
         return min(self.constant(classes), math.inf if self.gradient_bound is None else self.gradient_bound)
 
     def constant(self, classes: int) -> float:
-        """The loss's own Lipschitz constant."""
+        """Return the loss's Lipschitz constant without `gradient_bound`."""
         raise NotImplementedError
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Losses [batch]."""
+        """Return losses [batch]."""
         raise NotImplementedError
 
 
@@ -91,7 +91,7 @@ class SharpCrossEntropy(LipschitzLoss):
     Its gradient is p - e_t, p = softmax(s z): ||p - e_t||^2 = (1 - p_t)^2 + sum_{j != t} p_j^2 <= 2 (1 - p_t)^2 <= 2.
 
     Raises:
-        ValueError: if `inverse_temperature` is not positive and finite.
+        ValueError: `inverse_temperature` is not positive and finite.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class SharpCrossEntropy(LipschitzLoss):
 class Cosine(LipschitzLoss):
     """-z_t / max(||z||, X), X = `smallest_norm`.
 
-    For ||z|| < X the gradient is -e_t / X. Beyond, it is -(e_t - (u_t) u) / ||z||, u = z / ||z||: a projection of e_t
-    over a norm of at least X. So 1 / X bounds both.
+    For ||z|| < X the gradient is -e_t / X. Beyond, it is -(e_t - (u_t) u) / ||z|| with u = z / ||z||: a projection of
+    e_t over a norm of at least X. So 1 / X bounds both.
 
     Raises:
-        ValueError: if `smallest_norm` is not positive and finite.
+        ValueError: `smallest_norm` is not positive and finite.
     """
 
     def __init__(self, smallest_norm: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
@@ -138,11 +138,11 @@ class Cosine(LipschitzLoss):
 class Hinge(LipschitzLoss):
     """(1/K) [(K - 1) relu(m/2 - z_t) + sum_{j != t} relu(m/2 + z_j)], m = `margin`: one class against all others.
 
-    With every hinge open the gradient is (-(K - 1) e_t + sum_{j != t} e_j) / K, of square ((K - 1)^2 + K - 1) / K^2 =
-    (K - 1) / K; with fewer open it is shorter. (The paper says 1.)
+    With every hinge open the gradient is (-(K - 1) e_t + sum_{j != t} e_j) / K. Its square is
+    ((K - 1)^2 + K - 1) / K^2 = (K - 1) / K. With fewer open hinges it is shorter. (The paper states 1.)
 
     Raises:
-        ValueError: if `margin` is not positive and finite.
+        ValueError: `margin` is not positive and finite.
     """
 
     def __init__(self, margin: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
@@ -159,7 +159,7 @@ class Hinge(LipschitzLoss):
 class KantorovichRubinstein(LipschitzLoss):
     """-z_t + sum_{j != t} z_j / (K - 1): the difference of means that the dual of a Wasserstein distance maximises.
 
-    Its gradient is constant, of square 1 + (K - 1) / (K - 1)^2 = K / (K - 1). (The paper says 1, which is too small.)
+    Its gradient is constant, of square 1 + (K - 1) / (K - 1)^2 = K / (K - 1). (The paper states 1, which is too small.)
     """
 
     def constant(self, classes: int) -> float:
@@ -172,12 +172,12 @@ class KantorovichRubinstein(LipschitzLoss):
 class HingeKantorovichRubinstein(LipschitzLoss):
     """KR + alpha * hinge (Serrurier et al., 2021).
 
-    Both gradients are multiples of one vector where every hinge is open: sqrt(K / (K - 1)) + alpha sqrt((K - 1) / K) is
-    attained there, and the triangle inequality allows no more. (The paper says 1 + alpha: for ten classes that is
-    enough from alpha = 1.055 on.)
+    Both gradients are multiples of one vector if every hinge is open. So sqrt(K / (K - 1)) + alpha sqrt((K - 1) / K) is
+    attained, and the triangle inequality allows no more. (The paper states 1 + alpha. For ten classes that is enough
+    from alpha = 1.055 on.)
 
     Raises:
-        ValueError: if `margin` is not positive and finite, or `alpha` is negative.
+        ValueError: `margin` is not positive and finite, or `alpha` is negative.
     """
 
     def __init__(
@@ -196,16 +196,16 @@ class HingeKantorovichRubinstein(LipschitzLoss):
 
 
 def lipschitz_constant(loss: nn.Module, classes: int) -> float:
-    """The Lipschitz constant of a loss in K logits: what its class says, or that of torch's plain cross-entropy.
+    """Return the Lipschitz constant of a loss in K logits, from its class, or for torch's plain cross-entropy.
 
     Raises:
-        ValueError: for a loss of which none is known.
+        ValueError: the loss has no known constant.
     """
     if type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.label_smoothing == 0:
         return math.sqrt(2)
     stated = getattr(loss, "lipschitz", None)
     if stated is None:
-        raise ValueError(f"no Lipschitz constant is known of the loss {type(loss).__name__}")
+        raise ValueError(f"no Lipschitz constant is known for the loss {type(loss).__name__}")
     return float(stated(classes))
 
 
@@ -241,7 +241,7 @@ def _clipped_backward(
 class _ClippedBackward(torch.autograd.Function):
     """The identity, whose backward pass scales each example's row to at most the bound, and divides it by the unit.
 
-    The derivative by the counters [batch], if there are any, is what is `counted` of each example.
+    The derivative by the counters [batch], if there are any, is `counted` for each example.
     """
 
     generate_vmap_rule = True

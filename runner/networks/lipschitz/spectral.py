@@ -1,22 +1,22 @@
-"""The constraint of Lipschitz networks: weights of spectral norm at most 1, made so after every update.
+"""The constraint of Lipschitz networks: a projection after every update to weights of spectral norm at most 1.
 
-A projection of the weights reads nothing private, so it is post-processing of what was released; and as it follows the
-update, no gradient passes through it. It has to hold, since bounds rest on it, and it costs no singular values:
+A projection of the weights reads no private data, so it is post-processing of the release. It follows the update, so
+no gradient passes through it. Bounds depend on it, so it has to hold. It needs no singular values:
 
     s -> 1.5 s - 0.5 s^3 maps [0, 2] into [-1, 1]    (its extremes there are 1, at s = 1, and -1, at s = 2).
 
-So W -> 1.5 W - 0.5 W W^T W, one step of Bjorck and Bowie (1971), makes of every matrix of spectral norm at most 2 one
-of at most 1: it does to each singular value what the polynomial does. It also draws those between 0 and 1 towards 1, so
-that the layers come to keep the norms of gradients, which is what lets them use their bounds.
+W -> 1.5 W - 0.5 W W^T W is one step of Bjorck and Bowie (1971). It applies the polynomial to each singular value. So a
+matrix of spectral norm at most 2 becomes one of at most 1. Singular values between 0 and 1 are drawn towards 1. Over
+time the layers therefore preserve the norms of gradients, and so make use of their bounds.
 
-A matrix is divided first by what makes 1.9 of a bound on its norm that is above 1.9. The bound is Schatten's norm of
-exponent 2^(k+2), (sum_i s_i^(2^(k+2)))^(1/2^(k+2)) = ||(W W^T)^(2^k)||_F^(1/2^(k+1)), which is at least s_1 and, for r
-singular values of at most 1, at most r^(1/2^(k+2)): k is taken so large that this is below 1.9. Only matrix products
-are needed, of all matrices [..., rows, columns] at once, and no number is ever asked of the device.
+If a bound on the norm of a matrix is above 1.9, the matrix is first divided to make it 1.9. The bound is Schatten's
+norm of exponent 2^(k+2), (sum_i s_i^(2^(k+2)))^(1/2^(k+2)) = ||(W W^T)^(2^k)||_F^(1/2^(k+1)). It is at least s_1. For
+r singular values of at most 1 it is at most r^(1/2^(k+2)), and k is large enough to make this less than 1.9. Only
+matrix products are needed, of all matrices [..., rows, columns] at once. The device never has to return a number.
 
-(On a CPU, where asking costs nothing, a look at the largest sum of a row of |W W^T|, which is at least s_1^2 as well,
-mostly shows beforehand that Schatten's bound will be within 1.9, as it is at most r^(1/2^(k+2)) s_1: then nothing is
-divided, and the bound is not worked out.)
+(A CPU returns numbers at no cost. There the largest sum of a row of |W W^T|, also at least s_1^2, mostly shows that
+Schatten's bound is within 1.9, as it is at most r^(1/2^(k+2)) s_1. Nothing is divided then, and the bound is not
+computed.)
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ import torch
 from torch import Tensor
 
 _LARGEST = 1e6  # squares of much larger numbers leave the range of float32
-_WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]: the rest is for rounding
-_LEFT = 1 - 2e-6  # of the result, for rounding
-_SURELY = 1 - 1e-3  # of what is within, for rounding
+_WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]; the rest is for rounding
+_LEFT = 1 - 2e-6  # of the result; the rest is for rounding
+_SURELY = 1 - 1e-3  # of `_WITHIN`; the rest is for rounding
 
 
 @dataclass(frozen=True)
 class Spectral:
-    """Keeps every weight, as a matrix [out, all else], at a spectral norm of at most 1, every bias at `bias_radius`.
+    """Bounds the spectral norm of every weight, as a matrix [out, all else], by 1, and every bias by `bias_radius`.
 
     Raises:
-        ValueError: if `bias_radius` is not in (0, 1e6].
+        ValueError: `bias_radius` is not in (0, 1e6].
     """
 
     bias_radius: float = 1.0
@@ -60,7 +60,7 @@ class Spectral:
 
 
 def projected(weights: Tensor) -> Tensor:
-    """Matrices [..., rows, columns] of spectral norm at most 1, each with the singular vectors of the one given."""
+    """Return matrices [..., rows, columns] of spectral norm at most 1, with the singular vectors of the given ones."""
     wide = weights.shape[-2] <= weights.shape[-1]
     matrices = weights if wide else weights.mT
     largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(weights.dtype).tiny)
@@ -75,17 +75,17 @@ def projected(weights: Tensor) -> Tensor:
 
 
 def _surely_within(gram: Tensor, largest: Tensor) -> bool:
-    """Whether it is known, without working it out, that no matrix is divided: of W / largest, gram [..., r, r]."""
+    """Return True if a cheap bound shows that no matrix W is divided: gram [..., r, r] is for W / largest."""
     if gram.device.type != "cpu":
         return False
     rank = gram.shape[-1]
-    spread = rank ** (1 / 2 ** (_squarings(rank) + 2))  # of Schatten's norm over the spectral one, at most
+    spread = rank ** (1 / 2 ** (_squarings(rank) + 2))  # upper bound on Schatten's norm over the spectral norm
     rows = gram.abs().sum(-1).amax(-1)
     return bool((largest * rows.sqrt() * spread <= _SURELY * _WITHIN).all())
 
 
 def schatten_bound(gram: Tensor) -> Tensor:
-    """An upper bound on the spectral norms [...] of matrices W, given W W^T [..., r, r]: see the module's text."""
+    """Return an upper bound on the spectral norms [...] of matrices W, given W W^T [..., r, r]; see the module."""
     tiny = torch.finfo(gram.dtype).tiny
     size = torch.linalg.matrix_norm(gram).clamp_min(tiny)
     logarithm = size.log() / 2
@@ -100,5 +100,5 @@ def schatten_bound(gram: Tensor) -> Tensor:
 
 
 def _squarings(rank: int) -> int:
-    """The smallest k with rank^(1/2^(k+2)) below 1.9."""
+    """Return the smallest k with rank^(1/2^(k+2)) below 1.9."""
     return max(0, math.ceil(math.log2(math.log(max(rank, 2)) / math.log(_WITHIN))) - 2)

@@ -1,5 +1,6 @@
-"""Backpropagation Clipping for Deep Learning with Differential Privacy (Stevens et al., 2022): its items, the headline
-first. Its authors say that a bug invalidates its numbers: see `runner.mechanism.layerwise`.
+"""Backpropagation Clipping for Deep Learning with Differential Privacy (Stevens et al., 2022), its items.
+
+The headline comes first. By its authors, a bug invalidates the paper's numbers: see `runner.mechanism.layerwise`.
 """
 
 from runner.claims.verdicts import NOT_REPRODUCED
@@ -12,7 +13,7 @@ _TABLE_1 = (_CODE, f"{figures.TABLE_1}_more", figures.TABLE_1, f"{figures.TABLE_
 
 
 def _finding(dataset: str, reading: str, says: dict[str, str]) -> Finding:
-    """What the accuracy of the paper's method in one reading means."""
+    """Return the finding on the accuracy of the paper's method in one reading."""
     claim = {"item": "table-1", "dataset": dataset, "method": "ours", "quantity": "test_accuracy", "reading": reading}
     return Finding(claim, says)
 

@@ -1,4 +1,4 @@
-"""Items that need no run: the theorems, the networks of figures 3 and 4, what the authors' script costs."""
+"""Items that need no run: the theorems, the networks of figures 3 and 4, the cost of the authors' script."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ figure_4 = network_table(
 
 
 def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
-    """The claimed settings: noise by theorem 1, what it costs for both kinds of neighbours, and what was run."""
+    """Return the claimed settings: noise by theorem 1, its cost for both kinds of neighbours, and the settings run."""
     rows = []
     for dataset, title in DATASETS.items():
         run, claimed, actual = ledger_of(TABLE_1, f"{PAPER}/{dataset}_printed")
@@ -89,8 +89,11 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
-    """Composed zCDP of what the run's ledger charges, over E times the sum of rho = (sensitivity / noise)^2 / 2 over
-    the L layers, with the noise that is drawn in each."""
+    """Return the composed zCDP of the run's ledger over the stated one.
+
+    The stated one is E times the sum of rho = (sensitivity / noise)^2 / 2 over the L layers, with the noise drawn in
+    each.
+    """
     run, claimed = ledger_of(claim.sweep, claim.experiment)[:2]
     mechanism = run.mechanism
     layers_ = [(group.sensitivity / mechanism.noise_std(group)) ** 2 / 2 for group in mechanism.noise_groups]
@@ -101,7 +104,7 @@ def theorem_1(claim: Claim) -> Measured:
 
 
 class _Upstream(nn.Module):
-    """A loss whose gradient with respect to the outputs is a tensor given in advance."""
+    """A loss whose gradient with respect to the outputs is a given tensor."""
 
     upstream: Tensor
 
@@ -115,9 +118,10 @@ class _Upstream(nn.Module):
 
 @lru_cache
 def ratios(kind: str, name: str) -> dict[str, float]:
-    """Norm of one example's contribution over its bound, the largest of random, constant, one-hot and matched ones.
+    """Return the largest norms of one example's contribution over its bound, for four kinds of inputs.
 
-    Matched: one output, and as input what it alone reads, which reaches the bound.
+    The kinds are random, constant, one-hot and matched. Matched: one output, and an input that only this output reads,
+    which reaches the bound.
     """
     generator = torch.Generator().manual_seed(0)
     layer: nn.Linear | nn.Conv2d
@@ -157,7 +161,7 @@ def ratios(kind: str, name: str) -> dict[str, float]:
 
 
 def bounds(kind: str, names: Collection[str]) -> Tabulate:
-    """A table of the ratios of contributions to their bounds: a row a layer."""
+    """Return a table of the ratios of contributions to their bounds, one row per layer."""
 
     def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         rows = [{"layer": name, **ratios(kind, name)} for name in names]
@@ -173,7 +177,7 @@ def bounds(kind: str, names: Collection[str]) -> Tabulate:
 
 
 def largest_ratio(kind: str, names: Collection[str]) -> Formula:
-    """A measure: the largest ratio of a contribution to its bound, over the layers of a kind."""
+    """Return a measure: the largest ratio of a contribution to its bound, over the layers of a kind."""
 
     @computed
     def largest(_: Claim) -> Measured:
@@ -191,7 +195,7 @@ table_3, theorem_3 = bounds("convolution", CONVOLUTIONS), largest_ratio("convolu
 
 
 def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
-    """What the authors' script costs: as it counts, by bounds of the same, as one release a step, and in truth."""
+    """Return the cost of the authors' script: as it counts, by bounds on that count, as one release, in truth."""
     rows = []
     for name in STATED:
         run, claimed, actual = ledger_of(_REPOSITORY, f"{PAPER}/mnist_corrected_{name}")

@@ -1,4 +1,4 @@
-"""Figure 5, drawn from runs, and the grid of figures 1 and 2. What the paper claims is hollow."""
+"""Figure 5, drawn from runs, and the grid of figures 1 and 2. The paper's claims are hollow markers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEARCHED = ("epochs", "batch_size", "clipping.input_bound", "clipping.upstream_
 
 @cache
 def claimed(dataset: str) -> tuple[float, float]:
-    """The epsilon and the accuracy in percent claimed of algorithm 2 as printed on a data set ("mnist")."""
+    """Return the claimed epsilon and accuracy (percent) of algorithm 2 as printed, for a data set ("mnist")."""
     experiment = f"{PAPER}/{dataset}_printed"
     (claim,) = claims_of(PAPER, item="table-1", alone=experiment, quantity="test_accuracy")
     assert claim.epsilon is not None
@@ -34,7 +34,7 @@ def claimed(dataset: str) -> tuple[float, float]:
 
 
 def figure_5(evidence: Evidence) -> Figure:
-    """Accuracy against epsilon of algorithm 2 as printed and with the code's noise, and without noise, by data set."""
+    """Draw accuracy against epsilon, by data set: algorithm 2 as printed, with the code's noise, and without noise."""
     drawn, panels = panel_each(4)
     for axes, dataset in panels:
         planned = Runs(run for s in (FIG_5, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_printed"))
@@ -57,7 +57,7 @@ def figure_5(evidence: Evidence) -> Figure:
 
 
 def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """The recorded settings of the grid, the most accurate first, and where the paper's own is among them."""
+    """Return the recorded settings of the grid, the most accurate first, with a mark for the paper's settings."""
     rows = []
     for dataset, title in DATASETS.items():
         runs = evidence.planned(GRID, f"{PAPER}/{dataset}_printed").recorded
@@ -75,12 +75,12 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 
 def star(axes: Axes, epsilon: float, accuracy: float, colour: str, label: str, size: float) -> None:
-    """What is claimed: a hollow star."""
+    """Draw a claim as a hollow star."""
     axes.plot(epsilon, accuracy, "*", markersize=size, color=colour, markerfacecolor="none", label=label)
 
 
 def points(axes: Axes, planned: Runs, name: str, label: str, colour: str, marker: str) -> None:
-    """Mean and range of last-epoch accuracy of each setting, against its epsilon."""
+    """Draw the mean and range of last-epoch accuracy of each setting, against its epsilon."""
     if not planned.recorded:
         name_not_run(axes, label, colour, marker)
         return

@@ -1,4 +1,4 @@
-"""What this paper's claims need beside the shared readers: what settings and noises cost, and a layer's sensitivity."""
+"""Measures of this paper only: the cost of settings and noises, and a layer's sensitivity."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from runner.claims.measure import Formula, computed
 from runner.claims.measured import Measured
 from runner.training.prepare import Run
 
-STATED = ("3", "1", "02", "01")  # the epsilons of the authors' script, as its experiments have them
+STATED = ("3", "1", "02", "01")  # the epsilons of the authors' script, as in the names of experiments
 
 
 @computed
 def layer_sensitivity(claim: Claim) -> Measured:
-    """The largest norm of one example's contribution to a layer, of the claim's experiment."""
+    """Return the largest norm of one example's contribution to a layer, for the claim's experiment."""
     run = ledger_of(claim.sweep, claim.experiment)[0]
     return Measured(max(group.sensitivity for group in run.mechanism.noise_groups))
 
 
 @Formula
 def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
-    """E L rho as an epsilon (zCDP), with the experiment's epochs and layers and the rho in brackets.
+    """Return E L rho as an epsilon (zCDP), with the experiment's epochs and layers and the rho in brackets.
 
-    The sound epsilon is that of the experiment with the bug, calibrated to the claimed epsilon.
+    The sound epsilon belongs to the experiment with the bug, calibrated to the claimed epsilon.
     """
     run = ledger_of(claim.sweep, claim.experiment)[0]
     rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.reader[1])
@@ -44,7 +44,7 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
 
 @Formula
 def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
-    """Epsilon of what the claim's experiment counts, by PLD in place of its own accountant; and the sound one."""
+    """Return the PLD epsilon of the releases that the experiment counts by another accountant; and the sound one."""
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     found = charged_epsilon(claim, evidence)
     epsilon = Pld().epsilon(claimed, run.config.delta)
@@ -53,10 +53,11 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def last_layer_epsilon(run: Run) -> float:
-    """A lower bound on epsilon with the bug: one crafted example an epoch, whose row of the last layer is sqrt(2) / B.
+    """Return a lower bound on epsilon with the bug, from one crafted example per epoch.
 
-    That is the largest gradient of the mean cross-entropy with respect to an example's logits, so `upstream_bound` does
-    not clip it. With an input of norm a it moves the layer's gradient by a sqrt(2) / B, in each of the E epochs.
+    Its row of the last layer is sqrt(2) / B. This is the largest gradient of the mean cross-entropy with respect to an
+    example's logits, so `upstream_bound` does not clip it. With an input of norm a it moves the layer's gradient by
+    a sqrt(2) / B, in each of the E epochs.
     """
     mechanism = run.mechanism
     row = min(math.sqrt(2) / run.config.batch_size, run.config.clipping.upstream_bound)

@@ -1,4 +1,4 @@
-"""MNIST, all mechanisms: where 98.7% at an epsilon of 0.07 comes from, and what is left of it at a sound epsilon."""
+"""MNIST with all mechanisms: the origin of 98.7% at an epsilon of 0.07, and the accuracy at a sound epsilon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAIN_LARGE = "plain DP-SGD, tanh, this paper's batches"
 
 
 def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:
-    """The runs of the authors' script at each epsilon that it states."""
+    """Return the runs of the authors' script at each epsilon that it states."""
     return tuple(("repo_mnist", f"mnist_{mechanism}_{name}") for name in STATED)
 
 
@@ -41,7 +41,7 @@ MECHANISMS = {
 
 
 def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """A row a mechanism and setting: its epsilon, what it cost, and its accuracy."""
+    """Return a row per mechanism and setting: its epsilon, its sound epsilon, and its accuracy."""
     header = ("mechanism", "ε as it counts", "sound ε", "accuracy (%)", "n", "batch size", "epochs", "noise multiplier")
     rows: list[list[object]] = []
     at_claim: dict[str, tuple[float, int, str]] = {}
@@ -74,7 +74,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 
 def _settings(evidence: Evidence, label: str) -> list[Runs]:
-    """The planned runs of each setting that has a recorded one, the smallest epsilon first."""
+    """Return the planned runs of each setting that has a recorded one, the smallest epsilon first."""
     by_setting = _planned(evidence, label).by(lambda run: run.job.setting_id)
     settings = [planned for planned in by_setting.values() if planned.recorded]
     return sorted(settings, key=lambda planned: planned.finals("epsilon")[0])
@@ -86,7 +86,7 @@ def _planned(evidence: Evidence, label: str) -> Runs:
 
 
 def draw(evidence: Evidence) -> Figure:
-    """Accuracy against what the mechanisms say they cost, left, and against what they cost, right."""
+    """Draw accuracy against the claimed epsilons of the mechanisms, left, and against their sound epsilons, right."""
     drawn = figure(10.5, 5.0)
     left, right = drawn.subplots(1, 2, sharey=True)
     claimed_epsilon, claimed_accuracy = claimed("mnist")
@@ -101,7 +101,7 @@ def draw(evidence: Evidence) -> Figure:
         if tanh.recorded:
             by_epoch = band(tanh.recorded, name, "test_accuracy")
             by_epoch.draw(axes, "k", label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
-        if evidence.scale == PAPER_SCALE and axes is left:  # at another epsilon nobody claimed it
+        if evidence.scale == PAPER_SCALE and axes is left:  # the claim is for this epsilon only
             text = f"claimed: {claimed_accuracy}% at {claimed_epsilon}"
             star(axes, claimed_epsilon, claimed_accuracy, "C3", text, size=12)
         axes.set(xscale="log", title=title, xlabel=f"ε ({delta_text(delta)})")

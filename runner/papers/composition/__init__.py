@@ -1,7 +1,7 @@
-"""A study of ours and no paper: does the papers' progress add up? Its items, the headline first.
+"""A study of this benchmark, and no paper: does the papers' progress add up? Its items, the headline first.
 
-Activation, loss, clipping and features, each as it was before a paper changed it and as the paper has it, in all
-combinations at the same sound epsilon; then the best of them with what two more papers add.
+Activation, loss, clipping and features each have an old level and the level that a paper proposes. All combinations are
+trained at the same sound epsilon. Then the best one is combined with the methods of two more papers.
 """
 
 from runner.claims.verdicts import NOT_JUDGED
@@ -11,7 +11,7 @@ from runner.report.items import Finding, Item, Paper
 
 _LOSSES = ("cross_entropy", "losing_less")
 _BELOW = {"mnist": tuple(f"composition/mnist_search_3_{loss}_below" for loss in _LOSSES)}  # rates below the smallest
-_SEARCHES = {  # a loss and an epsilon each: their rates differ
+_SEARCHES = {  # one for each loss and epsilon, as their rates differ
     dataset: (
         *(f"composition/{dataset}_search_{epsilon:g}_{loss}" for epsilon in EPSILONS for loss in _LOSSES),
         *_BELOW.get(dataset, ()),

@@ -1,4 +1,4 @@
-"""What the searches on held-out images chose: a learning rate for every setting, and the best of the cells."""
+"""Choices by the searches on held-out images: a learning rate for every setting, and the best of the cells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from runner.claims.runs import PlannedRun, Runs, last_accuracy
 from runner.papers.composition.design import CELLS, PARTS, Cell
 
 PAPER = "composition"
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}  # the sweep of each, and its name
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}  # each data set's sweep and title
 EPSILONS = (1.0, 3.0)
 RATE = "optimizer.lr"
-FIELDS = (  # what a rate is chosen for
+FIELDS = (  # the fields of a setting for which a rate is chosen
     "dataset.name",
     *(f"{part.group}._target_" for part in (PARTS[3], *PARTS[:3])),
-    "loss.beta",  # the parameters of the loss: no two of their sets have the same
+    "loss.beta",  # stands for the parameters of the loss, as no two sets of them share it
     "screening.initial_temperature",
     "target_epsilon",
 )
@@ -27,8 +27,9 @@ Setting: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Choice:
-    """The rates that were searched for a setting, the held-out accuracy (percent) of those that have run, and the rate
-    of the highest, of equals the smallest; None until all have run.
+    """The rates searched for a setting, and the held-out accuracies (percent) of the runs so far.
+
+    `rate` is the one with the highest accuracy, and the smallest of several. It is None until all have run.
     """
 
     rates: tuple[float, ...]
@@ -42,17 +43,17 @@ class Choice:
 
     @property
     def accuracy(self) -> float | None:
-        """On held-out images, at the chosen rate."""
+        """Return the accuracy on held-out images, at the chosen rate."""
         return None if self.rate is None else self.accuracies[self.rate]
 
     @property
     def at_edge(self) -> bool:
-        """Whether a smaller or larger rate than those searched may be better."""
+        """Return True if a smaller or larger rate than the searched ones may be better."""
         return self.rate in (min(self.rates), max(self.rates))
 
     @property
     def text(self) -> str:
-        """`1 (of 0.5, 1, 2)`."""
+        """Return the choice in words: `1 (of 0.5, 1, 2)`."""
         rates = ", ".join(f"{rate:g}" for rate in self.rates)
         if self.rate is None:
             return f"not chosen yet ({len(self.accuracies)} of {rates} run)"
@@ -60,17 +61,17 @@ class Choice:
 
 
 def setting_of(run: PlannedRun) -> Setting:
-    """What a rate is chosen for."""
+    """Return the setting for which a run's rate is chosen."""
     return tuple(run.field(name) for name in FIELDS)
 
 
 def searches(evidence: Evidence, sweep: str) -> list[str]:
-    """The sweeps that search for the rates of this one, among those there is evidence of."""
+    """Return the recorded or planned sweeps that search for the rates of this one."""
     return [name for name in evidence.sweeps if name.startswith(f"{sweep}_search")]
 
 
 def choices(evidence: Evidence, sweeps: Iterable[str]) -> dict[Setting, Choice]:
-    """What these searches chose, by setting."""
+    """Return the choices of these searches, by setting."""
     searched = Runs(run for sweep in sweeps for run in evidence.sweeps.get(sweep, ()))
     found = {}
     for setting, runs in searched.by(setting_of).items():
@@ -80,16 +81,16 @@ def choices(evidence: Evidence, sweeps: Iterable[str]) -> dict[Setting, Choice]:
 
 
 def at_chosen_rates(evidence: Evidence, sweep: str) -> Runs:
-    """The planned runs of a sweep that are at the rate that the search chose for their setting."""
+    """Return the planned runs of a sweep at the rate that the search chose for their setting."""
     chosen = choices(evidence, searches(evidence, sweep))
     runs = Runs(evidence.sweeps.get(sweep, ()))
     return Runs(run for run in runs if (c := chosen.get(setting_of(run))) and c.rate == float(run.field(RATE)))
 
 
 def best_cell(evidence: Evidence) -> Cell | None:
-    """The cell with the highest mean of held-out accuracies over data sets and epsilons, each at its chosen rate.
+    """Return the cell with the highest mean of held-out accuracies over data sets and epsilons, at chosen rates.
 
-    None until the whole search has run.
+    It is None until the whole search has run.
     """
     accuracies: dict[Cell, list[float]] = {}
     for sweep in DATASETS:
@@ -103,6 +104,6 @@ def best_cell(evidence: Evidence) -> Cell | None:
 
 
 def cell_of(setting: Setting) -> Cell:
-    """The cell that a setting is of."""
+    """Return the cell that a setting belongs to."""
     classes = dict(zip(FIELDS, setting, strict=True))
     return tuple(bool(part.classes.index(classes[f"{part.group}._target_"])) for part in PARTS)

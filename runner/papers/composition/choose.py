@@ -1,9 +1,9 @@
 """`python -m runner choose-rates`: write the learning rates that the searches chose for the final runs.
 
-Reads the records of the searches, on held-out images, and writes sweeps/composition/chosen.csv, which the experiments
-read; says which cell is the best, for conf/experiment/composition/base_best*.yaml. Trains nothing.
+Reads the records of the searches, on held-out images, and writes sweeps/composition/chosen.csv for the experiments.
+Prints the best cell, for conf/experiment/composition/base_best*.yaml. Trains nothing.
 
-Exit codes: 0 done, 2 bad input, said in one sentence.
+Exit codes: 0 done, 2 bad input, with a message of one sentence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHOSEN = REPOSITORY / "sweeps" / PAPER / "chosen.csv"
 
 
 def write(evidence: Evidence, path: Path = CHOSEN) -> tuple[int, int]:
-    """Write the table of chosen rates, a row a setting that has been searched; returns how many, and of how many."""
+    """Write the table of chosen rates, a row per searched setting; return the numbers of rows and of settings."""
     found = choices(evidence, evidence.sweeps)
     rows = [
         {**dict(zip(FIELDS, setting, strict=True)), RATE: choice.rate}
@@ -34,12 +34,12 @@ def write(evidence: Evidence, path: Path = CHOSEN) -> tuple[int, int]:
 
 
 def search_sweeps() -> list[str]:
-    """The sweeps that search for rates."""
+    """Return the sweeps that search for rates."""
     return sorted(f"{PAPER}/{path.stem}" for path in (REPOSITORY / "sweeps" / PAPER).glob("*_search*.yaml"))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command; return its exit code."""
     Parser(prog="python -m runner choose-rates", description=__doc__).parse_args(arguments)
     evidence = collect(search_sweeps())
     written, of = write(evidence)

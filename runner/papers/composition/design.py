@@ -1,31 +1,32 @@
-"""The factorial: four parts of a private network, each at an old and a new level, in all sixteen combinations.
+"""The factorial design: four parts of a private network, each at an old and a new level, in all sixteen combinations.
 
 Every number here is a contrast of the cells' mean accuracies, L = sum_c w_c mean_c with sum_c w_c = 0. All cells run
-with the same seeds, and a seed is more than a label: it draws the first weights and the noise, so that the runs of one
-seed go up and down together in some cells (flat and automatic clipping above all) and not in others. So L is taken
-seed by seed: with y_cr the accuracy of cell c under seed r, of the n seeds that all cells of the contrast have,
+with the same seeds. A seed draws the first weights and the noise. So the runs of one seed go up and down together in
+some cells (mostly flat and automatic clipping) and not in others. L is therefore computed for each seed. Let y_cr be
+the accuracy of cell c under seed r, for the n seeds that all cells of the contrast have. Then
 
     L_r = sum_c w_c y_cr,    L = mean_r L_r    plus or minus    t_{n-1, 97.5%} s / sqrt(n),
 
-s the standard deviation of the n numbers L_r. Where the vectors (y_cr)_c of the seeds are independent draws of one
-normal distribution, the L_r are independent draws of one normal number, whatever the cells' spreads and however they
-hang together, so that this interval is exact. An interval that takes the cells to be independent (Welch's) is too
-narrow where they are not and the weights add what goes together: where the runs of a seed are luckier with a part than
-without, the interval of that part's effect. Its price is the few degrees of freedom: four, of five seeds.
+with s the standard deviation of the n numbers L_r. Suppose the vectors (y_cr)_c of the seeds are independent draws of
+one normal distribution. Then the L_r are independent draws of one normal number, for any spreads of the cells and any
+correlation between them. So this interval is exact. Welch's interval assumes that the cells are independent. It is too
+narrow if they are correlated and the weights add correlated cells. An example is the interval of a part's effect if the
+runs of a seed are luckier with the part than without. The price of L_r is few degrees of freedom: four for five seeds.
 
-The contrasts, with x_i = 1 where part i is new and -1 where it is old, and [i] the cell with part i alone new:
+The contrasts, with x_i = 1 if part i is new and -1 if it is old, and [i] the cell in which only part i is new:
 
-- the effect of the parts S: w_c = (1/8) prod_{i in S} x_i. Of one part that is the mean of the eight cells where it is
-  new less the mean of the eight where it is old; of two, half of what the effect of the one gains when the other
-  becomes new; of more, so on. Zero in all but single parts means that parts add up, wherever one starts.
-- the gain of part i alone, mean_[i] - mean_old, and of all four together, mean_new - mean_old, from the cell where
-  all are old;
-- what the whole is more than its parts: (mean_new - mean_old) - sum_i (mean_[i] - mean_old)
-  = mean_new - sum_i mean_[i] + 3 mean_old. Zero inside the interval: as far as these runs tell, the gains add up.
+- The effect of the parts S: w_c = (1/8) prod_{i in S} x_i. For one part this is a difference: the mean of the eight
+  cells in which it is new, minus the mean of the eight in which it is old. For two parts it is half of the change in
+  the effect of the one when the other becomes new. For more parts it continues so. If it is zero for all sets of more
+  than one part, the parts add up from any starting point.
+- The gain of part i alone, mean_[i] - mean_old, and of all four together, mean_new - mean_old, from the cell in which
+  all are old.
+- The excess of the whole over its parts: (mean_new - mean_old) - sum_i (mean_[i] - mean_old)
+  = mean_new - sum_i mean_[i] + 3 mean_old. If zero is inside the interval, these runs do not contradict that gains add.
 
-Near 100% points are harder to gain, so that what adds up need not be points. The other natural scale is the share of
-errors that a part removes: with ln(100 - y_cr) in the place of y_cr the last contrast is the logarithm of the errors
-that all four leave together, over those that they would leave, did each remove the share that it removes alone.
+Near 100% points are harder to gain, so gains may add up on another scale. The other natural scale is the share of
+errors that a part removes. Take ln(100 - y_cr) instead of y_cr. Then the last contrast is a logarithm of a ratio: the
+errors that remain with all four, over the errors if each removed the same share as it does alone.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from typing import TypeAlias, TypeVar
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Interval, mean_of
 
-Cell: TypeAlias = tuple[bool, ...]  # by part, whether it is new
+Cell: TypeAlias = tuple[bool, ...]  # by part, True if it is new
 Accuracies: TypeAlias = Mapping[Cell, Mapping[int, float]]  # percent, by seed
-Group = TypeVar("Group")  # what runs are grouped by: a cell, or an experiment
+Group = TypeVar("Group")  # the key by which runs are grouped: a cell, or an experiment
 
 
 @dataclass(frozen=True)
 class Part:
-    """A config group of which an old and a new option are compared: their classes, and what people call them."""
+    """A config group with an old and a new option that are compared: their classes, and readable names."""
 
     group: str
     classes: tuple[str, str]
@@ -55,11 +56,11 @@ class Part:
 
     @property
     def step(self) -> str:
-        """`tanh for ReLU`."""
+        """Return the change in words: `tanh for ReLU`."""
         return f"{self.names[1]} for {self.names[0]}"
 
     def is_new(self, run: PlannedRun) -> bool | None:
-        """Whether a run has the new level; None where it has neither."""
+        """Return True if a run has the new level, False for the old one, None for neither."""
         found = run.field(f"{self.group}._target_")
         return self.classes.index(found) == 1 if found in self.classes else None
 
@@ -80,34 +81,34 @@ ALONE: tuple[Cell, ...] = tuple(tuple(i == j for j in range(len(PARTS))) for i i
 
 
 def words(cell: Cell) -> list[str]:
-    """What a cell is made of, a name a part."""
+    """Return a cell in words, a name per part."""
     return [part.names[new] for part, new in zip(PARTS, cell, strict=True)]
 
 
 def by_cell(runs: Runs) -> dict[Cell, Runs]:
-    """Runs by their cell; those that are of none are left out."""
+    """Return runs by their cell, without runs that belong to no cell."""
     found = runs.by(lambda run: tuple(part.is_new(run) for part in PARTS))
     return {cell: of for cell, of in found.items() if None not in cell}
 
 
 def effect_of(parts: Sequence[Part]) -> dict[Cell, float]:
-    """The weights of the effect of some parts."""
+    """Return the weights of the effect of some parts."""
     places = [PARTS.index(part) for part in parts]
     return {cell: math.prod(1 if cell[i] else -1 for i in places) * 2 / len(CELLS) for cell in CELLS}
 
 
 def effects() -> list[tuple[Part, ...]]:
-    """The sets of parts that have an effect, single ones first, then pairs, and so on."""
+    """Return the sets of parts that have an effect, single ones first, then pairs, and so on."""
     return [parts for size in range(1, len(PARTS) + 1) for parts in combinations(PARTS, size)]
 
 
 def gain_alone(part: Part) -> dict[Cell, float]:
-    """The weights of the gain of one part alone, from where all are old."""
+    """Return the weights of the gain of one part alone, from the cell in which all are old."""
     return {ALONE[PARTS.index(part)]: 1.0, OLD: -1.0}
 
 
 def pairs_of(part: Part) -> list[tuple[Cell, Cell]]:
-    """The eight pairs of cells that differ in a part alone: the one with its new level, the one with its old."""
+    """Return the eight pairs of cells that differ only in a part: the new cell, then the old one."""
     place = PARTS.index(part)
     return [(cell, (*cell[:place], False, *cell[place + 1 :])) for cell in CELLS if cell[place]]
 
@@ -119,8 +120,9 @@ MORE_THAN_PARTS: dict[Cell, float] = {NEW: 1.0, **dict.fromkeys(ALONE, -1.0), OL
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast in points, or a ratio, of the seeds that all its cells have run with, in order; its interval is None
-    where that is one seed only.
+    """A contrast in points, or a ratio, with the seeds that all its cells have run, in order.
+
+    The interval is None if there is only one seed.
     """
 
     value: float
@@ -129,13 +131,13 @@ class Estimate:
 
     @property
     def interval_at(self) -> Callable[[float], Interval] | None:
-        """The interval at the one confidence that it is shown with."""
+        """Return the interval as a function that ignores the confidence, as only one is shown."""
         found = self.interval
         return None if found is None else lambda _: found
 
 
 def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> Estimate | None:
-    """A contrast, seed by seed; None where the cells that have a weight share no seed."""
+    """Return a contrast, computed for each seed; None if the cells that have a weight share no seed."""
     seeds = tuple(sorted(set.intersection(*(set(accuracies.get(cell, ())) for cell in weights))))
     if not seeds:
         return None
@@ -144,9 +146,9 @@ def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[G
 
 
 def errors_left(accuracies: Accuracies) -> Estimate | None:
-    """The errors that all parts leave together, over what independent shares of errors would leave: 1 if they are.
+    """Return the errors that all parts leave together, over the errors if their shares were independent.
 
-    None where the cells that it takes share no seed, or where a run makes no error.
+    It is None if the needed cells share no seed, or if a run makes no error.
     """
     if any(value >= 100 for values in accuracies.values() for value in values.values()):
         return None
@@ -161,5 +163,5 @@ def errors_left(accuracies: Accuracies) -> Estimate | None:
 
 
 def spreads(accuracies: Accuracies, seeds: Sequence[int]) -> list[float]:
-    """The standard deviations within cells of their runs with these seeds, two or more."""
+    """Return the standard deviations within cells of their runs with these seeds, two or more."""
     return [stdev(of[seed] for seed in seeds) for of in accuracies.values()]

@@ -1,6 +1,4 @@
-"""Figures: what parts gain alone and together; and of a data set its cells in order of accuracy, and beneath each which
-of its parts are new.
-"""
+"""Figures of the study: gains of parts alone and together, and the cells of a data set in order of accuracy."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {OLD: "C3", NEW: "C2"}
 _OTHERS = "0.35"
-_GAINS: tuple[tuple[str, Mapping[Cell, float], dict[str, Any]], ...] = (  # name, weights, how the bar is drawn
+_GAINS: tuple[tuple[str, Mapping[Cell, float], dict[str, Any]], ...] = (  # name, weights, settings of the bar
     *((part.step, gain_alone(part), {"color": "0.7"}) for part in PARTS),
     ("sum of the four", SUM_OF_GAINS, {"color": "white", "edgecolor": _OTHERS, "hatch": "///"}),
     ("all four together", GAIN_OF_ALL, {"color": _COLOURS[NEW]}),
@@ -40,7 +38,7 @@ _GAINS: tuple[tuple[str, Mapping[Cell, float], dict[str, Any]], ...] = (  # name
 
 
 def adds_up(evidence: Evidence) -> Figure | None:
-    """A panel a data set and epsilon: the gain of each part alone, their sum, that of all together; 95% intervals."""
+    """Draw a panel per data set and epsilon: gain of each part alone, their sum, of all together; 95% intervals."""
     found = {
         (dataset, epsilon): cells_at(evidence, f"{PAPER}/{dataset}", epsilon)
         for dataset in DATASETS
@@ -60,7 +58,7 @@ def adds_up(evidence: Evidence) -> Figure | None:
 
 
 def _gains(axes: Axes, runs: Mapping[Cell, Runs]) -> None:
-    """A bar a gain, with its interval; those that lack a cell are named, and have none."""
+    """Draw a bar per gain, with its interval; gains that lack a cell are named, without a bar."""
     accuracies = accuracies_of(runs)
     for y, (_, weights, how) in enumerate(_GAINS):
         if (gain := estimate(accuracies, weights)) is None:
@@ -76,7 +74,7 @@ def _gains(axes: Axes, runs: Mapping[Cell, Runs]) -> None:
 
 
 def cells(dataset: str) -> Draw:
-    """A column of panels an epsilon: accuracy by cell, the worst first, above a matrix of dots."""
+    """Return a figure with a column of panels per epsilon: accuracy by cell, worst first, above a matrix of dots."""
 
     def draw(evidence: Evidence) -> Figure | None:
         found = {epsilon: cells_at(evidence, f"{PAPER}/{dataset}", epsilon) for epsilon in EPSILONS}
@@ -101,7 +99,7 @@ def cells(dataset: str) -> Draw:
 
 
 def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> None:
-    """Runs as dots, their mean as a bar; the cells with all parts old and all new in colours of their own."""
+    """Draw runs as dots and their mean as a bar; the cells with all parts old and all new have special colours."""
     if not order:
         mark_not_run(axes, without_ticks=True)
         return
@@ -119,7 +117,7 @@ def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> Non
 
 
 def _matrix(axes: Axes, order: list[Cell], *, named: bool) -> None:
-    """A dot a cell and part, full where the part is new."""
+    """Draw a dot per cell and part, full if the part is new."""
     for y in range(len(PARTS)):
         for x, cell in enumerate(order):
             new = cell[y]

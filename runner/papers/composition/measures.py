@@ -28,29 +28,29 @@ from runner.papers.composition.design import (
 
 
 def cells_at(evidence: Evidence, sweep: str, epsilon: float) -> dict[Cell, Runs]:
-    """The recorded runs of a sweep at a target epsilon and at chosen rates, by cell."""
+    """Return the recorded runs of a sweep at a target epsilon and at chosen rates, by cell."""
     runs = at_chosen_rates(evidence, sweep).where("target_epsilon", epsilon).recorded
     return by_cell(runs)
 
 
 def accuracies_of(cells: Mapping[Cell, Runs]) -> Accuracies:
-    """The last accuracies (percent) of the runs of each cell, by seed."""
+    """Return the last accuracies (percent) of the runs of each cell, by seed."""
     return {cell: by_seed(runs) for cell, runs in cells.items()}
 
 
 def by_seed(runs: Runs) -> dict[int, float]:
-    """The last accuracy (percent) of each run, by its seed."""
+    """Return the last accuracy (percent) of each run, by its seed."""
     sample = runs.sample()
     return dict(zip(sample.seeds, sample.values, strict=True))
 
 
 def of_seeds(runs: Iterable[PlannedRun], seeds: Sequence[int]) -> Runs:
-    """The runs with these seeds: those that an estimate is of."""
+    """Return the runs with these seeds, from which an estimate is computed."""
     return Runs(run for run in runs if run.seed in seeds)
 
 
 def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Formula:
-    """A measure of the cells that the weights name, where all of them have run."""
+    """Return a measure of the cells that the weights name, if all of them have run."""
 
     @wraps(weights_of)
     def of_cells(claim: Claim, evidence: Evidence) -> Measured:
@@ -86,35 +86,34 @@ def _contrast(weights_of: Callable[[Claim], Mapping[Cell, float]]) -> Formula:
 
 @_contrast
 def main_effect(claim: Claim) -> Mapping[Cell, float]:
-    """The mean of the eight cells with a part's new level less that of the eight with its old, in points."""
+    """Return the mean of the eight cells with a part's new level, minus the mean with its old, in points."""
     return effect_of([part for part in PARTS if part.step == claim.method])
 
 
 @_contrast
 def gain_of_one(claim: Claim) -> Mapping[Cell, float]:
-    """What a part alone gains where all others are old, in points."""
+    """Return the gain from a part alone, with all others old, in points."""
     (part,) = (part for part in PARTS if part.step == claim.method.removesuffix(", alone"))
     return gain_alone(part)
 
 
 @_contrast
 def gain_of_all(_: Claim) -> Mapping[Cell, float]:
-    """The cell with all parts new less that with all old, in points."""
+    """Return the cell with all parts new minus the cell with all old, in points."""
     return GAIN_OF_ALL
 
 
 @_contrast
 def more_than_parts(_: Claim) -> Mapping[Cell, float]:
-    """The gain of all parts together less the sum of the gains of each alone, in points."""
+    """Return the gain of all parts together minus the sum of the gains of each alone, in points."""
     return MORE_THAN_PARTS
 
 
 @Formula
 def added(claim: Claim, evidence: Evidence) -> Measured:
-    """The accuracy of the claim's first experiment less that of its second, in points, of the means of the seeds.
+    """Return the accuracy of the claim's first experiment minus the second's, in points, of the means of the seeds.
 
-    Where there are searches, at the rates that they chose, and only if the cell that is added to is the one that they
-    found to be the best.
+    If there are searches, the rates are the chosen ones, and both experiments have to extend the best cell.
     """
     planned, recorded = _planned(claim, evidence.sweeps.get(claim.sweep, ())), Runs()
     text = "" if not searches(evidence, claim.sweep) else _why_not_best(evidence, planned)
@@ -137,13 +136,13 @@ def added(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _planned(claim: Claim, runs: Iterable[PlannedRun]) -> Runs:
-    """The runs of the claim's experiments at its epsilon."""
+    """Return the runs of the claim's experiments at its epsilon."""
     named = Runs(run for run in runs if run.job.experiment in claim.experiments)
     return named.where("target_epsilon", claim.bound)
 
 
 def _why_not_best(evidence: Evidence, planned: Runs) -> str:
-    """Why the experiments cannot be said to add to the best cell; empty where they do."""
+    """Return the reason why the experiments may not add to the best cell, or "" if they do."""
     cell = best_cell(evidence)
     if cell is None:
         return "the best cell on held-out images is not known until all cells have been searched"

@@ -1,4 +1,4 @@
-"""Tables: whether gains add up, the cells, the effects, what was added to the best cell, and what was searched."""
+"""Tables: the sum of gains, the cells, the effects, the methods added to the best cell, and the searches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.items import Tabulate
 from runner.report.markdown import cells_of, difference_text, sound_text
 
-_POINTS = "%"  # two decimals, as accuracies have
+_POINTS = "%"  # two decimals, as for accuracies
 _NOTHING = "–"
 _CLIPPING = PARTS[2]
 _WHOLE, _MORE, _ALONE = "gain_of_all", "more_than_parts", "gain_of_one"  # measures
@@ -53,7 +53,7 @@ _SCREENED = (
 
 
 def adds_up(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """A row a data set and epsilon: what each part gains alone, their sum, all of them together, and the difference."""
+    """Return a row per data set and epsilon: each part's gain alone, their sum, all together, and the difference."""
     rows = []
     for dataset, name in DATASETS.items():
         for epsilon in EPSILONS:
@@ -117,7 +117,7 @@ def _answer(more: ClaimRow) -> str:
 
 
 def _reasons(judged: Sequence[ClaimRow]) -> list[str]:
-    """Why there are numbers missing or without an interval, and how runs spread; each once."""
+    """Return the reasons for missing numbers or intervals, and the spread of runs, each once."""
     found = [
         f"{j.claim.dataset}, ε = {j.claim.at_epsilon}, {j.claim.method}: {j.how}."
         for j in judged
@@ -127,7 +127,7 @@ def _reasons(judged: Sequence[ClaimRow]) -> list[str]:
 
 
 def cells(dataset: str) -> Tabulate:
-    """The table of a data set's sixteen cells at each epsilon, the best first, those without a run last."""
+    """Return the table of a data set's sixteen cells at each epsilon, the best first, cells without a run last."""
     sweep = f"{PAPER}/{dataset}"
 
     def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
@@ -161,7 +161,7 @@ def cells(dataset: str) -> Tabulate:
 
 
 def effects_of(dataset: str) -> Tabulate:
-    """The table of a data set's effects, single parts first, then what they are worth to each other."""
+    """Return the table of a data set's effects, single parts first, then their interactions."""
     sweep = f"{PAPER}/{dataset}"
 
     def table(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
@@ -191,7 +191,7 @@ def _effect(found: Estimate | None) -> str:
 
 
 def _cost(cells: Mapping[Cell, Runs], found: Estimate | None) -> str:
-    """How many runs an effect is of, their epsilon and sound epsilon."""
+    """Return the number of runs behind an effect, their epsilon and sound epsilon."""
     if found is None:
         return _NOTHING
     runs = of_seeds((run for of in cells.values() for run in of), found.seeds)
@@ -199,10 +199,10 @@ def _cost(cells: Mapping[Cell, Runs], found: Estimate | None) -> str:
 
 
 def _rates(epsilon: float, cells: Mapping[Cell, Runs]) -> str:
-    """Of the effect of clipping, what is of pairs of cells at one learning rate and what of the others.
+    """Return the effect of clipping at one learning rate, and over the other pairs of cells, in words.
 
-    Flat and automatic clipping to a norm below most gradients' do nearly the same, so that the search may give them
-    two rates by a hair: their difference is then one of rates. Empty where a cell has not run, or all pairs are alike.
+    Flat and automatic clipping to a norm below most gradients' are nearly equal, so a search may choose different rates
+    by a hair. Their difference is then a difference of rates. Return "" if a cell has not run, or all pairs are equal.
     """
     if set(cells) != set(CELLS):
         return ""
@@ -225,7 +225,7 @@ def _rates(epsilon: float, cells: Mapping[Cell, Runs]) -> str:
 
 
 def measured(_: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """A row a number, with what it cost: nobody claims it, so there is nothing beside it."""
+    """Return a row per number, with its cost; there is no claim to compare it with."""
     rows = [
         {
             "data set": j.claim.dataset,
@@ -243,7 +243,7 @@ def measured(_: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def searched(sweeps: Sequence[str]) -> Tabulate:
-    """The table of what searches found: a row a setting, with its accuracies on held-out images."""
+    """Return the table of the searches: a row per setting, with its accuracies on held-out images."""
 
     def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         rows, found = [], choices(evidence, sweeps)
@@ -261,10 +261,10 @@ def searched(sweeps: Sequence[str]) -> Tabulate:
 
 
 def _temperature(setting: Setting) -> float:
-    """At which updates are screened; 0 where they are not."""
+    """Return the temperature at which updates are screened, or 0 if they are not."""
     return dict(zip(FIELDS, setting, strict=True))["screening.initial_temperature"] or 0.0
 
 
 def _short(value: object) -> str:
-    """A class by its bare name; what is not there as a dash."""
+    """Return a class by its bare name, and a dash for None."""
     return _NOTHING if value is None else f"{value:g}" if isinstance(value, float) else str(value).rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""DP-SGD Without Clipping: The Lipschitz Neural Network Way (Bethune et al., ICLR 2024): its items, the headline first.
+"""DP-SGD Without Clipping: The Lipschitz Neural Network Way (Bethune et al., ICLR 2024), its items, the headline first.
 
-Its text has no accuracies (its plots are images), so that most of what can be checked are its bounds, the notebooks of
-its library, and what its method reaches here.
+The paper's text has no accuracies (its plots are images). So the checks cover mostly its bounds, the notebooks of its
+library, and the accuracy of its method in this benchmark.
 """
 
 from runner.claims.verdicts import CONSISTENT, FAILS, NOT_JUDGED, REPRODUCED, TOO_FEW_RUNS

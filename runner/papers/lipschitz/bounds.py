@@ -1,4 +1,4 @@
-"""The paper's constants and bounds, against the largest that is found: ratios above 1 refute one."""
+"""The paper's constants and bounds, compared with the largest value found: a ratio above 1 refutes one."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _CLASSES, _SIDE, _KERNEL = 10, 6, 3
 _OF_BIAS, _OF_KERNEL = 28, 32  # sides of the maps of the authors' first convolutions, on MNIST and on CIFAR-10
-_TURNS = 40  # after which a largest norm has six digits
+_TURNS = 40  # iterations for six digits of a largest norm
 _BATCH = 4
 
-# By the claim's method: losses, each with the paper's constant, and that in words.
+# By the claim's method: losses, each with the paper's constant, and the constant in words.
 LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
     "softmax CE temperature tau": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
     "cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
@@ -56,7 +56,7 @@ LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
 
 
 def over_stated(method: str) -> tuple[float, float, float]:
-    """Of a method's losses that which passes its stated constant most: by how much, found, and the exact constant."""
+    """Return the worst ratio to the stated constant of a method's losses, the value found, and the exact constant."""
     return max(
         (found / stated, found, loss.lipschitz(_CLASSES))
         for loss, stated in LOSSES[method][0]
@@ -66,7 +66,7 @@ def over_stated(method: str) -> tuple[float, float, float]:
 
 @cache
 def largest_slope(loss: LipschitzLoss) -> float:
-    """The largest norm of a loss's gradient in ten logits: of small, large and adversarial ones, for every target."""
+    """Return the largest norm of a loss's gradient in ten logits: small, large and adversarial, for every target."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
     logits = torch.randn(2000, _CLASSES, generator=generator, dtype=torch.float64) * sizes
@@ -80,14 +80,14 @@ def largest_slope(loss: LipschitzLoss) -> float:
 
 
 def _kernel_factor(side: int) -> float:
-    """The factor of the authors' library for a convolution of stride 1 on a map of side x side."""
+    """Return the factor of the authors' library for a convolution of stride 1 on a map of side x side."""
     half = (_KERNEL - 1) // 2
     return side / (_KERNEL * side - half * (half + 1))
 
 
 @cache
 def parameter_jacobians() -> dict[str, tuple[float, str]]:
-    """The largest norm of the Jacobian in the parameters at inputs of norm 1, over what table 2 states; and of what."""
+    """Return the largest norm of the parameter Jacobian at inputs of norm 1, over table 2's bound, and the bound."""
     flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _OF_BIAS, _OF_BIAS).double() / _OF_BIAS
     any_window = max(_of_kernel(stride, padding) for stride in (1, 2, 3) for padding in (0, 1, 2))
     same_size = _of_kernel(1, _KERNEL // 2)
@@ -109,7 +109,7 @@ def parameter_jacobians() -> dict[str, tuple[float, str]]:
 
 @cache
 def input_jacobians() -> dict[str, tuple[float, str]]:
-    """The largest norm of the Jacobian in the input, weights within their constraint, over what table 3 states."""
+    """Return the largest norm of the input Jacobian, with constrained weights, over table 3's bound, and the bound."""
     torch.manual_seed(0)
     conv = nn.Conv2d(1, _KERNEL**2, _KERNEL, padding=1, bias=False).double()
     nn.init.orthogonal_(conv.weight)
@@ -135,10 +135,10 @@ def input_jacobians() -> dict[str, tuple[float, str]]:
 
 
 def _of_kernel(stride: int, padding: int) -> float:
-    """The largest norm of a convolution's Jacobian in its kernel that is found, over images of norm 1.
+    """Return the largest norm found of a convolution's Jacobian in its kernel, over images of norm 1.
 
-    The output is linear in the image and in the kernel, so that the one that makes it largest for the other is a
-    singular vector; each found in turn, the norm can only grow.
+    The output is linear in the image and in the kernel. For a fixed one, the other that maximises it is a singular
+    vector. Each is found in turn, so the norm can only grow.
     """
     pixels = torch.eye(_SIDE**2, dtype=torch.float64).view(-1, 1, _SIDE, _SIDE)
     reads = F.unfold(pixels, _KERNEL, padding=padding, stride=stride)  # [pixel, number of the kernel, output]
@@ -175,7 +175,7 @@ def centered_by_library(x: Tensor) -> Tensor:
 
 
 def moved_by_another(layer: Callable[[Tensor], Tensor], shape: Sequence[int]) -> float:
-    """The largest norm by which one example's output moves where another example of the batch moves by 1."""
+    """Return the largest norm by which one example's output moves if another example of the batch moves by 1."""
     x = torch.randn(_BATCH, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def output(first: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ def moved_by_another(layer: Callable[[Tensor], Tensor], shape: Sequence[int]) ->
 
 @computed
 def coupling(_: Claim) -> Measured:
-    """How far one example's output of the library's centring moves with another example: of tokens and vectors."""
+    """Return how far one example's output of the library's centring moves with another: for tokens and vectors."""
     tokens, vectors = (moved_by_another(centered_by_library, shape) for shape in ((6, 5), (5,)))
     image = moved_by_another(centered_by_library, (3, 3, 4))
     words = f"tokens {tokens:.3g}, vectors {vectors:.3g}, images {image:.3g}"
@@ -195,7 +195,7 @@ def coupling(_: Claim) -> Measured:
 
 @computed
 def loss_constant(claim: Claim) -> Measured:
-    """The largest gradient of a loss in its logits that is found, over the paper's constant."""
+    """Return the largest gradient found of a loss in its logits, over the paper's constant."""
     ratio, found, exact = over_stated(claim.method)
     words = LOSSES[claim.method][1]
     which = "where it is passed most, " if len(LOSSES[claim.method][0]) > 1 else ""
@@ -204,14 +204,14 @@ def loss_constant(claim: Claim) -> Measured:
 
 @computed
 def parameter_jacobian(claim: Claim) -> Measured:
-    """The largest Jacobian in a layer's parameters that is found, over the paper's bound."""
+    """Return the largest Jacobian found in a layer's parameters, over the paper's bound."""
     ratio, words = parameter_jacobians()[claim.method]
     return Measured(ratio, explanation=f"stated for {words}" if "map" in words else f"stated {words}")
 
 
 @computed
 def input_jacobian(claim: Claim) -> Measured:
-    """The largest Jacobian in a layer's input that is found, over the paper's bound."""
+    """Return the largest Jacobian found in a layer's input, over the paper's bound."""
     ratio, words = input_jacobians()[claim.method]
     return Measured(ratio, explanation=f"stated {words}")
 
@@ -222,7 +222,7 @@ SLOPES = {0.9: "contracting", 1.0: "norms are kept", 1.1: "expanding"}
 
 @cache
 def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
-    """(sum_d K_d^2)^(1/2) of so many linear layers, `slope` between each two, for L = X_0 = 1 (and biases up to 1)."""
+    """Return (sum_d K_d^2)^(1/2) of `layers` linear layers, `slope` between them, for L = X_0 = 1 and biases to 1."""
     parts: list[nn.Module] = []
     for layer in range(layers):
         parts += [Scale(slope)] if layer else []
@@ -233,18 +233,18 @@ def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
 
 
 def closed_form(slope: float, layers: int) -> float:
-    """Theorem 1 without biases: L X_0 a^T sqrt(T + 1) for T + 1 layers, as every term of the sum is a^(2 T) X_0^2."""
+    """Return theorem 1 without biases, L X_0 a^T sqrt(T + 1) for T + 1 layers: every term is a^(2 T) X_0^2."""
     return float(slope ** (layers - 1) * math.sqrt(layers))
 
 
 def closed_form_with_biases(layers: int) -> float:
-    """Theorem 1 for a = 1 with biases, L = X_0 = B = 1: each layer adds 1 (its bias) and X_t^2, with X_t = 1 + t."""
+    """Return theorem 1 for a = L = X_0 = B = 1 with biases: each layer adds 1 (its bias) and X_t^2, X_t = 1 + t."""
     return math.sqrt(sum(1 + (1 + layer) ** 2 for layer in range(layers)))
 
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
-    """The bound that is computed layer by layer over the closed form at a = 1, the largest of all depths up to 32."""
+    """Return the computed layer-by-layer bound over the closed form at a = 1, the largest of all depths up to 32."""
     bias = claim.method.endswith("with biases")
     forms = {layers: closed_form_with_biases(layers) if bias else closed_form(1.0, layers) for layers in DEPTHS}
     ratio = max(bound_of_depth(1.0, layers, bias) / form for layers, form in forms.items())
@@ -253,10 +253,10 @@ def theorem_1(claim: Claim) -> Measured:
 
 @computed
 def concentration(_: Claim) -> Measured:
-    """The probability that a batch's mean is further than t from its expectation, over corollary 2's bound.
+    """Return the probability that a batch's mean is further than t from its expectation, over corollary 2's bound.
 
-    That is exp(-(sqrt(b) t / (2 K) - 1)^2 / 2) for t >= 2 K / sqrt(b). The largest ratio, of gradients K and -K with
-    equal probability.
+    The bound is exp(-(sqrt(b) t / (2 K) - 1)^2 / 2) for t >= 2 K / sqrt(b). The ratio is the largest one, for gradients
+    K and -K with equal probability.
     """
     ratios = [
         2 * float(binom.sf(heads - 1, batch, 0.5)) / math.exp(-((gap / (2 * math.sqrt(batch)) - 1) ** 2) / 2)
@@ -269,7 +269,7 @@ def concentration(_: Claim) -> Measured:
 
 
 def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
-    """The bound by depth, in the three regimes."""
+    """Return the bound by depth, in the three regimes."""
     rows = [
         {
             "layers": layers,
@@ -283,7 +283,7 @@ def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 
 def figure(_: Evidence) -> Figure:
-    """The bound against the depth, a line a regime."""
+    """Draw the bound against the depth, a line per regime."""
     drawn = empty_figure(6, 4)
     axes = drawn.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):
@@ -296,7 +296,7 @@ def figure(_: Evidence) -> Figure:
 
 @computed
 def clipped_cross_entropy(_: Claim) -> Measured:
-    """How far rows of binary cross-entropy, clipped below their smallest modulus, are from those of -C (2 y - 1) z."""
+    """Return the distance of clipped rows of binary cross-entropy, of least modulus, from rows of -C (2 y - 1) z."""
     generator = torch.Generator().manual_seed(0)
     z = 5 * torch.randn(4000, generator=generator, dtype=torch.float64)
     y = (torch.rand(4000, generator=generator) < 0.5).double()

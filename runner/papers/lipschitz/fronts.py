@@ -32,12 +32,12 @@ _SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
 
 
 def front(dataset: str, number: str, chosen: str) -> Draw:
-    """Of one data set: every epoch of every trial, and fronts of different worth.
+    """Return a figure of one data set: every epoch of every trial, and different fronts.
 
-    On held-out images, over all epochs of all trials; on test images, of the trial that was chosen by those, trained
-    again with other seeds; and as the paper does, the largest accuracy on test images over all epochs of all draws.
-    Beside them two settings that explorations found, the second, `chosen`, on held-out images of MNIST, and plain
-    DP-SGD at the same sound epsilons.
+    One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
+    first, trained again with other seeds. One is the paper's: the largest accuracy on test images over all epochs of
+    all draws. Two settings from explorations are added; the second, `chosen`, was chosen on held-out images of MNIST.
+    Plain DP-SGD at the same sound epsilons is added, too.
     """
 
     def draw(evidence: Evidence) -> Figure:
@@ -57,7 +57,7 @@ def front(dataset: str, number: str, chosen: str) -> Draw:
 
 
 def clipped(evidence: Evidence) -> Figure:
-    """Figure 11: fronts over every epoch of every trial, on held-out images, with clipped gradients and without."""
+    """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
     drawn = figure(10, 4)
     for axes, dataset, letter in zip(drawn.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
@@ -70,7 +70,7 @@ def clipped(evidence: Evidence) -> Figure:
 
 
 def by_architecture(evidence: Evidence) -> Figure | None:
-    """Figure 10: CIFAR-10, a line an architecture."""
+    """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
         ("fig_5c", "mixer", "MLP-mixer", "C0"),
         ("fig_5c", "vgg", "VGG", "C1"),
@@ -85,7 +85,7 @@ def by_architecture(evidence: Evidence) -> Figure | None:
 
 
 def easier(evidence: Evidence, number: str, dataset: str) -> str:
-    """By how much the same draws score more on held-out images than on test images, in words; empty without any."""
+    """Return the gain of the same draws on held-out images over test images, in words, or "" if there are none."""
     held_out, on_test = (
         {run.field("draw"): run.final("test_accuracy") for run in evidence.recorded(sweep, f"{PAPER}/{dataset}_drawn")}
         for sweep in (f"{PAPER}/fig_{number}_search", f"{PAPER}/fig_{number}_as_paper")
@@ -95,7 +95,7 @@ def easier(evidence: Evidence, number: str, dataset: str) -> str:
 
 
 def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
-    """Every epoch of every trial with their front, and what was chosen by it; returns accuracies."""
+    """Draw every epoch of every trial with their front, and the trial chosen by it; return accuracies."""
     space = space_of(f"{PAPER}/fig_{number}_search", (f"scale={evidence.scale}",))
     trials = evidence.trials(space)
     for epsilons, accuracies in map(curve, trials):
@@ -140,7 +140,7 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
 
 
 def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
-    """Axes, title and legend of a panel in which these accuracies are drawn."""
+    """Set axes, title and legend of a panel in which these accuracies are drawn."""
     if levels:
         axes.set_ylim(max(levels) - 25, max(levels) + 1)
     else:

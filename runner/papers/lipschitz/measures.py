@@ -1,4 +1,4 @@
-"""Measurements of this paper's own claims: norms of gradients over their bounds, spreads of norms, charges."""
+"""Measures of this paper only: norms of gradients over their bounds, spreads of norms, charges."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from runner.training.prepare import Run, prepare
 _RESAMPLED = 2000  # times
 _POSITIONS = 14**2  # of the map behind the second convolution of the authors' MNIST ConvNet
 _BIAS = "network.5.bias"  # of that convolution
-_PLAIN = "RGB"  # images as they are
+_PLAIN = "RGB"  # unchanged images
 
 
 @Formula
 def violations(claim: Claim, evidence: Evidence) -> Measured:
-    """See `share_beyond`: of the runs of all experiments of the claim."""
+    """Return `share_beyond` for the runs of all experiments of the claim."""
     planned = Runs(run for name in claim.experiments for run in planned_for(claim, evidence, name))
     return counted(planned, share_beyond(planned) if planned.recorded else Measured())
 
 
 def share_beyond(runs: Runs) -> Measured:
-    """In how many of the runs (percent) a recorded norm, the largest of an epoch and a tensor, passes its bound.
+    """Return the share of runs (percent) in which a recorded norm, the largest of an epoch and a tensor, is too large.
 
-    With Clopper and Pearson's interval of a share.
+    It exceeds its bound. The interval is Clopper and Pearson's for a share.
     """
     passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
     test = binomtest(sum(passing), len(passing))
@@ -57,22 +57,22 @@ def share_beyond(runs: Runs) -> Measured:
 
 
 def above_bound(runs: Runs) -> tuple[int, int]:
-    """How many ratios are above 1, or no number, and of how many."""
+    """Return the number of ratios above 1, or not a number, and the number of all."""
     ratios = largest_ratios(runs)
     return sum(not ratio <= 1 for ratio in ratios), len(ratios)
 
 
 def largest_ratios(runs: Runs) -> list[float]:
-    """Of every run, tensor and epoch: the largest norm of an example's gradient over its bound."""
+    """Return, for every run, tensor and epoch, the largest norm of an example's gradient over its bound."""
     recorded = (run.diagnostic("bound_ratios")["largest"] for run in runs)
     return [float(ratio) for by_tensor in recorded for by_epoch in by_tensor.values() for ratio in by_epoch]
 
 
 @of_runs
 def over_library_bound(_: Claim, runs: Runs) -> Measured:
-    """The largest gradient of a bias on a map over the bound of the authors' library, before training.
+    """Return the largest gradient of a bias on a map over the bound of the authors' library, before training.
 
-    That bound is G; here it is sqrt(positions) G.
+    The library's bound is G. Here it is sqrt(positions) G.
     """
 
     def ratio(run: PlannedRun) -> float:
@@ -83,14 +83,15 @@ def over_library_bound(_: Claim, runs: Runs) -> Measured:
 
 @of_runs
 def narrowest(claim: Claim, runs: Runs) -> Measured:
-    """See `least_spread`."""
+    """Return `least_spread`."""
     return least_spread(claim, runs)
 
 
 def least_spread(claim: Claim, runs: Runs) -> Measured:
-    """The least coefficient of variation of norms over that of RGB images that are not clipped.
+    """Return the least coefficient of variation of norms over the value for unclipped RGB images.
 
-    Of the images ("inputs") or the last gradients ("gradients"). The interval is that of a bootstrap over the images.
+    The norms are the images' ("inputs") or the last gradients' ("gradients"). The interval comes from a bootstrap over
+    the images.
     """
     kind = claim.reader[1]
     plain = [run for run in runs.recorded if _name(run) == _PLAIN]
@@ -122,7 +123,7 @@ def _histogram(run: PlannedRun, kind: str) -> dict[str, Any]:
 
 
 def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Standard deviation over mean of what a histogram counts, then the same of samples drawn from it: [1 + 2000]."""
+    """Return std over mean of a histogram's numbers, then the same for samples drawn from it: [1 + 2000]."""
     counts = np.array(histogram["counts"], dtype=np.float64)
     total = int(counts.sum())
     drawn = np.random.default_rng(0).multinomial(total, counts / total, _RESAMPLED)
@@ -134,7 +135,7 @@ def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.f
 
 
 def _changed(claim: Claim, fields: Mapping[str, object] | None = None) -> Run:
-    """The claim's experiment at a noise multiplier of 2, some of its fields ("optimizer.lr") changed."""
+    """Return the claim's experiment at a noise multiplier of 2, with changed fields ("optimizer.lr")."""
     config = copy.deepcopy(prepared(claim.sweep, claim.experiment).config)
     for name, value in {"target_epsilon": None, "noise_multiplier": 2.0, **(fields or {})}.items():
         OmegaConf.update(config, name, value)
@@ -148,7 +149,7 @@ def _epsilon(run: Run) -> float:
 
 
 def _sensitivity(run: Run) -> float:
-    """Of the mean gradient, all tensors together."""
+    """Return the sensitivity of the mean gradient, all tensors together."""
     return math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
 
 
@@ -157,7 +158,7 @@ _OF = {"epsilon": _epsilon, "sensitivity": _sensitivity}
 
 @computed
 def doubled(claim: Claim) -> Measured:
-    """What twice a field's value makes of the sound epsilon or the sensitivity: `doubled(epsilon of batch_size)`."""
+    """Return the factor on epsilon or sensitivity from twice a field's value: `doubled(epsilon of batch_size)`."""
     what, _, field = claim.reader[1].partition(" of ")
     once = _changed(claim)
     value = float(OmegaConf.select(once.config, field))
@@ -168,10 +169,10 @@ def doubled(claim: Claim) -> Measured:
 
 @computed
 def local_over_global(claim: Claim) -> Measured:
-    """Of noise in proportion to each tensor's bound over that for all tensors: the epsilon, or the largest deviation.
+    """Return the ratio of local noise, in proportion to each tensor's bound, to global noise: epsilon or deviation.
 
     At the paper's noise multiplier, the deviation of a tensor's noise over its bound. D tensors are then one query of
-    D times the squared sensitivity, and cost what a multiplier of nm / sqrt(D) does.
+    D times the squared sensitivity. They cost as much as a multiplier of nm / sqrt(D).
     """
     run = _changed(claim)
     bounds = gradient_bounds(run.new_objective()).gradients.values()

@@ -1,4 +1,4 @@
-"""Figures 6 and 7: how long images and gradients are, as runs recorded it."""
+"""Figures 6 and 7: norms of images and gradients, as runs recorded them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPERIMENT = "lipschitz/cifar10_norms"
 
 
 def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
-    """Two panels, images and gradients after the last epoch: a line a run of the sweep."""
+    """Return a figure of two panels, images and gradients after the last epoch, with a line per run of the sweep."""
 
     def draw(evidence: Evidence) -> Figure:
         drawn = figure(9, 3.6)
@@ -42,7 +42,7 @@ def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
 
 
 def shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """The edges of a histogram's bins, and what share of all is in each."""
+    """Return the edges of a histogram's bins, and the share of all in each."""
     counts = [float(count) for count in histogram["counts"]]
     edges = [float(histogram["largest"]) * place / len(counts) for place in range(len(counts) + 1)]
     return edges, [count / sum(counts) for count in counts]

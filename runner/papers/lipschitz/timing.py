@@ -1,4 +1,4 @@
-"""Figure 4: time of an epoch and peak memory, as `python -m checks benchmark-clipless` measured them."""
+"""Figure 4: time of an epoch and peak memory, as measured by `python -m checks benchmark-clipless`."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ METHODS = {
     "projection": "the projection alone",
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
-_LARGE = 512  # the least batch size that is called large
-EXAMPLES = 50_000  # of an epoch
+_LARGE = 512  # the smallest batch size that counts as large
+EXAMPLES = 50_000  # per epoch
 _COMMAND = "`python -m checks benchmark-clipless` measures it."
 _HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is as many as make 50,000 examples."
 
 
 def measured(path: Path | None = None) -> list[dict[str, str]]:
-    """The rows of the benchmark's table; none where it has not been measured."""
+    """Return the rows of the benchmark's table, none if it has not been measured."""
     path = path or MEASURED
     return read_csv(path) if path.exists() else []
 
 
 def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """A row a network, batch size and method."""
+    """Return a row per network, batch size and method."""
     rows = [
         {
             "network": f"{row['network']}, {int(row['parameters']):,} parameters",
@@ -62,7 +62,7 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def figure(_: Evidence) -> Figure | None:
-    """Two panels a network: seconds of an epoch, and peak memory, by the batch size; none where nothing was timed."""
+    """Draw two panels per network, seconds of an epoch and peak memory by batch size; None if nothing was timed."""
     rows = measured()
     if not rows:
         return None
@@ -81,7 +81,7 @@ def figure(_: Evidence) -> Figure | None:
 
 
 def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
-    """A measure of the one table of times: a ratio of each network and batch size, which are taken as a sample."""
+    """Return a measure from the one table of times: a ratio per network and batch size, taken as a sample."""
 
     @wraps(ratios)
     def measured_ratios(_: Claim, __: Evidence) -> Measured:
@@ -97,19 +97,19 @@ def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
 
 @_of_table
 def faster_than_clipping() -> Mapping[str, float]:
-    """Seconds of a clipless epoch over those of the faster way to clip, at each batch size of 512 or more."""
+    """Return seconds of a clipless epoch over the faster clipped one, at each batch size of 512 or more."""
     return _over("clipless", _CLIPPED, "s_per_epoch")
 
 
 @_of_table
 def memory_below_clipping() -> Mapping[str, float]:
-    """Peak memory of a clipless step over that of the way to clip with less, at each batch size of 512 or more."""
+    """Return peak memory of a clipless step over the lower clipped one, at each batch size of 512 or more."""
     return _over("clipless", _CLIPPED, "peak_mib")
 
 
 @_of_table
 def projection_cost() -> Mapping[str, float]:
-    """Seconds of one projection at each batch size over those at the smallest, of each network."""
+    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
     return {
         f"{network}, {batch}": seconds / by_batch[min(by_batch)]
         for network, by_batch in _by_batch("projection").items()
@@ -119,7 +119,7 @@ def projection_cost() -> Mapping[str, float]:
 
 
 def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
-    """A method's column over the least of others', by network and batch size."""
+    """Return a method's column over the least of others', by network and batch size."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
         f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in others)
@@ -129,7 +129,7 @@ def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
 
 
 def _by_batch(method: str) -> dict[str, dict[int, float]]:
-    """Seconds of a step by network and batch size."""
+    """Return seconds of a step by network and batch size."""
     found: dict[str, dict[int, float]] = {}
     for row in measured():
         if row["method"] == method:

@@ -1,6 +1,4 @@
-"""Losing Less: A Loss for Differentially Private Deep Learning (anonymous, under review): its items, the headline
-first.
-"""
+"""Losing Less: A Loss for Differentially Private Deep Learning (anonymous, under review); its headline comes first."""
 
 from runner.claims.verdicts import CONSISTENT, REPRODUCED
 from runner.papers.losing_less import dynamics, figures, tables

@@ -1,7 +1,7 @@
-"""The figures of what happens during training: norms, gradients, curvature and confusion matrices.
+"""Figures of training dynamics: norms, gradients, curvature and confusion matrices.
 
-The paper shows one run a curve. Here it is the mean of all runs of the setting that are recorded, and their range:
-those that the item plans, and the other seeds of the same settings, which figure 3 plans.
+The paper shows one run per curve. Here a curve is the mean and the range of all recorded runs of the setting: the
+item's planned runs, and figure 3's planned runs with other seeds of the same setting.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BIN = 0.5  # width of a bin of gradient_histogram; the last holds all that is above the others
+_BIN = 0.5  # width of a bin of gradient_histogram; the last one holds all larger norms
 CLASSES = {  # in the order of the labels
     "mnist": list("0123456789"),
     "fashion_mnist": ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"],
@@ -46,26 +46,28 @@ LARGEST_NORM = 100.0
 _SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
 _OUTLINES = ("--", "-")  # of histograms, by the place of their loss
 MORE_SEEDS = f"{PAPER}/fig_3"
-DrawRuns = Callable[["Axes", Runs, str, int], object]  # the panel, the runs, their label, and the place of their loss
+DrawRuns = Callable[["Axes", Runs, str, int], object]  # the panel, the runs, their label, and the index of their loss
 Adjust = Callable[["Axes", list[PlannedRun]], None]
 
 
 def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
-    """The planned runs of an experiment in a sweep, then those of it that figure 3 plans beside them, each once."""
+    """Return the planned runs of an experiment in a sweep, then figure 3's runs of it, each once."""
     planned = (evidence.planned(each, f"{PAPER}/{name}") for each in (f"{PAPER}/{sweep}", MORE_SEEDS))
     return Runs({run.job.run_id: run for runs in planned for run in runs}.values())
 
 
 def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
-    """The first recorded run of an experiment."""
+    """Return the first recorded run of an experiment."""
     return next(iter(evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{name}")), None)
 
 
 def _both(
     axes: Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
 ) -> list[PlannedRun]:
-    """Cross-entropy's runs and ours into one panel, `experiments` with {} for the loss: those recorded, the others are
-    named as not run. `counted`: with their number, which one legend of many panels cannot have.
+    """Draw cross-entropy's and the proposed loss's runs into one panel, and return the recorded ones.
+
+    `experiments` has {} for the loss. Losses without a recorded run are named as not run. `counted`: labels have the
+    number of runs, which one legend of many panels cannot have.
     """
     found: list[PlannedRun] = []
     for place, (loss, (label, colour)) in enumerate(LOSSES.items()):
@@ -87,7 +89,7 @@ def _colour(place: int) -> str:
 def one_panel(
     sweep: str, experiments: str, draw: DrawRuns, *, adjust: Adjust | None = None, legend: Any = "best", **settings: Any
 ) -> Draw:
-    """A figure of one panel: cross-entropy's runs and ours, drawn by `draw`, and the axes' settings (`xlabel`)."""
+    """Return a figure of one panel: both losses' runs, drawn by `draw`, and the axes' settings (`xlabel`)."""
 
     def figure_of(evidence: Evidence) -> Figure:
         drawn = figure(5.6, 3.8)
@@ -103,7 +105,7 @@ def one_panel(
 
 
 def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
-    """What is read of each run, x and y: the mean as a line, the range as an area, as far as all runs go."""
+    """Return a function that draws x and y of the runs: the mean as a line, the range as an area, to the shortest."""
 
     def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
         read_of = [read(run) for run in runs]
@@ -117,13 +119,15 @@ def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
-    """A layer's norm by epoch, from 0, before training; `layer` as an index from either end."""
+    """Return a function that draws a layer's norm by epoch, from 0, before training; `layer` may be negative."""
     return line(lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
 def histogram(epochs: int | None) -> DrawRuns:
-    """Per-example gradient norms up to 100, of the first `epochs` or all, mean over the runs; the legend has the share
-    above."""
+    """Return a function that draws per-example gradient norms up to 100, of the first `epochs` or all.
+
+    The mean over the runs is drawn. The legend has the share of larger norms.
+    """
 
     def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
         counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
@@ -137,14 +141,14 @@ def histogram(epochs: int | None) -> DrawRuns:
 
 
 def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
-    """Norms of the first epoch, up to where all but 0.1% are."""
+    """Limit the axis to the norms of the first epoch, without the largest 0.1%."""
     counted = [diagnostics.gradient_counts(run, 1) for run in runs]
     last = max(int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.999)) for counts in counted)
     axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * _BIN))
 
 
 def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
-    """The cosines at steps at equal distances, of a run: the mean over the runs."""
+    """Draw the cosines at a run's steps at equal distances, the mean over the runs."""
     values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
     bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
     axes.hist(values, bins, weights=weights, color=_colour(place), alpha=0.35)
@@ -159,7 +163,7 @@ def _from_the_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
 
 
 def _first_cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
-    """Steps, from 1, and the cosines of the first epoch."""
+    """Return steps, from 1, and the cosines of the first epoch."""
     steps, values = diagnostics.first_epoch_cosines(run)
     return steps + 1, values
 
@@ -187,13 +191,13 @@ figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
-    """How many layers a data set's network has; 0 where no run says so."""
+    """Return the number of layers of a data set's network, or 0 if no run records it."""
     runs = [run for loss in LOSSES if (run := _run(evidence, sweep, f"{dataset}_{loss}"))]
     return max((len(diagnostics.layer_norms(run, WEIGHTS)) for run in runs), default=0)
 
 
 def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
-    """How many runs are behind a data set's panels, cross-entropy's and ours."""
+    """Return the number of runs behind a data set's panels, for each loss."""
     sizes = {runs_text(_runs(evidence, sweep, f"{dataset}_{loss}")): loss for loss in LOSSES}
     return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
 
@@ -203,7 +207,7 @@ def _layer_name(layer: int, layers: int) -> str:
 
 
 def figure_5(evidence: Evidence) -> Figure:
-    """Norms of weights (above) and pre-activations (below), CIFAR-10 and FashionMNIST: first and last two layers."""
+    """Draw norms of weights (above) and pre-activations (below) of two data sets: first and last two layers."""
     drawn = figure(13, 5)
     grid = drawn.subplots(2, 6)
     for half, dataset in enumerate(("cifar10", "fashion_mnist")):
@@ -224,7 +228,7 @@ def figure_5(evidence: Evidence) -> Figure:
 
 
 def all_layers(kind: str) -> Draw:
-    """A figure of the norms of all layers, a row a data set."""
+    """Return a figure of the norms of all layers, a row per data set."""
 
     def draw(evidence: Evidence) -> Figure:
         datasets = list(reversed(DATASETS))
@@ -252,7 +256,7 @@ figure_12 = all_layers(PRE_ACTIVATIONS)
 
 
 def figure_14(evidence: Evidence) -> Figure:
-    """Histograms of per-example gradient norms over all epochs, a panel a data set."""
+    """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     drawn = figure(6, 8)
     for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(DATASETS.items()), strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", histogram(None)):
@@ -267,13 +271,13 @@ _TRAININGS = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN", "sgd": "without privac
 
 
 def figure_8(evidence: Evidence) -> Figure:
-    """Confusion matrices on CIFAR-10's training set at two epochs: ours, cross-entropy, without privacy."""
+    """Draw confusion matrices on CIFAR-10's training set at two epochs: proposed loss, cross-entropy, no privacy."""
     epochs = _config(evidence, "fig_8", "cifar10").confusion_epochs
     return _matrices(evidence, [("cifar10", at) for at in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """Confusion matrices of all data sets of which a run is recorded, at two epochs and the last."""
+    """Draw confusion matrices of all data sets with a recorded run, at two epochs and the last."""
     columns = []
     for dataset in reversed(DATASETS):
         if any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _TRAININGS):
@@ -283,13 +287,14 @@ def figure_13(evidence: Evidence) -> Figure:
 
 
 def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
-    """The config of the first planned run of ours."""
+    """Return the config of the first planned run with the proposed loss."""
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
 def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
-    """A row a training, a column a data set and epoch; percent of the true class. What has no run has no panel, a
-    training without any no row: both are named below.
+    """Draw a row per training, a column per data set and epoch; percent of the true class.
+
+    Missing runs have no panel, and a training without any run has no row. Both are named below.
     """
     runs = {(loss, d): _run(evidence, sweeps[loss], f"{d}_{loss}") for loss in _TRAININGS for d, _ in columns}
     few = {f"{DATASETS[d]}, {_TRAININGS[loss]}": "" if run else "not run" for (loss, d), run in runs.items()}
@@ -304,7 +309,7 @@ def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: di
                 continue
             _matrix(axes, matrix, CLASSES[dataset])
             axes.set_title(f"{_TRAININGS[loss]}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
-            if place and columns[place - 1][0] == dataset:  # the classes stand left of its first epoch
+            if place and columns[place - 1][0] == dataset:  # only its first epoch has the class names
                 axes.set_yticklabels([])
             else:
                 axes.set_ylabel("true class")

@@ -39,7 +39,7 @@ LOSSES = {
 
 @dataclass(frozen=True)
 class Networks:
-    """The networks of one kind of features: their runs with both losses (an item's sweep), and how they are called."""
+    """The networks for one kind of features: an item's sweep, with runs of both losses, and their names."""
 
     item: str
     prefix: str
@@ -51,7 +51,7 @@ class Networks:
         return f"{PAPER}/{self.item.replace('-', '_')}"
 
     def experiment(self, dataset: str, loss: str) -> str:
-        """The experiment of a network and a loss."""
+        """Return the experiment of a network and a loss."""
         return f"{PAPER}/{self.prefix}{dataset}_{loss}"
 
 
@@ -60,7 +60,7 @@ PFE = Networks("fig-4", "pfe_", "ScatterNet", "T-PFE-CNN")
 
 
 def two_losses(networks: Networks) -> Draw:
-    """A figure of accuracy against epsilon, both losses, a panel a data set, with what is claimed."""
+    """Return a figure of accuracy against epsilon, both losses, a panel per data set, with the claims."""
 
     def draw(evidence: Evidence) -> Figure | None:
         panels = []
@@ -82,7 +82,7 @@ figure_3, figure_4 = two_losses(END_TO_END), two_losses(PFE)
 
 
 def figure_9(evidence: Evidence) -> Figure | None:
-    """The ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
+    """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
     for title, sweep, networks in (("end to end", "fig_9", END_TO_END), ("ScatterNet features", "fig_9_pfe", PFE)):
         for dataset, name in DATASETS.items():
@@ -95,7 +95,7 @@ def figure_9(evidence: Evidence) -> Figure | None:
 
 
 def figure_15(evidence: Evidence) -> Figure | None:
-    """Accuracy against epsilon of squared, absolute and Huber losses, a column a data set."""
+    """Draw accuracy against epsilon of squared, absolute and Huber losses, a column per data set."""
     import matplotlib
 
     thresholds = values_tried("fig_15_huber")
@@ -111,7 +111,7 @@ def figure_15(evidence: Evidence) -> Figure | None:
             only = ("loss.threshold", b)
             curves.append(Curve(f"{PAPER}/fig_15_huber", name, f"Huber, β = {b:g}", colour=shade, only=only))
         panels.append(Panel(title, curves))
-    return accuracy_against_epsilon(evidence, panels, spread_by_error=True)  # SAE's course hides the others' order
+    return accuracy_against_epsilon(evidence, panels, spread_by_error=True)  # SAE's curve would hide the others' order
 
 
 SENSITIVITY = {
@@ -122,9 +122,9 @@ SENSITIVITY = {
 
 
 def figure_10(evidence: Evidence) -> Figure | None:
-    """Last-epoch accuracy over each parameter of the loss, a row a data set; dotted, the value of table 6.
+    """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the value of table 6.
 
-    Panels of which fewer than half of the values have a run are left out, and so are rows and columns of them alone.
+    A panel is left out if fewer than half of its values have a run. So are rows and columns of such panels alone.
     """
     few = {(d, s): too_few(list(_by_value(evidence, d, s).values())) for d in DATASETS for s in SENSITIVITY}
     datasets = [d for d in DATASETS if not all(few[d, s] for s in SENSITIVITY)]
@@ -147,7 +147,7 @@ def figure_10(evidence: Evidence) -> Figure | None:
 
 
 def _by_value(evidence: Evidence, dataset: str, sweep: str) -> dict[float, Runs]:
-    """The planned runs of a data set by the value of the parameter that a sweep varies."""
+    """Return the planned runs of a data set by the value of the parameter that a sweep varies."""
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").by_value(FIELDS[sweep])
 
 
@@ -159,12 +159,12 @@ def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> 
     axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)
     sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
     others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
-    if others:  # which leave this parameter as table 6 has it
+    if others:  # these leave this parameter at the value of table 6
         axes.axvline(float(others[0].field(FIELDS[sweep])), color="grey", linestyle=":", linewidth=1)
 
 
 def _share_span(row: Sequence[Axes]) -> None:
-    """Gives the panels that have runs one range of accuracies, of two points at least: a flat line looks flat."""
+    """Give the panels with runs one range of accuracies, of at least two points, so that a flat line looks flat."""
     drawn = [axes for axes in row if axes.lines]
     if drawn:
         low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)

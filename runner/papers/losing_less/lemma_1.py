@@ -1,4 +1,4 @@
-"""Lemma 1: how far gradients of the proposed loss differ, against the largest singular value of its Hessian."""
+"""Lemma 1: differences of gradients of the proposed loss, compared with the largest singular value of its Hessian."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from runner.claims.measured import Measured
 from runner.networks.losses import LosingLess
 
 _INPUTS, _HIDDEN, _CLASSES, _EXAMPLES = 4, 5, 3, 20
-_PAIRS, _POINTS, _APART = 20, 17, 0.3  # pairs of weights, points between them at which the Hessian is taken, distance
+_PAIRS, _POINTS, _APART = 20, 17, 0.3  # pairs of weights, points between them for the Hessian, distance
 
 
 @computed
 def smoothness_ratio(_: Claim) -> Measured:
-    """The largest of ||grad L(w) - grad L(w')|| over sigma_max ||w - w'||, over pairs of weights w and w'.
+    """Return the largest of ||grad L(w) - grad L(w')|| over sigma_max ||w - w'||, over pairs of weights w and w'.
 
-    L is the proposed loss on a network with one tanh layer, with the parameters of CIFAR-10, at its threshold epoch, so
-    that each part has weight. w is random, and w' lies from it in the direction in which the gradient changes fastest.
+    L is the proposed loss on a network with one tanh layer. It has the parameters of CIFAR-10, at its threshold epoch,
+    so that each part has weight. w is random, and w' lies in the direction in which the gradient changes fastest.
     sigma_max is the largest singular value of the Hessian at points between the two.
     """
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What this paper's claims need next to the shared readers: gains on several data sets, distances of classes."""
+"""Measures of this paper only: gains on several data sets, distances of classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from statistics import fmean
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
@@ -27,14 +26,14 @@ FIELDS = {
 
 
 def values_tried(sweep: str) -> list[float]:
-    """The values of its field that a sweep of `FIELDS` has at the paper's scale, the smallest first."""
+    """Return the values of its field in a sweep of `FIELDS` at the paper's scale, the smallest first."""
     jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
-    return sorted({float(OmegaConf.select(job.config, FIELDS[sweep])) for job in jobs})
+    return sorted({float(job.field(FIELDS[sweep])) for job in jobs})
 
 
 @Formula
 def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
-    """The gain of the claim's first pair, seed by seed, less that of each other pair; all have to be above 0."""
+    """Return the gain of the claim's first pair, by seed, minus the gain of each other pair; all must be positive."""
     planned = [Runs(run for name in pair for run in planned_for(claim, evidence, name)) for pair in claim.pairs]
     together = Runs(run for runs in planned for run in runs)
     first, *others = ((pair[0], runs, _gains(runs)) for pair, runs in zip(claim.pairs, planned, strict=True))
@@ -52,7 +51,7 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _gains(runs: Runs) -> Sample:
-    """Of each seed that both losses have, the accuracy of the first less that of the second."""
+    """Return, for each seed with both losses, the accuracy of the first minus the accuracy of the second."""
     by_seed = runs.recorded.by(lambda run: run.seed)
     both = {seed: of for seed, of in by_seed.items() if len(of) == 2}
     return Sample(tuple(last_accuracy(one) - last_accuracy(other) for one, other in both.values()), tuple(both))
@@ -60,10 +59,10 @@ def _gains(runs: Runs) -> Sample:
 
 @Formula
 def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
-    """How far the classes' training accuracies are from those without privacy: ours next to cross-entropy's.
+    """Return the distance of the classes' training accuracies from non-private ones, for both losses.
 
-    Of a run, the mean of the absolute differences to the mean of the runs without privacy, in points, over the classes
-    and the recorded epochs. The claim's experiments: ours, cross-entropy, without privacy.
+    For one run it is the mean absolute difference from the mean of the non-private runs, in points, over the classes
+    and the recorded epochs. The claim's experiments are the proposed loss, cross-entropy, and no privacy.
     """
     planned = [planned_for(claim, evidence, name) for name in claim.experiments]
     ours, ce, without = (runs.recorded for runs in planned)
@@ -75,7 +74,7 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _distance(run: PlannedRun, others: Runs) -> float:
-    """Mean absolute difference of the diagonals to the mean of the others', over the epochs that all recorded."""
+    """Return the mean absolute difference of diagonals to the others' mean, over the epochs that all recorded."""
     every = [run, *others]
     both = [
         epoch for epoch in run.diagnostic("confusion")["epoch"] if all(confusion(of, epoch) is not None for of in every)

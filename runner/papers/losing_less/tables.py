@@ -1,4 +1,4 @@
-"""Accuracy at every budget (beside figures 3 and 4), and tables 1 to 7, read from the configs and computed."""
+"""Accuracy at every budget (next to figures 3 and 4), and tables 1 to 7, read from the configs and computed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from runner.report.plots import DATASETS
 from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
-_LAST = 200  # epochs at which the search for a budget's last one ends
+_LAST = 200  # epochs at which the search for a budget's last epoch ends
 _CELLS: dict[str, Callable[[list[float]], float]] = {"max": max, "median": median, "mean": fmean, "min": min}
 
 
 def budgets(networks: Networks) -> Tabulate:
-    """A table of runs at the last epoch below each budget, by the paper's epsilon and by the sound one."""
+    """Return a table of runs at the last epoch below each budget, by the paper's epsilon and by the sound one."""
 
     def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         header = ["dataset", "loss", "ε below", "n"]
@@ -76,7 +76,7 @@ table_4 = network_table(
 
 @lru_cache
 def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict[str, float]:
-    """What an experiment's whole run costs, as it is charged, by accountant; or its steps, whatever came before."""
+    """Return the charged cost of an experiment's whole run, by accountant; or of its steps without earlier releases."""
     run = prepared(sweep, experiment)
     mechanism = replace(run.mechanism, before=()) if steps_alone else run.mechanism
     releases = mechanism.charges_of_epochs(run.epochs).claimed
@@ -85,7 +85,7 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
 
 
 def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
-    """Last epochs within 1.5, 2 and 3."""
+    """Return the last epochs within 1.5, 2 and 3."""
     return " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
 
 
@@ -98,7 +98,7 @@ def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
 
 @computed
 def setting_epsilon(claim: Claim) -> Measured:
-    """Epsilon of a setting of table 5 at its stated epochs by classic RDP, with what is released before the first."""
+    """Return the epsilon of a setting of table 5 at its epochs by classic RDP, with releases before the first step."""
     run = prepared(claim.sweep, claim.experiment)
     measured = _charged(run, _epsilons(claim.sweep, claim.experiment))
     last = _last_epoch(run, RdpClassic(), BUDGETS[-1])
@@ -108,7 +108,7 @@ def setting_epsilon(claim: Claim) -> Measured:
 
 @computed
 def steps_epsilon(claim: Claim) -> Measured:
-    """The same of the steps alone, which are all that the paper's text speaks of."""
+    """Return the same for the steps alone, which the paper's text is limited to."""
     run = prepared(claim.sweep, claim.experiment)
     return _charged(run, _epsilons(claim.sweep, claim.experiment, steps_alone=True))
 
@@ -125,7 +125,7 @@ def _charged(run: Run, epsilons: dict[str, float]) -> Measured:
 
 
 def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Settings of DP-SGD, and what they cost by four accountants."""
+    """Return settings of DP-SGD, and their cost by four accountants."""
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
     rows: list[dict[str, object]] = []
     deltas: list[float] = []
@@ -162,7 +162,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Parameters of the proposed loss, read from the experiments."""
+    """Return parameters of the proposed loss, read from the experiments."""
     rows = []
     for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
@@ -175,7 +175,7 @@ def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """The values of each parameter that figure 10 tries."""
+    """Return the values of each parameter that figure 10 tries."""
     rows = []
     for sweep, label in SENSITIVITY.items():
         rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values_tried(sweep))])

@@ -1,5 +1,6 @@
-"""An efficient differential privacy deep learning method based on noise screening (Fu, Chen and Ling, 2022): its items,
-the headline first, and one that the paper does not have, `sound`.
+"""An efficient differential privacy deep learning method based on noise screening (Fu, Chen and Ling, 2022).
+
+The items begin with the headline. One item, `sound`, is not in the paper.
 """
 
 from runner.claims.verdicts import NOT_REPRODUCED

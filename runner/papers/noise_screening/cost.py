@@ -1,4 +1,4 @@
-"""What the accuracies of table 1 cost: the panel that the figure of that table begins with."""
+"""Costs of the accuracies of table 1: the first panel of that table's figure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ METHODS = {  # experiment: label, colour
 
 
 def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
-    """Accuracy of each method at the claimed epsilon, and a line from there to the epsilon that holds for it.
+    """Draw each method's accuracy at the claimed epsilon, and a line from there to its sound epsilon.
 
-    Claimed accuracies are stars at the claimed epsilon, at the paper's scale only. The dashed line is a lower bound
-    on the true epsilon of kept updates at these settings under the worst rule of theorem 1 that was found: nothing left
-    of it holds for whatever screens.
+    Claimed accuracies are stars at the claimed epsilon, at the paper's scale only. The dashed line is a lower bound on
+    the true epsilon of kept updates at these settings, under the worst rule found for theorem 1. So no smaller epsilon
+    holds for every screening rule.
     """
     claims = {claim.alone: claim for claim in claims_of("noise_screening", item="table-1")}
     for place, (pattern, (label, colour)) in enumerate(METHODS.items()):

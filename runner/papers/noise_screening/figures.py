@@ -1,4 +1,4 @@
-"""Figures 3 and 4, and one of how many tries are kept, drawn from runs."""
+"""Figures 3 and 4, and a figure of the share of attempts that are kept, drawn from runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ METHODS = {  # experiment: label, colour, line
     "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
     "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
 }
-SCREENED = {  # experiment: label, colour, line, of the runs whose acceptance is drawn
+SCREENED = {  # experiment: label, colour, line; for the runs whose acceptance is drawn
     "noise_screening/{}_screened": ("same settings, no momentum", "C3", "-"),
     "noise_screening/{}_screened_momentum": ("same settings, momentum 0.9", "C4", "-"),
     "noise_screening/{}_screened_momentum_kept": ("same settings, momentum not restored", "C6", "-"),
@@ -59,8 +59,9 @@ _AS_COUNTED = "ε of kept updates, as the paper counts"
 
 
 def table_1(evidence: Evidence) -> Figure | None:
-    """Above, what the accuracies cost; below, the share of an epoch's tries that is kept, against epsilon as the paper
-    counts: what the rule does to the noise. A column a data set of which a screened run is recorded.
+    """Draw the costs of accuracies above; below, the kept share of an epoch's attempts, against the claimed epsilon.
+
+    Each data set with a recorded screened run has a column.
     """
     few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in DATASETS.items()}
     shown = {key: title for key, title in DATASETS.items() if not few[title]}
@@ -87,11 +88,11 @@ def _screened(evidence: Evidence, dataset: str) -> Runs:
 
 
 def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
-    """The share of an epoch's tries that is kept, mean and range of the seeds.
+    """Draw the share of an epoch's attempts that is kept, mean and range of the seeds.
 
-    Of rejection_threshold + 1 tries in a row one is always kept: the dotted line, below which no epoch can fall but for
-    its first and last tries. The last epoch of a run that is not a whole one is left out: it ends with a kept update,
-    and a share of few tries would say no more than that.
+    Of rejection_threshold + 1 attempts in a row one is always kept. The dotted line shows this share. Only an epoch's
+    first and last attempts can take it below. A run's last epoch is left out if it is not whole. It ends with a kept
+    update, and its share of few attempts would show no more than that.
     """
     floors = set()
     for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
@@ -102,14 +103,14 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
         text = f"{label}, {runs_text(planned)}"
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
         found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
-        floors.add(1 / (1 + planned[0].job.config.screening.rejection_threshold))
+        floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
         axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
-    axes.set(xlabel=_AS_COUNTED, ylim=(0, 1.03))  # most runs start at 1, which the frame would hide
+    axes.set(xlabel=_AS_COUNTED, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
 
 
 def _whole_epochs(run: PlannedRun) -> PlannedRun:
-    """The run without a last epoch of fewer tries than the first."""
+    """Return the run without a last epoch of fewer attempts than the first."""
     tries = run.history("tries")
     if run.record is None or len(tries) < 2 or tries[-1] - tries[-2] >= tries[0]:
         return run
@@ -118,7 +119,7 @@ def _whole_epochs(run: PlannedRun) -> PlannedRun:
 
 
 def figure_3(evidence: Evidence) -> Figure:
-    """Test loss and accuracy against epsilon as the paper counts, and accuracy against the cost of all tries."""
+    """Draw test loss and accuracy against the paper's epsilon, and accuracy against the cost of all attempts."""
     drawn = figure(12, 10.5)
     panels = drawn.subplots(3, 3)
     rows = (
@@ -155,13 +156,13 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
     margin = 0.1 * (max(levels) - min(levels)) + 1e-3
     axes.set_ylim(min(levels) - margin, max(levels) + margin)
     if y == "test_accuracy":
-        by_error(axes)  # what the methods differ by is tenths of a point near 98, and the first epochs are at 75
-    if sound:  # the last row's, which says what holds
+        by_error(axes)  # methods differ by tenths of a point near 98, and the first epochs are at 75
+    if sound:  # the last row, which shows the sound epsilon
         legend_below(axes, 0.2, fontsize=7)
 
 
 def at_a_sound_epsilon(evidence: Evidence) -> Figure:
-    """Screened and plain at one sound epsilon: accuracy by epoch against it, and each run's last."""
+    """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
     drawn = figure(9, 4)
     by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
     for place, (name, label) in enumerate(SOUND.items()):
@@ -191,9 +192,9 @@ def _thin(line: str) -> dict[str, Any]:
 
 
 def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
-    """Mean, minimum and maximum of y over the runs at equal x, up to the claimed epsilon as the paper counts.
+    """Return mean, minimum and maximum of y over the runs at equal x, up to the claimed epsilon as the paper counts.
 
-    Between two epochs by linear interpolation: screened runs of one setting have their epochs at different x.
+    Values between two epochs are interpolated linearly, as screened runs of one setting have epochs at different x.
     """
     reached = runs.at(lambda run: within(run, claimed_at()))
     series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
@@ -206,8 +207,9 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
 
 
 def by_setting(sweep: str, field: str, label: str, scale: str, also: str = "") -> Draw:
-    """A figure of accuracy (left) and what all tries cost (right) by a field of the config, one dot a run; none where
-    fewer than half of its values have a run.
+    """Return a figure of accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
+
+    It is not drawn if fewer than half of the field's values have a run.
 
     Args:
         also: an experiment of table 1 whose runs are at one more value.

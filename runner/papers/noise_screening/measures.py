@@ -1,9 +1,11 @@
-"""What this paper's claims need beside the shared readers: the epsilon at which an accuracy is reached, who leads, how
-many tries an update takes, and one sample of several experiments.
+"""Measures of this paper only.
 
-Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. What is guaranteed, and compared with
-the claim, is the sound epsilon of the most tries that the run could have made (see `runner.training.updates.screened`);
-that of the tries it made is said beside it.
+They are the epsilon at which an accuracy is reached, the leading method, the attempts per update, and one sample of
+several experiments.
+
+Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. The guarantee, which is compared with
+the claim, is the sound epsilon of the largest number of attempts (see `runner.training.updates.screened`). The sound
+epsilon of the actual attempts is stated next to it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
 
 Array: TypeAlias = NDArray[np.float64]
-_ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and how often they are drawn again
-CARRIED_ON = "noise_screening/table_3"  # the sweep of runs that go on to it, where those of table 1 end at 3
+_ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and bootstrap samples
+CARRIED_ON = "noise_screening/table_3"  # the sweep of longer runs; the runs of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on
     short.format(dataset): f"noise_screening/{dataset}_{method}_to_6"
     for dataset in DATASETS
@@ -41,24 +43,24 @@ _LONGER = {  # experiment of table 1: the same run, carried on
 
 
 def screened(run: PlannedRun) -> bool:
-    """Whether the run's updates are screened, recorded or not."""
-    return bool(run.job.config.get("screening"))
+    """Return True if the run's updates are screened, recorded or not."""
+    return bool(run.field("screening"))
 
 
 def within(run: PlannedRun, bound: float) -> int | None:
-    """The last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
+    """Return the last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
     return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
 
 
 @Formula
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
-    """The first epoch's epsilon, as the paper counts, at which the accuracy named in brackets is reached.
+    """Return the first epoch's epsilon, as the paper counts, at which the accuracy in brackets is reached.
 
-    Mean over the runs. A run that ends at the paper's limit of 6 without getting there counts as infinite, as in the
-    paper; of one that ends before, no more is known than that it needs more than it has spent: so the mean is a bound.
+    It is the mean over the runs. A run that ends at the paper's limit of 6 without the accuracy counts as infinite, as
+    in the paper. A run that ends before needs more than it has spent, so the mean is then a bound.
 
-    The sound epsilon is that of the steps until then, as if their number had been fixed beforehand, like the claimed
-    one: see `until`.
+    The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
+    see `until`.
     """
     accuracy = accuracy_of(claim)
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
@@ -80,8 +82,10 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
-    """Infinite, or where each of the others ends before the limit at least the mean with what they have spent. What
-    is claimed for the accuracy is not known to be spent: no epsilons.
+    """Return infinity, or a lower bound if each of the other runs ends before the limit.
+
+    The bound is the mean, with the other runs' spent epsilons. The claimed accuracy may need more, so no epsilons are
+    reported.
     """
     others = Runs(run for run in recorded if reaches(accuracy)(run) is None)
     ends = others.finals("epsilon")
@@ -93,23 +97,24 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
 
 
 def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
-    """The epsilon of the first epoch with this accuracy; of a run without one what it has spent, or infinity."""
+    """Return the epsilon of the first epoch with this accuracy; without one, the run's epsilon or infinity."""
     return spent(run, accuracy) if at_least or reaches(accuracy)(run) is not None else math.inf
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:
-    """The epsilon, as the paper counts, of the first epoch with this accuracy; of a run without one, all of it."""
+    """Return the epsilon, as the paper counts, of the first epoch with this accuracy; without one, the whole run's."""
     epoch = reaches(accuracy)(run)
     return run.final("epsilon") if epoch is None else run.history("epsilon")[epoch]
 
 
 @Formula
 def cheaper(claim: Claim, evidence: Evidence) -> Measured:
-    """What the first experiment spends on an accuracy, beside what each of the others does.
+    """Compare the epsilon that the first experiment spends on an accuracy with each other experiment's.
 
-    In brackets: accuracies in percent ("94 96 98"), a statement each and other experiment; or two of them ("94 to 98"),
-    for what it takes from the first to the second. A run that does not get there spends at least what it has: of the
-    other experiments that speaks against the claim, and of the first the difference is a bound (`at_least`).
+    In brackets: accuracies in percent ("94 96 98"), with a statement for each accuracy and other experiment. Or two of
+    them ("94 to 98"), for the epsilon from the first to the second. A run without the accuracy spends at least its
+    epsilon. Among the other experiments such a run counts against the claim. In the first experiment it makes the
+    difference a bound (`at_least`).
     """
     accuracies = [float(word) for word in claim.reader[1].replace(" to ", " ").split()]
     start = accuracies.pop(0) if " to " in claim.reader[1] else None
@@ -133,13 +138,13 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _spent(runs: Runs, accuracy: float, start: float | None) -> Sample:
-    """What each recorded run spends on an accuracy, or from another one to it."""
+    """Return the epsilon of each recorded run for an accuracy, or from another accuracy to it."""
     return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
 
 
 @of_runs
 def tries_by_value(claim: Claim, planned: Runs) -> Measured:
-    """Tries a kept update at one value of the field that the claim names, beside those at another: "20 5"."""
+    """Compare attempts per kept update at two values of the field that the claim names: "20 5"."""
     one, other = (planned.recorded.by_value(claim.by).get(float(value)) for value in claim.reader[1].split())
     if one is None or other is None:
         return Measured()
@@ -154,22 +159,23 @@ def tries_by_value(claim: Claim, planned: Runs) -> Measured:
 
 @Formula
 def pooled(claim: Claim, evidence: Evidence) -> Measured:
-    """The claim's statistic over the values of a field, of the runs of all its experiments together."""
+    """Return the claim's statistic over the values of a field, for the runs of all its experiments together."""
     planned = Runs(run for name in claim.experiments for run in planned_for(claim, evidence, name))
     return counted(planned, over_values(claim, evidence, [planned]))
 
 
 def accuracy_of(claim: Claim) -> float:
-    """The accuracy in percent that a claim names."""
+    """Return the accuracy in percent that a claim names."""
     return float(claim.reader[1])
 
 
 def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: float) -> Runs:
-    """The planned runs of one of a claim's experiments. In place of one that ends at 3 short of an accuracy (percent)
-    comes the run of the same seed and settings that goes on to the limit, where that is recorded and begins with it.
+    """Return the planned runs of one of a claim's experiments, with longer runs if needed and available.
 
-    On one device it has the same batches and noise. Where it is another draw (from another device, by other code), it
-    would be a second chance for the seeds that failed, and is not taken.
+    If a run ends at 3 below an accuracy (percent), a run of the same seed and settings replaces it and goes on to the
+    limit. The longer run has to be recorded and begin with the shorter one. On one device it has the same
+    batches and noise. If it is another draw (from another device, by other code), it would be a second chance for the
+    seeds that failed, and is not taken.
     """
     further = evidence.recorded(CARRIED_ON, _LONGER.get(experiment, ""))
     longer = {run.seed: run for run in further if not run.diverged}
@@ -180,8 +186,9 @@ def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: floa
 
 
 def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
-    """Whether the shorter run is lacking, or ends short of the accuracy and is how the longer begins: the same
-    epsilons, and training losses that differ by rounding only.
+    """Return True if the shorter run is missing, or ends below the accuracy and is the beginning of the longer.
+
+    Their epsilons are then the same, and their training losses differ only by rounding.
     """
     if short.record is None:
         return True
@@ -195,10 +202,10 @@ def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
 
 
 def until(reached: RunsAt) -> tuple[float, float]:
-    """What runs cost until an epoch each, the largest: of all steps made, had their number been fixed beforehand, and
-    what is guaranteed for a run that is to end there.
+    """Return two costs of runs up to an epoch each, the largest over the runs.
 
-    Both are the same, but of screened runs only the number of kept updates can be fixed beforehand.
+    The first is the cost of all steps made, had their number been fixed beforehand. The second is the guarantee of a
+    run that is to end there. Both are the same, except that screened runs can fix only their kept updates beforehand.
     """
     made = reached.largest("epsilon_sound")
     if not screened(reached[0][0]):
@@ -208,15 +215,15 @@ def until(reached: RunsAt) -> tuple[float, float]:
 
 
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
-    """A function of a run: the first epoch (from 0) with at least this test accuracy in percent."""
+    """Return a function of a run: the first epoch (from 0) with at least this test accuracy in percent."""
     return lambda run: next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
 def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
-    """Mean of a column over the runs at an epsilon as the paper counts; None before the first epoch of one of them.
+    """Return a column's mean over the runs at a paper's epsilon; None before the first epoch of one of them.
 
-    Between two epochs by linear interpolation, after the last as it was then: epochs of screened runs are at other
-    epsilons than those of others.
+    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
+    runs are at other epsilons than epochs of plain runs.
     """
     if not runs or any(epsilon < run.history("epsilon")[0] for run in runs):
         return None
@@ -225,11 +232,11 @@ def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
 
 @Formula
 def lead(claim: Claim, evidence: Evidence) -> Measured:
-    """The share of the second experiment's epochs, up to the claim's epsilon, at which the first leads all others.
+    """Return the share of the second experiment's epochs, to the claim's epsilon, at which the first leads all others.
 
-    In the mean of the column named in brackets, the larger the better but for a loss, at equal epsilon as the paper
-    counts (see `mean_at`); a tie is no lead. Its interval is that of shares of curves whose runs are drawn again from
-    those there are, each experiment's apart (the percentile bootstrap), where there are three runs of each.
+    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `mean_at`). Larger is
+    better, except for a loss. A tie is no lead. With three runs of each experiment it has an interval, from the
+    percentile bootstrap: the runs of each experiment are drawn again separately.
     """
     column = claim.reader[1]
     planned = [planned_for(claim, evidence, name) for name in claim.experiments]
@@ -248,13 +255,13 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
-    """A column of each run at these epsilons, NaN before its first epoch: [runs, epsilons]."""
+    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons]."""
     found = [[mean_at(Runs([run]), column, epsilon) for epsilon in grid] for run in runs]
     return np.array([[math.nan if value is None else value for value in of] for of in found])
 
 
 def _share(means: Sequence[Array]) -> float:
-    """The share of places at which the first is above all the others that are there; NaN where it is alone."""
+    """Return the share of places at which the first is above all others that exist there; NaN if it is alone."""
     own, others = means[0], np.array(means[1:])
     compared = ~np.isnan(own) & ~np.isnan(others).all(0)
     ahead = own > np.where(np.isnan(others), -math.inf, others).max(0)

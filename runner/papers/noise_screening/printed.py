@@ -1,31 +1,31 @@
-"""The value that the paper's equations have as they are printed."""
+"""The value of the paper's equations as they are printed."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from opacus.accountants.analysis.rdp import compute_rdp
 
+from runner.accounting.accountants import rdp_analysis
 from runner.claims.claim import Claim
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import kept_steps, screened_run
 
-_ORDERS = range(2, 65)  # those of the paper's accountant
+_ORDERS = range(2, 65)  # the orders of the paper's accountant
 
 
 @computed
 def printed_epsilon(claim: Claim) -> Measured:
-    """Epsilon by equation 4 (equation 9 converted), as printed, at the steps of table 2.
+    """Return epsilon by equation 4 (equation 9 converted), as printed, at the steps of table 2.
 
-    Both give the Renyi divergence of T steps as T / (a - 1) A_a, where A_a is the a-th moment of the likelihood ratio;
-    it is T / (a - 1) ln A_a (Mironov et al., 2019, section 3.3). As A_a is at least 1, the printed one is never small.
+    Both give the Renyi divergence of T steps as T / (a - 1) A_a, with A_a the a-th moment of the likelihood ratio. It
+    is T / (a - 1) ln A_a (Mironov et al., 2019, section 3.3). As A_a is at least 1, the printed value is never small.
     """
     run = screened_run(claim.dataset)
     steps, delta = kept_steps(claim.dataset), run.config.delta
     rate, sigma = run.mechanism.sampling_rate, run.mechanism.noise_multiplier
-    with np.errstate(over="ignore"):  # of large orders infinite, and so not the smallest
+    with np.errstate(over="ignore"):  # large orders are infinite, and so not the smallest
         values = {order: steps / (order - 1) * float(np.exp(log_moment(rate, sigma, order))) for order in _ORDERS}
     epsilons = {order: value + math.log(1 / delta) / (order - 1) for order, value in values.items()}
     best = min(epsilons, key=lambda order: epsilons[order])
@@ -37,5 +37,5 @@ def printed_epsilon(claim: Claim) -> Measured:
 
 
 def log_moment(rate: float, sigma: float, order: int) -> float:
-    """ln A_a of a sampled Gaussian at a whole order a: of the Renyi divergence, ln A_a / (a - 1)."""
-    return (order - 1) * float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))
+    """Return ln A_a of a sampled Gaussian at a whole order a, from its Renyi divergence ln A_a / (a - 1)."""
+    return (order - 1) * float(rdp_analysis().compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))

@@ -1,48 +1,48 @@
-"""What charging only the kept updates hides: the privacy of screened releases, computed.
+"""Privacy of screened releases, computed: the error of charging only the kept updates.
 
 One step. A candidate y with density f_x (x: the data set) is kept with probability A(y), a function that is public
-given the past; after k rejections the next candidate is kept whatever it is (k may be infinite). With Z_x = int f_x A
-and R_x = 1 - Z_x, the density of the kept y is
+given the past. After k rejections the next candidate is always kept (k may be infinite). With Z_x = int f_x A and
+R_x = 1 - Z_x, the density of the kept y is
 
     p_x(y) = A(y) f_x(y) (1 + R_x + ... + R_x^(k-1)) + R_x^k f_x(y) = f_x(y) [A(y) (1 - R_x^k) / Z_x + R_x^k],
 
-as the i-th candidate comes after i - 1 rejections. This is what an adversary sees who sees the weights only. The claim
-to be checked is that it is as private as f_x. Here A is the indicator of a region, so that p_x is f_x times one of two
-constants: one inside, one outside.
+as the i-th candidate comes after i - 1 rejections. An adversary who sees only the weights sees this density. The claim
+to check is that it is as private as f_x. Here A is the indicator of a region. So p_x is f_x times one of two constants:
+one inside, one outside.
 
-`OneStep`: f_x = N(x, sigma^2), x in {0, 1}, kept where |y - 1/2| > t. By symmetry the constants are the same for both
-x, the likelihood ratio is that of the Gaussians, exp((y - 1/2) / sigma^2), and the hockey-stick divergence
+`OneStep`: f_x = N(x, sigma^2), x in {0, 1}, kept if |y - 1/2| > t. By symmetry the constants are the same for both x.
+The likelihood ratio is the Gaussians' ratio, exp((y - 1/2) / sigma^2). The hockey-stick divergence
 
     delta(eps) = int max(0, p_1 - e^eps p_0) = P_1(y > y*) - e^eps P_0(y > y*),    y* = 1/2 + eps sigma^2,
 
-is a sum of normal tail probabilities: exact but for float64.
+is a sum of normal tail probabilities. It is exact up to float64.
 
-`Screened`: tau kept steps of f_0 = N(0, sigma^2) against f_1 = (1 - q) N(0, sigma^2) + q N(1, sigma^2), each kept where
-y > t (worst-case gradients of one coordinate: the record's own, in the batch with probability q, and no other).
+`Screened`: tau kept steps of f_0 = N(0, sigma^2) against f_1 = (1 - q) N(0, sigma^2) + q N(1, sigma^2), each kept if
+y > t. (These are worst-case gradients of one coordinate: only the record has one, and is in the batch with
+probability q.)
 
-Nothing in the theorem is particular to a rule, so one that refutes it is enough. Algorithm 2's, keep where J(w + n) <=
-J(w) for a steep J, is nearly this one for J(w) = |w|^2 / 2 in d coordinates: J changes by |n|^2 / 2 - y |w|, where y is
-the noise n along -w, and |n|^2 is d sigma^2 to a relative sqrt(2 / d). So y > t = d sigma^2 / (2 |w|). As |w| falls, t
-grows: from 1.6 to 2.1 sigma on MNIST, 1.3 to 1.4 on FashionMNIST, 1.60 to 1.61 on CIFAR-10 in all of the paper's steps.
-(No J of one coordinate gives y > t with t > 0: it would have to fall from 0 to 2 t and not to fall from 0 to t to 2 t.)
+The theorem holds for any rule, so one rule that refutes it is enough. Algorithm 2 keeps if J(w + n) <= J(w), for a
+steep J. For J(w) = |w|^2 / 2 in d coordinates this is nearly the rule above. J changes by |n|^2 / 2 - y |w|, with y the
+noise n along -w, and |n|^2 is d sigma^2 to a relative sqrt(2 / d). So y > t = d sigma^2 / (2 |w|). As |w| falls, t
+grows. In all of the paper's steps it grows from 1.6 to 2.1 sigma on MNIST, 1.3 to 1.4 on FashionMNIST, and 1.60 to 1.61
+on CIFAR-10. (No J of one coordinate gives y > t with t > 0. It would have to fall from 0 to 2 t, and not to fall from
+0 to t and from t to 2 t.)
 
 Lower bounds on epsilon, method:
 
-
-1. Each step's y is replaced by the bin it falls into. That is post-processing, so it can only lower epsilon. The bins
-   are where the loss ln(p_1 / p_0) is in [j h, (j + 1) h), h = 0.1 / tau; y is cut at 12 standard deviations, and the
-   mass beyond is dropped.
-2. A bin's loss, ln of the ratio of its two probabilities, is a mean of ratios in that interval: it is rounded down, to
-   j h. As delta(eps) = E max(0, 1 - e^(eps - loss)) grows with the loss, this too can only lower epsilon, by at
-   most h tau = 0.1, and so does dropping mass.
-3. The tau-fold convolution is that of dp_accounting (FFT). Its rounding and the 1e-15 tails that it cuts are covered by
+1. Each step's y is replaced by its bin. This is post-processing, so it can only lower epsilon. In bin j the loss
+   ln(p_1 / p_0) is in [j h, (j + 1) h), h = 0.1 / tau. y is cut at 12 standard deviations, and the mass beyond is
+   dropped.
+2. The loss of a bin, ln of the ratio of its two probabilities, is a mean of ratios in this interval. It is rounded
+   down, to j h. delta(eps) = E max(0, 1 - e^(eps - loss)) grows with the loss. So this too can only lower epsilon, by
+   at most h tau = 0.1, and so does dropping mass.
+3. dp_accounting computes the tau-fold convolution (FFT). Its rounding and the 1e-15 tails that it cuts are covered by
    taking epsilon at delta (1 + 1e-4).
 
-So the numbers are rigorous but for float64. Both orders of the neighbours are computed and the larger counts.
+So the numbers are rigorous up to float64. Both orders of the neighbours are computed and the larger counts.
 
-`upper bound`: Renyi divergences of the true p_1 and p_0 at integer orders, by the trapezoidal rule on a fine grid of y,
-both orders of the neighbours, composed and converted as the paper does. It bounds from above what the lower bound
-bounds from below.
+`upper bound`: Renyi divergences of the true p_1 and p_0 at integer orders, by the trapezoidal rule on a fine grid of y.
+Both orders of the neighbours are composed and converted as in the paper. It bounds the same epsilon from above.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ _GRID = 40_001  # points for Renyi divergences
 
 
 def kept_weights(accepted: float, rejections: float) -> tuple[float, float]:
-    """What multiplies f_x where A = 1 and where A = 0, given Z_x = `accepted` and k = `rejections`."""
+    """Return the factors of f_x for A = 1 and for A = 0, given Z_x = `accepted` and k = `rejections`."""
     forced = (1 - accepted) ** rejections if rejections < math.inf else 0.0
     return (1 - forced) / accepted + forced, forced
 
 
 @dataclass(frozen=True)
 class OneStep:
-    """The candidate N(x, sigma^2), x in {0, 1}, kept where |y - 1/2| > `threshold` or after `rejections`."""
+    """The candidate N(x, sigma^2), x in {0, 1}, kept if |y - 1/2| > `threshold` or after `rejections`."""
 
     sigma: float
     threshold: float
@@ -82,11 +82,11 @@ class OneStep:
 
     @property
     def accepted(self) -> float:
-        """P(A = 1) of one candidate: the same for both x."""
+        """Return P(A = 1) of one candidate, the same for both x."""
         return float(ndtr((-self.threshold + 0.5) / self.sigma) + ndtr((-self.threshold - 0.5) / self.sigma))
 
     def kept_above(self, x: float, y: float) -> float:
-        """P_x(kept value > y)."""
+        """Return P_x(kept value > y)."""
         outside, inside = kept_weights(self.accepted, self.rejections)
         low, high = 0.5 - self.threshold, 0.5 + self.threshold
 
@@ -98,12 +98,12 @@ class OneStep:
         return outside * kept + inside * between(low, high)
 
     def delta(self, epsilon: float) -> float:
-        """The hockey-stick divergence at `epsilon`."""
+        """Return the hockey-stick divergence at `epsilon`."""
         y = 0.5 + epsilon * self.sigma**2
         return self.kept_above(1, y) - math.exp(epsilon) * self.kept_above(0, y)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon with `delta`, to 1e-9."""
+        """Return the smallest epsilon with `delta`, to 1e-9."""
         return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, 40.0, xtol=1e-9))
 
 
@@ -121,26 +121,26 @@ class Screened:
 
     @property
     def accepted(self) -> tuple[float, float]:
-        """P(A = 1) of one candidate without and with the record."""
+        """Return P(A = 1) of one candidate without and with the record."""
         without, shifted = ndtr(-self.threshold), ndtr(-self.threshold + 1 / self.sigma)
         return float(without), float((1 - self.q) * without + self.q * shifted)
 
     def epsilon_at_least(self, steps: int, delta: float) -> float:
-        """A lower bound on the epsilon of `steps` kept ones at `delta`."""
+        """Return a lower bound on the epsilon of `steps` kept ones at `delta`."""
         remove, add = (self._losses(_ROUNDING / steps, with_record=w) for w in (True, False))
         composed = PrivacyLossDistribution(remove, add).self_compose(steps)
         return float(composed.get_epsilon_for_delta(delta * (1 + _DELTA_ROUNDING)))
 
     def epsilon_by_rdp(self, steps: int, delta: float, unscreened: int = 0) -> float:
-        """The paper's way to epsilon, applied to the true densities of `steps` kept ones and some without screening."""
+        """Return epsilon by the paper's method, from true densities of `steps` kept ones and some without screening."""
         orders = np.array(ORDERS)
         plain = replace(self, threshold=-math.inf)
         divergence = steps * self.renyi() + unscreened * plain.renyi()
         return float(np.min(divergence + math.log(1 / delta) / (orders - 1)))
 
     def renyi(self) -> Array:
-        """The Renyi divergence of one kept step, the larger of both orders of the neighbours: [orders]."""
-        # The mass of f_1^a f_0^(1 - a) is at y = a and below, that of f_0^a f_1^(1 - a) at 0, as f_1 >= (1 - q) f_0.
+        """Return the Renyi divergence of one kept step, the larger of both orders of the neighbours: [orders]."""
+        # f_1^a f_0^(1 - a) has its mass at y = a and below, and f_0^a f_1^(1 - a) at 0, as f_1 >= (1 - q) f_0.
         moments: list[list[list[float]]] = [[], []]
         for low, high, weights in self._pieces(shift=max(ORDERS)):
             if not min(weights):
@@ -157,11 +157,11 @@ class Screened:
         return divergences
 
     def _log_ratio(self, y: Array) -> Array:
-        """ln(f_1 / f_0)."""
+        """Return ln(f_1 / f_0)."""
         return np.logaddexp(math.log1p(-self.q), math.log(self.q) + (y - 0.5) / self.sigma**2)
 
     def _pieces(self, shift: float = 1) -> list[tuple[float, float, tuple[float, float]]]:
-        """Intervals of y on which A is constant, with the factors of f_0 and f_1 there.
+        """Return intervals of y on which A is constant, with the factors of f_0 and f_1 there.
 
         They end 12 standard deviations outside of means from 0 to `shift`.
         """
@@ -171,7 +171,7 @@ class Screened:
         return [(a, b, w) for a, b, w in ((low, cut, rejected), (cut, high, kept)) if a < b]
 
     def _losses(self, interval: float, *, with_record: bool) -> DensePLDPmf:
-        """The distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""
+        """Return the distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""
         sign = 1 if with_record else -1
         parts = []
         for low, high, weights in self._pieces():
@@ -192,14 +192,14 @@ class Screened:
         return DensePLDPmf(interval, start, total, infinity_mass=0.0, pessimistic_estimate=False)
 
     def _inverse(self, log_ratio: Array) -> Array:
-        """y at which ln(f_1 / f_0) is `log_ratio`; -inf below its infimum ln(1 - q)."""
+        """Return the y at which ln(f_1 / f_0) is `log_ratio`, or -inf below its infimum ln(1 - q)."""
         above = np.maximum(log_ratio - math.log1p(-self.q), 0)
         with np.errstate(divide="ignore"):
             return 0.5 + self.sigma**2 * (np.log(np.expm1(above)) + math.log1p(-self.q) - math.log(self.q))
 
 
 def _normal_mass(edges: Array, mean: float, sigma: float) -> Array:
-    """P(between two neighbouring edges, in either order) under N(mean, sigma^2): [edges - 1], from the nearer tail."""
+    """Return P(between neighbouring edges) under N(mean, sigma^2), from the nearer tail, in any order: [edges - 1]."""
     z = (edges - mean) / sigma
     below, above = ndtr(z), ndtr(-z)
     right = np.minimum(z[1:], z[:-1]) > 0

@@ -1,4 +1,4 @@
-"""What table 2 states, read from the runs that have these settings: algorithm 2 as printed, in the sweep of table 1."""
+"""Values of table 2, read from the runs with its settings: algorithm 2 as printed, in the sweep of table 1."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
 SWEEPS = (*(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept")), SWEEP)  # more seeds first
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}  # as experiments, as tables say
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}  # names of experiments, titles
 
 
 def screened_run(dataset: str) -> Run:
-    """The run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained."""
+    """Return the run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained."""
     (name,) = (name for name, title in DATASETS.items() if title == dataset)
     return prepared(SWEEP, f"noise_screening/{name}_screened")
 
 
 def screening(dataset: str) -> Annealing:
-    """The parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
+    """Return the parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
     rule = screened_run(dataset).rule
     assert isinstance(rule, Annealing)
     return rule
 
 
 def planned(evidence: Evidence, experiment: str) -> Runs:
-    """The planned runs of an experiment of table 1, of the sweep that has the most seeds."""
+    """Return the planned runs of an experiment of table 1, from the sweep with the most seeds."""
     return next((runs for sweep in SWEEPS if (runs := evidence.planned(sweep, experiment))), Runs())
 
 
 def kept_steps(dataset: str) -> int:
-    """How many kept updates the paper's accounting allows at its epsilon."""
+    """Return the number of kept updates that the paper's accounting allows at its epsilon."""
     allowed = screened_run(dataset).paid_for
     assert allowed is not None
     return allowed
 
 
 def claimed_at() -> float:
-    """The epsilon that the paper claims for its accuracies: the same on every data set."""
+    """Return the epsilon that the paper claims for its accuracies, the same on every data set."""
     (epsilon,) = {float(screened_run(dataset).config.max_epsilon) for dataset in DATASETS.values()}
     return epsilon
 
 
 def searched_to() -> float:
-    """The epsilon up to which the paper looked for an accuracy: where its DP-SGD with ReLU ends."""
+    """Return the largest epsilon of the paper's search for an accuracy, at which its DP-SGD with ReLU ends."""
     return float(prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon)
 
 
 def delta() -> float:
-    """The delta of the paper's claims: the same on every data set."""
+    """Return the delta of the paper's claims, the same on every data set."""
     (found,) = {float(screened_run(dataset).config.delta) for dataset in DATASETS.values()}
     return found

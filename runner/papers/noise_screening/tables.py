@@ -1,4 +1,4 @@
-"""Tables 1 to 3, and the one at a sound epsilon."""
+"""Tables 1 to 3, and the table at a sound epsilon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, 
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
-METHODS = {  # experiment, with {} for the data set: what table 1 calls it
+METHODS = {  # experiment, with {} for the data set: its name in table 1
     "noise_screening/{}_relu": "DP-SGD ReLU",
     "losing_less/{}_ce": "DP-SGD tanh",
     "noise_screening/{}_auto": "DP-SGD tanh, AUTO-S",
@@ -40,7 +40,7 @@ METHODS = {  # experiment, with {} for the data set: what table 1 calls it
 
 
 def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """A row a data set and method: accuracy at epsilon 3 as the paper counts, and what it cost."""
+    """Return a row per data set and method: accuracy at epsilon 3 as the paper counts, and its cost."""
     claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "measured (%)", "on images that did not screen (%)", "n"),
@@ -77,7 +77,7 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def _method(row: ClaimRow) -> str:
-    """The method of a claim, and the reading that it is taken in."""
+    """Return the method and the reading of a claim."""
     return ", ".join(filter(None, (row.claim.method, row.claim.reading)))
 
 
@@ -101,12 +101,12 @@ def _measured(planned: Runs) -> list[str]:
 
 
 def _mean_ratio(runs: Runs, one: str, other: str) -> float:
-    """Mean over the runs of one number of the last epoch over another."""
+    """Return the mean over the runs of one number of the last epoch over another."""
     return statistics.fmean(run.final(one) / run.final(other) for run in runs)
 
 
 def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
-    """The settings, and the kept updates that they are said to allow."""
+    """Return the settings, and the kept updates that they allow by the paper."""
     rows = []
     for dataset in DATASETS.values():
         config, rule = screened_run(dataset).config, screening(dataset)
@@ -126,13 +126,13 @@ def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """The smallest epsilon at which an accuracy is reached, and how many of the runs reach it."""
+    """Return the smallest epsilon at which an accuracy is reached, and the number of runs that reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
         *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is"),
     )
     rows = []
-    further: dict[str, None] = {}  # the runs carried on, each once, in the order of the rows
+    further: dict[str, None] = {}  # the longer runs, each once, in the order of the rows
     for j in judged:
         if j.claim.reader[0] != "epsilon_at_accuracy":
             continue
@@ -147,7 +147,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         costs = ["–", "–"]
         if reached:
             text = mean_text(reached.values("epsilon"))
-            if len(reached) < len(recorded):  # the mean of the others alone is too small
+            if len(reached) < len(recorded):  # the mean of the runs that reach it is too small
                 text = f"{plus_minus(j.measured, None, at_least=j.at_least)} (of those that do: {text})"
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.n} of {j.n_planned}"
@@ -172,7 +172,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """Screened and plain DP-SGD at the same sound epsilon: every try charged, the noise calibrated to all of them."""
+    """Compare screened and plain DP-SGD at one sound epsilon, with noise calibrated to all attempts."""
     header = (
         *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
@@ -202,7 +202,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 
 def _difference(screened: Sequence[float], plain: Sequence[float]) -> str:
-    """The difference of the means and, where runs of one method differ, Welch's interval for it: over seeds."""
+    """Return the difference of the means and, if runs of one method differ, Welch's interval for it over seeds."""
     text = f"Screened minus plain: {statistics.fmean(screened) - statistics.fmean(plain):+.2f} points"
     if min(len(screened), len(plain)) > 1 and max(len(set(screened)), len(set(plain))) > 1:
         interval = difference(screened, plain)

@@ -1,6 +1,6 @@
-"""Theorem 1, "the privacy loss depends on the number of accepted updates only", refuted: its item.
+"""The item of theorem 1, "the privacy loss depends on the number of accepted updates only", which is refuted.
 
-The numbers and how they are computed are in `runner.papers.noise_screening.privacy`.
+`runner.papers.noise_screening.privacy` computes the numbers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)  # in un
 
 
 def one_step_cases() -> list[tuple[float, float, float]]:
-    """sigma, t / sigma and mu0 of the counterexamples of one step: noises of table 2 and one much larger, each with the
-    paper's mu0 and with none.
+    """Return sigma, t / sigma and mu0 of the counterexamples of one step.
+
+    The noises are two of table 2 and one much larger, each with the paper's mu0 and without one.
     """
     mu0 = screening("MNIST").rejection_threshold
     noises = {_noise("MNIST"): 2.0, _noise("FashionMNIST"): 1.5, 10.0: 1.5}
@@ -49,39 +50,39 @@ def one_step_cases() -> list[tuple[float, float, float]]:
 
 
 def claimed_epsilon(dataset: str) -> float:
-    """What the paper charges for the kept updates at its setting: classic RDP."""
+    """Return the paper's charge for the kept updates at its setting: classic RDP."""
     charged = screened_run(dataset).mechanism.charges(kept_steps(dataset)).claimed
     return RdpClassic().epsilon(charged, delta())
 
 
 def cost_of_tries(dataset: str, per_kept: float) -> float:
-    """The sound epsilon of all tries at the paper's setting, where there are so many a kept update."""
+    """Return the sound epsilon of all attempts at the paper's setting, with `per_kept` attempts per kept update."""
     tries = screened_run(dataset).mechanism.charges(round(per_kept * kept_steps(dataset)))
     return sound_epsilon(tries.actual, delta())
 
 
 def most_tries(dataset: str) -> int:
-    """The most tries that a kept update takes."""
+    """Return the largest number of attempts for a kept update."""
     return screening(dataset).rejection_threshold + 1
 
 
 @lru_cache
 def at_least(dataset: str, threshold: float, rejections: int | None = None) -> float:
-    """Lower bound on the true epsilon of so many kept updates, screened by y > threshold sigma.
+    """Return a lower bound on the true epsilon of the kept updates, screened by y > threshold sigma.
 
-    All but the first, which is kept whatever it is (tau = 0): leaving it out can only lower epsilon.
+    The first update is left out, as it is always kept (tau = 0). This can only lower epsilon.
     """
     return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1, delta())
 
 
 @lru_cache
 def at_most(dataset: str, threshold: float, rejections: int | None = None) -> float:
-    """Upper bound on the true epsilon of so many kept updates: all but the first screened, and the first."""
+    """Return an upper bound on the true epsilon of the kept updates: all but the first screened, and the first."""
     return _screened(dataset, threshold, rejections).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
 
 
 def worst(dataset: str) -> float:
-    """The threshold, in units of sigma, with the largest lower bound."""
+    """Return the threshold, in units of sigma, with the largest lower bound."""
     return max(THRESHOLDS, key=lambda threshold: at_least(dataset, threshold))
 
 
@@ -95,13 +96,13 @@ def _noise(dataset: str) -> float:
 
 
 def _of_one_step(sigma: float, t: float, rejections: float) -> tuple[float, float]:
-    """The claimed and the true epsilon of one kept step."""
+    """Return the claimed and the true epsilon of one kept step."""
     return gaussian_epsilon(1 / sigma, delta()), OneStep(sigma, t * sigma, rejections).epsilon(delta())
 
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
-    """The true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
+    """Return the true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
     dataset, threshold, tries = claim.dataset, worst(claim.dataset), most_tries(claim.dataset)
     bound, upper = _below(at_least(dataset, threshold)), _above(at_most(dataset, threshold))
     claimed, every = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
@@ -120,7 +121,7 @@ def theorem_1(claim: Claim) -> Measured:
 
 @computed
 def counterexample(_: Claim) -> Measured:
-    """The largest ratio of true to claimed epsilon among the counterexamples of one step."""
+    """Return the largest ratio of true to claimed epsilon among the counterexamples of one step."""
     costs = {case: _of_one_step(*case) for case in one_step_cases()}
     largest = max(costs, key=lambda case: costs[case][1] / costs[case][0])
     claimed, true = costs[largest]
@@ -132,7 +133,7 @@ def counterexample(_: Claim) -> Measured:
 
 
 def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """One step, then the composition at the paper's parameters and the sound cost by acceptance rate."""
+    """Return one step, then the composition at the paper's parameters and the sound cost by acceptance rate."""
     header = (
         *("case", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),
         *("claimed ε", "true ε, at least", "true ε, at most"),
@@ -165,12 +166,12 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 
 def _case_of_mnist() -> tuple[float, int]:
-    """The worst threshold on MNIST and the paper's mu0 there: with them every data set is compared."""
+    """Return the worst threshold on MNIST and the paper's mu0 there, a case for every data set."""
     return worst("MNIST"), screening("MNIST").rejection_threshold
 
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
-    """What the worst rule keeps, what recorded runs do, and the bound for a rule of this kind that keeps as much."""
+    """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
     rule = f"{dataset}: the worst rule keeps {100 * _screened(dataset, worst(dataset)).accepted[0]:.1f}% of the tries."
     shares = _shares_kept(evidence, dataset)
     if not shares:
@@ -200,10 +201,10 @@ def _above(bound: float) -> str:
 
 
 def figure(evidence: Evidence) -> Figure:
-    """Lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters.
+    """Draw the lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters.
 
-    Below, the shares of tries that screened runs at these parameters kept: what a run keeps is the mean of many such
-    probabilities, which the data, the weights and the temperature change from try to try.
+    Below are the shares of attempts that screened runs at these parameters kept. Such a share is the mean of many of
+    these probabilities, which the data, the weights and the temperature change from attempt to attempt.
     """
     drawn = new_figure(7, 5.4)
     axes = drawn.subplots()
@@ -226,7 +227,7 @@ def figure(evidence: Evidence) -> Figure:
 
 
 def _shares_kept(evidence: Evidence, dataset: str) -> list[float]:
-    """The share of its tries that each recorded run kept that screens at the paper's parameters."""
+    """Return the kept share of attempts of each recorded run that screens at the paper's parameters."""
     name = next(key for key, title in DATASETS.items() if title == dataset)
     experiments = (f"noise_screening/{name}_screened{momentum}" for momentum in ("", "_momentum", "_momentum_kept"))
     runs = [run for each in experiments for run in planned(evidence, each).recorded]

@@ -1,8 +1,9 @@
 """Figure 1: the paths of DP-SGD and of its screened version on a linear regression with two weights.
 
-The paper gives no setting. Here: 200 examples, x ~ N(0, diag(1, 1/4)), y = <x, (1, -1)> + N(0, 1/10), half the mean
-squared error, full batches, gradients clipped to norm 1, noise multiplier 100, 50 kept steps of size 0.4 from
-(-2, 2.5); Q0 and mu0 of table 2 for MNIST; J is the loss on 200 other examples. Both paths have the same seed.
+The paper gives no setting. This one has 200 examples, x ~ N(0, diag(1, 1/4)), y = <x, (1, -1)> + N(0, 1/10), and half
+the mean squared error. It uses full batches, gradients clipped to norm 1, and noise multiplier 100. There are 50 kept
+steps of size 0.4 from (-2, 2.5), with Q0 and mu0 of table 2 for MNIST. J is the loss on 200 other examples. Both paths
+have the same seed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ START, TRUE = np.array([-2.0, 2.5]), np.array([1.0, -1.0])
 
 @dataclass(frozen=True)
 class Path:
-    """Weights after every kept step, [STEPS + 1, 2], and the tries that they took."""
+    """Weights after every kept step, [STEPS + 1, 2], and the number of attempts."""
 
     weights: Array
     tries: int
@@ -51,14 +52,14 @@ def _data() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
 
 
 def loss(weights: Array) -> float:
-    """Mean squared error over 2 on the examples that screen."""
+    """Return the mean squared error over 2 on the examples that screen."""
     x, y = _data()[1]
     return float(np.mean((x @ weights - y) ** 2) / 2)
 
 
 @lru_cache
 def path(*, screened: bool) -> Path:
-    """STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
+    """Return STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
     (x, y), generator = _data()[0], np.random.default_rng(1)
     weights, kept, tries, rejected = START, [START], 0, 0
     rule = screening("MNIST")
@@ -79,13 +80,13 @@ def path(*, screened: bool) -> Path:
 
 
 def excess(weights: Array) -> float:
-    """Loss above that of the least-squares solution."""
+    """Return the loss minus the loss of the least-squares solution."""
     x, y = _data()[1]
     return loss(weights) - loss(np.linalg.lstsq(x, y, rcond=None)[0])
 
 
 def figure(_: Evidence) -> Figure:
-    """Both paths over the contours of the loss."""
+    """Draw both paths over the contours of the loss."""
     drawn = new_figure(6, 4.5)
     axes = drawn.subplots()
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
@@ -103,7 +104,7 @@ def figure(_: Evidence) -> Figure:
 
 
 def data() -> Table:
-    """Weights and loss on the screening examples after every kept step, of both paths."""
+    """Return weights and loss on the screening examples after every kept step, of both paths."""
     plain, screened = path(screened=False), path(screened=True)
     rows = [
         (step, *p.tolist(), loss(p), *s.tolist(), loss(s))
@@ -115,7 +116,7 @@ def data() -> Table:
 
 @computed
 def toy(_: Claim) -> Measured:
-    """Excess loss of DP-SGD over that of the screened path, mean of the last ten kept steps."""
+    """Return the excess loss of DP-SGD over the screened path's, each a mean of the last ten kept steps."""
     plain, screened = (path(screened=s) for s in (False, True))
     means = [float(np.mean([excess(w) for w in p.weights[-10:]])) for p in (plain, screened)]
     return Measured(

@@ -1,5 +1,6 @@
-"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy (Papernot, Thakurta, Song, Chien
-and Erlingsson, AAAI 2021): its items, the headline first.
+"""Tempered Sigmoid Activations for Deep Learning with Differential Privacy, its items, the headline first.
+
+By Papernot, Thakurta, Song, Chien and Erlingsson (AAAI 2021).
 """
 
 from runner.claims.verdicts import NOT_JUDGED, REPRODUCED

@@ -28,7 +28,7 @@ _OTHERS = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (
 
 
 def tanh() -> Triple:
-    """The triple that is tanh: what the config group has where nothing is said."""
+    """Return the triple that is tanh, the default of the config group."""
     config = OmegaConf.load(REPOSITORY / "conf" / "activation" / "tempered_sigmoid.yaml")
     scale, inverse_temperature, offset = (float(OmegaConf.select(config, field.partition(".")[2])) for field in TRIPLE)
     return scale, inverse_temperature, offset
@@ -36,20 +36,20 @@ def tanh() -> Triple:
 
 @cache
 def triples() -> tuple[Triple, ...]:
-    """The triples drawn: tanh, some of ours, as the paper does not list its own, and its best mean on CIFAR-10."""
+    """Return the triples drawn: tanh, chosen ones, as the paper lists none, and the paper's best mean on CIFAR-10."""
     means = {claim.quantity: claim.aim for claim in claims_of(PAPER, item="fig-2", dataset="CIFAR10")}
     scale, inverse_temperature, offset = (means[quantity] or 0.0 for _, quantity in TRIPLE.values())
     return (tanh(), *_OTHERS, (scale, inverse_temperature, offset))
 
 
 def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
-    """phi_{s,T,o}(x), elementwise."""
+    """Return phi_{s,T,o}(x), elementwise."""
     values: Tensor = TemperedSigmoid(*triple)(x)
     return values
 
 
 def figure_1(_: Evidence) -> Figure:
-    """phi for some (s, T, o); (2, 2, 1), which is tanh, stands out."""
+    """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
     drawn = figure(6, 4)
     axes = drawn.subplots()
     for i, triple in enumerate(triples()):
@@ -62,7 +62,7 @@ def figure_1(_: Evidence) -> Figure:
 
 
 def figure_1_data() -> Table:
-    """x and phi(x) for the triples of the figure."""
+    """Return x and phi(x) for the triples of the figure."""
     columns = [_X, *(tempered_sigmoid(triple, _X) for triple in triples())]
     header = ["x", *("phi({:g};{:g};{:g})".format(*triple) for triple in triples())]
     return Table(header, torch.stack(columns, dim=1).tolist())

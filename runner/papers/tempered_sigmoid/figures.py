@@ -1,4 +1,4 @@
-"""The figures drawn from runs. All numbers that a claim is about are dashed."""
+"""The figures drawn from runs. Claimed numbers are dashed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PAPER = "tempered_sigmoid"
 NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
 FIG_2, FIG_3, FIG_4 = (f"{PAPER}/fig_{number}" for number in (2, 3, 4))
-TRIPLE = {  # what figure 2 varies: its name, and the quantity that is claimed of it
+TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantity
     "activation.scale": ("scale s", "mean_s"),
     "activation.inverse_temperature": ("inverse temperature T", "mean_T"),
     "activation.offset": ("offset o", "mean_o"),
@@ -50,7 +50,7 @@ _DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 
 def figure_3(evidence: Evidence) -> Figure | None:
-    """Accuracy against epsilon, ReLU and tanh, a column a data set."""
+    """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
     claims = {claim.alone: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
     for dataset, title in DATASETS.items():
@@ -61,7 +61,7 @@ def figure_3(evidence: Evidence) -> Figure | None:
 
 
 def figure_2(evidence: Evidence) -> Figure:
-    """Accuracy over (s, T, o), a row a data set: the paper's scatter, then against each parameter alone."""
+    """Draw accuracy over (s, T, o), a row per data set: the paper's scatter, then against each parameter alone."""
     rows = [d for d in DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
     drawn = figure(13, 3.4 * len(rows) + 0.4)
     grid = drawn.add_gridspec(len(rows), 4, width_ratios=(1.35, 1, 1, 1))
@@ -121,7 +121,7 @@ _SCENARIOS = {  # colour of the curve: experiment, label
 
 
 def figure_4(evidence: Evidence) -> Figure:
-    """Mean per-example gradient norm before clipping by step; dashed, five times the level of SGD with ReLU."""
+    """Draw mean per-example gradient norms before clipping by step; dashed, five times the level of SGD with ReLU."""
 
     def smooth(run: PlannedRun) -> tuple[list[int], list[float]]:
         steps, norms = mean_gradient_norms(run)
@@ -134,7 +134,7 @@ def figure_4(evidence: Evidence) -> Figure:
             five = 5 * level(*mean_gradient_norms(run))
             axes.axhline(five, label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above", **_DASHED)
     for run in _of_scenario(evidence, "ReLU").recorded:
-        clip = float(run.job.config.clipping.norm)
+        clip = float(run.field("clipping.norm"))
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     axes.set(yscale="log", ylabel="mean per-example gradient norm")
     drawn.legend(loc="outside lower center", ncols=3)
@@ -142,7 +142,7 @@ def figure_4(evidence: Evidence) -> Figure:
 
 
 def figure_5(evidence: Evidence) -> Figure:
-    """Mean norm of an example's first activations by step, the three scenarios of the paper."""
+    """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
     drawn = _by_step(evidence, ("SGD ReLU", "ReLU", "tanh"), first_activation_norms)
     drawn.axes[0].set_ylim(bottom=0)
     drawn.axes[0].set_ylabel("norm of the first convolution's activations")
@@ -168,7 +168,7 @@ def _of_scenario(evidence: Evidence, scenario: str) -> Runs:
 
 
 def class_accuracy(evidence: Evidence) -> Figure:
-    """Last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel a data set."""
+    """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
     drawn, panels = panel_each(3.8)
     for axes, dataset in panels:
         by_label = {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}

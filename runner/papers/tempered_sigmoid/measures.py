@@ -1,4 +1,4 @@
-"""What this paper's claims need beside the shared readers: the best tenth of a sweep, a setting's cost."""
+"""Measures of this paper only: the best tenth of a sweep, a setting's cost."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from runner.claims.runs import Runs, last_accuracy
 from runner.claims.statistics import Interval
 
 _DRAWS = 2000
-LEAST_TRIPLES = 10  # a tenth of fewer is not one run
+LEAST_TRIPLES = 10  # a tenth of fewer is less than one run
 
 
 def top_triples(runs: Runs) -> Runs:
-    """The tenth of the runs (rounded up) with the highest last-epoch accuracy; ties by the order of draws."""
+    """Return the tenth of the runs (rounded up) with the highest last-epoch accuracy; ties by the order of draws."""
     return Runs(sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)])
 
 
 def enough_triples(recorded: int, planned: int) -> bool:
-    """Whether a sweep is complete enough to speak of its best tenth: half of it, and ten runs."""
+    """Return True if a sweep is complete enough for a best tenth: half of it, and ten runs."""
     return recorded >= max(LEAST_TRIPLES, planned / 2)
 
 
 @of_runs
 def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
-    """The mean of the config field named in brackets over the best tenth of the triples."""
+    """Return the mean of the config field named in brackets over the best tenth of the triples."""
     recorded, field = runs.recorded, claim.reader[1]
     if not enough_triples(len(recorded), len(runs)):
         needed = math.ceil(max(LEAST_TRIPLES, len(runs) / 2))
@@ -47,7 +47,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     drawn = np.random.default_rng(0).integers(len(recorded), size=(_DRAWS, len(recorded)))
     best = np.argsort(-accuracies[drawn], axis=1, kind="stable")[:, : len(top)]
     means = values[np.take_along_axis(drawn, best, axis=1)].mean(1)
-    off = means[::2] - means[1::2]  # the paper's sweep is a draw, as this one is; as many triples are assumed
+    off = means[::2] - means[1::2]  # the paper's sweep is another draw, assumed to have as many triples
 
     def between(level: float) -> Interval:
         low, high = np.quantile(off, ((1 - level) / 2, (1 + level) / 2))
@@ -58,7 +58,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
 
 @Formula
 def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
-    """The share of the triples (the claim's first experiment) above the mean accuracy of ReLU's runs (its second)."""
+    """Return the share of triples (the claim's first experiment) above the mean accuracy of ReLU (its second)."""
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not relu.recorded or not enough_triples(len(triples.recorded), len(triples)):
         return counted(triples, Measured())
@@ -70,7 +70,7 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
 
 @Formula
 def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
-    """Accuracy of each run with tanh (the claim's second experiment) less that of the best triple (its first)."""
+    """Return each tanh run's accuracy (the claim's second experiment) minus the best triple's (its first)."""
     triples, tanh = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not tanh.recorded or not enough_triples(len(triples.recorded), len(triples)):
         return counted(tanh, Measured())
@@ -82,10 +82,10 @@ def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
 
 @computed
 def standard_setting_epsilon(claim: Claim) -> Measured:
-    """Epsilon of all epochs of the MNIST runs' setting (they end before, at the claimed epsilon), with their batches of
-    256 and with 250.
+    """Return the epsilon of all epochs of the MNIST runs' setting, with their batches of 256 and with 250.
 
-    The value is that of classic RDP, the accounting of the paper's time, with their own batches.
+    The runs end earlier, at the claimed epsilon. The value is by classic RDP, the accounting of the paper's time, with
+    batches of 256.
     """
     run = prepared("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
     own, other, epochs, delta = run.config.batch_size, 250, run.config.epochs, run.config.delta

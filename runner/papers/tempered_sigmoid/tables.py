@@ -1,4 +1,4 @@
-"""Tables 3 and 4 in the paper's layout, what was claimed next to what was measured."""
+"""Tables 3 and 4 in the paper's layout, claimed next to measured values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from runner.report.markdown import cells_of, claim_cells
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
-_TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first that an experiment is in
-_TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's own rates
+_TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first with the experiment counts
+_TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Dataset and technique, accuracy and epsilon; below it, what the learning-rate search found."""
+    """Return dataset and technique, accuracy and epsilon; in the notes, the result of the learning-rate search."""
     accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
     computed = [j.explanation + "." for j in judged if j.claim.quantity == "epsilon"]
     header, rows = claim_cells(accuracies)
@@ -25,10 +25,11 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """A row an optimizer: learning rate and accuracy without and with differential privacy; below it, what the search
-    here found, and the accuracies at what it chose.
+    """Return a row per optimizer: learning rate and accuracy without and with differential privacy.
+
+    The notes have the result of the search of this benchmark, and the accuracies at its choice.
     """
-    by_method = {j.claim.method: j for j in reversed(judged)}  # of several readings the first
+    by_method = {j.claim.method: j for j in reversed(judged)}  # the first of several readings
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
     kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
@@ -57,14 +58,14 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 def _learning_rate(evidence: Evidence, judged: ClaimRow) -> str:
     planned = evidence.planned(judged.claim.sweep, judged.claim.experiment)
-    return f"{planned[0].job.config.optimizer.lr:g}" if planned else "–"
+    return f"{planned[0].field('optimizer.lr'):g}" if planned else "–"
 
 
 def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str]) -> tuple[str, ...]:
-    """One sentence a technique: the best learning rate of the search, by accuracy on held-out images.
+    """Return one sentence per technique: the best learning rate of the search, by accuracy on held-out images.
 
     Args:
-        tables: the sweeps that a table may be of; it is of the first that the technique is in.
+        tables: the sweeps of a table; a technique is taken from the first one that has it.
     """
     notes = []
     for sweep in sweeps:
@@ -74,7 +75,7 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str
                 notes.append(f"Learning-rate search, {name}: not run.")
                 continue
             notes.append(
-                f"Learning-rate search, {name}: {recorded.best.job.config.optimizer.lr:g} is the best of "
+                f"Learning-rate search, {name}: {recorded.best.field('optimizer.lr'):g} is the best of "
                 f"{planned.recorded_of}, with {number(last_accuracy(recorded.best), '%')}% of held-out "
                 f"training images; this table is at {_table_rate(evidence, tables, experiment)}."
             )
@@ -83,7 +84,7 @@ def search_notes(evidence: Evidence, sweeps: Sequence[str], tables: Sequence[str
 
 def _table_rate(evidence: Evidence, tables: Sequence[str], experiment: str) -> str:
     for sweep in tables:
-        rates = {float(run.job.config.optimizer.lr) for run in evidence.planned(sweep, experiment)}
+        rates = {float(run.field("optimizer.lr")) for run in evidence.planned(sweep, experiment)}
         if rates:
             return ", ".join(f"{rate:g}" for rate in sorted(rates))
     return "no learning rate yet"

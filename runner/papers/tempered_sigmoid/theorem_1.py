@@ -1,20 +1,17 @@
-"""Theorem 1, checked numerically in float64: the bias of clipped gradient descent on tempered logistic
-regression.
+"""Theorem 1, checked numerically in float64: the bias of clipped gradient descent on tempered logistic regression.
 
-Loss of one example, ||z|| <= 1, y = +-1: l(θ) = ln(1 + exp(-T y <z, θ>)). The theorem
-states that clipped gradient descent over Θ ends at an excess risk of O(max{(T - C) diam(Θ), 0}): none where
-T <= C. The constant 2, so 2 max(T - C, 0) diam(Θ) here, is that of its proof in the supplement ("<= 2 Δ").
+Loss of one example, ||z|| <= 1, y = +-1: l(θ) = ln(1 + exp(-T y <z, θ>)). The theorem states that clipped gradient
+descent over Θ ends at an excess risk of O(max{(T - C) diam(Θ), 0}). This is none for T <= C. The constant 2 in
+2 max(T - C, 0) diam(Θ) comes from its proof in the supplement ("<= 2 Δ").
 
-Gradient norms. Two classes: the gradient is -T y z / (1 + exp(T y <z, θ>)), of norm < |T| ||z||. k classes,
-with p = softmax(T θ z): the gradient is the outer product T z (p - e_y)^T, of Frobenius norm |T| ||z|| ||p -
-e_y||. The paper bounds that by sqrt(k) |T| ||z||, from every |p_m - [m = y]| <= 1. In fact sqrt(2) |T| ||z||
-holds for any k:
+Gradient norms. Two classes: the gradient is -T y z / (1 + exp(T y <z, θ>)), of norm < |T| ||z||. k classes, with
+p = softmax(T θ z): the gradient is the outer product T z (p - e_y)^T, of Frobenius norm |T| ||z|| ||p - e_y||. The
+paper bounds this by sqrt(k) |T| ||z||, from every |p_m - [m = y]| <= 1. In fact sqrt(2) |T| ||z|| holds for any k:
 
-    ||p - e_y||^2 = (1 - p_y)^2 + sum_{m != y} p_m^2 <= (1 - p_y)^2 + (sum_{m != y} p_m)^2 = 2 (1 - p_y)^2 <=
-    2,
+    ||p - e_y||^2 = (1 - p_y)^2 + sum_{m != y} p_m^2 <= (1 - p_y)^2 + (sum_{m != y} p_m)^2 = 2 (1 - p_y)^2 <= 2,
 
-as a sum of squares of nonnegative numbers is at most the square of their sum, and they sum to 1 - p_y. It is
-approached when all of the probability sits on one wrong class.
+as a sum of squares of nonnegative numbers is at most the square of their sum, and they sum to 1 - p_y. The bound is
+approached if all of the probability is on one wrong class.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ Array: TypeAlias = np.ndarray  # of float64
 
 TEMPERATURES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 CLIPPING_NORMS = (0.25, 0.5, 1.0, 2.0, 4.0)
-RADIUS = 2.0  # of the ball Θ; its diameter is twice that
+RADIUS = 2.0  # of the ball Θ, whose diameter is twice that
 ITERATIONS = 20_000
 SOLVER_TOLERANCE = 1e-9
 
@@ -60,11 +57,11 @@ class Bias:
     clipping_norm: float
     excess_risk: float
     bound: float
-    stationarity: float  # the larger length of the last projected step of the two solutions: 0 at a minimum
+    stationarity: float  # the larger length of the last projected step of the two solutions; 0 at a minimum
 
 
 def mixture() -> tuple[Array, Array]:
-    """Random points in the unit ball, labels of a linear rule, a fifth of them flipped: z [100, 5], y [100]."""
+    """Return random points in the unit ball, with labels of a linear rule, a fifth flipped: z [100, 5], y [100]."""
     random = np.random.default_rng(0)
     z = random.normal(size=(100, 5))
     z *= np.sqrt(random.uniform(size=(100, 1))) / np.linalg.norm(z, axis=1, keepdims=True)
@@ -73,7 +70,7 @@ def mixture() -> tuple[Array, Array]:
 
 
 def two_groups() -> tuple[Array, Array]:
-    """Examples made for bias: three long against seven short ones; clipping shortens the long: z [10, 1], y [10]."""
+    """Return three long against seven short examples; clipping the long ones gives a bias: z [10, 1], y [10]."""
     return np.array([1.0] * 3 + [0.25] * 7)[:, None], np.array([1.0] * 3 + [-1.0] * 7)
 
 
@@ -81,23 +78,25 @@ DATA = {"mixture": mixture, "two groups": two_groups}
 
 
 def risk(theta: Array, z: Array, y: Array, temperature: Array) -> Array:
-    """Mean tempered logistic loss: [problems], for theta [problems, d] and temperature [problems]."""
+    """Return the mean tempered logistic loss: [problems], for theta [problems, d] and temperature [problems]."""
     losses: Array = np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T))
     mean: Array = losses.mean(axis=1)
     return mean
 
 
 def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array) -> tuple[Array, Array]:
-    """Projected full-batch gradient descent on per-example clipped gradients, from 0.
+    """Run projected full-batch gradient descent on per-example clipped gradients, from 0.
 
-    The clipped gradients are those of a convex function as smooth as the loss (T^2/4 for ||z|| <= 1; Song,
-    Thakkar and Thakurta 2020, lemma 3.1), so that a step size of 4/T^2 converges. Returns theta [problems, d]
-    and the length of the last step [problems].
+    The clipped gradients belong to a convex function as smooth as the loss (T^2/4 for ||z|| <= 1; Song, Thakkar and
+    Thakurta 2020, lemma 3.1). So a step size of 4/T^2 converges.
+
+    Returns:
+        theta [problems, d] and the length of the last step [problems].
     """
     theta = np.zeros((len(temperature), z.shape[1]))
     largest_weight = clipping_norm[:, None] / np.linalg.norm(z, axis=1)
     for _ in range(ITERATIONS):
-        # A gradient's norm over ||z||. NumPy: these arrays are too small for the threads of PyTorch.
+        # The norm of a gradient over ||z||. NumPy is used as the arrays are too small for PyTorch's threads.
         weight = temperature[:, None] * expit(-temperature[:, None] * y * (theta @ z.T))
         step = (np.minimum(weight, largest_weight) * y) @ z / len(y)
         new = theta + 4 / temperature[:, None] ** 2 * step
@@ -110,7 +109,7 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
 
 @lru_cache
 def biases() -> tuple[Bias, ...]:
-    """The excess risk of clipped descent over descent without clipping, for both data sets, on the whole grid."""
+    """Return the excess risk of clipped over unclipped descent, for both data sets, on the whole grid."""
     temperature, clipping_norm = (axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij"))
     found = []
     for name, make in DATA.items():
@@ -125,7 +124,7 @@ def biases() -> tuple[Bias, ...]:
 
 
 def largest_ratio() -> float:
-    """The largest excess risk over its bound: at most 1 if that holds; infinite if there is bias where it is zero."""
+    """Return the largest excess risk over its bound: at most 1 if it holds, infinite for bias if the bound is zero."""
     return max(
         (b.excess_risk / b.bound if b.bound else (0.0 if b.excess_risk <= SOLVER_TOLERANCE else math.inf))
         for b in biases()
@@ -134,9 +133,9 @@ def largest_ratio() -> float:
 
 @lru_cache
 def gradient_ratios() -> dict[str, float]:
-    """Largest gradient norms found, over |T| ||z||, by automatic differentiation: at random and at adversarial points.
+    """Return the largest gradient norms found, over |T| ||z||, by autograd, at random and adversarial points.
 
-    An adversarial point has a margin of -30 / T or less: the prediction is as wrong as can be.
+    An adversarial point has a margin of -30 / T or less, so the prediction is almost entirely wrong.
     """
     generator = torch.Generator().manual_seed(0)
     ratios: dict[str, float] = {}
@@ -146,7 +145,7 @@ def gradient_ratios() -> dict[str, float]:
             z = torch.randn(100, 6, generator=generator, dtype=torch.float64)
             random = torch.randn(100, k, 6, generator=generator, dtype=torch.float64)
             wrong = torch.zeros_like(random)
-            wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, where 0 is right
+            wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, but 0 is right
             for name, theta in (("random", random), ("adversarial", wrong)):
                 largest[name] = max(largest[name], _multiclass_ratio(theta, z, temperature))
         ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}
@@ -164,7 +163,7 @@ def gradient_ratios() -> dict[str, float]:
 
 
 def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
-    """Largest norm of the gradient of -log softmax(T θ z)_0 in theta [points, k, d], over |T| ||z||."""
+    """Return the largest norm of the gradient of -log softmax(T θ z)_0 in theta [points, k, d], over |T| ||z||."""
     theta = theta.clone().requires_grad_()
     logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
     (-logits.log_softmax(dim=1)[:, 0]).sum().backward()
@@ -175,7 +174,7 @@ def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
 
 @computed
 def theorem_1(_: Claim) -> Measured:
-    """The largest ratio of excess risk to bound over the grid."""
+    """Return the largest ratio of excess risk to bound over the grid."""
     bias = max(b.excess_risk for b in biases() if b.bound == 0)
     ratios = gradient_ratios()
     logistic, multiclass = ratios["logistic, adversarial"], ratios["10 classes, adversarial"]
@@ -188,7 +187,7 @@ def theorem_1(_: Claim) -> Measured:
 
 
 def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Excess risk and bound over the grid."""
+    """Return excess risk and bound over the grid."""
     header = ("data", "T", "C", "excess risk", "bound 2 max(T - C, 0) diam", "last step of the solver")
     rows = [
         (b.data, b.temperature, b.clipping_norm, _solved(b.excess_risk), b.bound, _solved(b.stationarity))
@@ -204,18 +203,18 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def _solved(value: float) -> float:
-    """Zero for what is rounding, which differs between machines."""
+    """Return zero for a value that is only rounding, which differs between machines."""
     return value if abs(value) > SOLVER_TOLERANCE else 0.0
 
 
 def figure(_: Evidence) -> Figure:
-    """Excess risk against T for every C, with the bound dashed, a panel a data set."""
+    """Draw excess risk against T for every C, with the bound dashed, a panel per data set."""
     drawn = new_figure(9, 4)
     for axes, data in zip(drawn.subplots(1, 2, sharey=True), DATA, strict=True):
         for i, norm in enumerate(CLIPPING_NORMS):
             chosen = [b for b in biases() if b.data == data and b.clipping_norm == norm]
             temperatures = [b.temperature for b in chosen]
-            excess = [max(b.excess_risk, 0.0) for b in chosen]  # what is negative is rounding
+            excess = [max(b.excess_risk, 0.0) for b in chosen]  # negative values are rounding
             axes.plot(temperatures, excess, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
             axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
         axes.set_yscale("symlog", linthresh=1e-4)

@@ -27,7 +27,7 @@ updates, the number of tries hangs on the data, and with it what they cost: ther
 the run is also stopped before its tries cost more, or what all the tries that it may make would cost, where that is
 less. A single run has no interval. **Bold**: the highest mean of several runs without † or §, if there is one: not the
 highest number where that is a single run's; where intervals overlap it may be chance. Settings that
-differ in their length only are rows of their own. [The figure](figure.png) has the highest means of each data set, at
+differ in their length only are rows of their own. [The figure](figure.svg) has the highest means of each data set, at
 most two methods of a paper, single runs hollow, and † and § last.
 
 A method is a paper and its experiment's name in `conf/experiment`: there `ours` is the method that the paper proposes,

@@ -17,9 +17,8 @@ from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job
-from runner.runs.estimate import without_calibration
 from runner.training.instantiation import update_rule_of
-from runner.training.prepare import prepare
+from runner.training.prepare import prepare, without_calibration
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
@@ -70,16 +69,16 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
     settings: dict[str, dict[int, PlannedRun]] = {}
     held_out: set[str] = set()
     for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
-        setting = trained(run.job.config)
+        setting = trained(run.job.values)
         settings.setdefault(setting, {}).setdefault(run.seed, run)
-        if HELD_OUT in run.job.config.tracking.tags:
+        if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
     methods = _methods({setting: recorded[0] for setting, recorded in recorded_of.items() if recorded})
     for setting in methods:
         recorded, planned = recorded_of[setting], len(settings[setting])
-        neighbours = prepare(without_calibration(recorded[0].job.config)).mechanism.neighbouring_relation
+        neighbours = _neighbours(recorded[0])
         for epsilon in epsilons:
             entry = _entry(setting, methods[setting], recorded, planned, epsilon, setting in held_out, neighbours)
             found += [entry] if entry else []
@@ -87,8 +86,14 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
 
 
 def _counts(run: PlannedRun) -> bool:
-    config = run.job.config
-    return set(run.job.overrides) <= _VARIED and config.evaluation is EvaluationSplit.test and run.delta <= DELTA
+    on_test_images = run.field("evaluation") == EvaluationSplit.test.value
+    return set(run.job.overrides) <= _VARIED and on_test_images and run.delta <= DELTA
+
+
+def _neighbours(run: PlannedRun) -> str:
+    """Return for which neighbours the epsilons of a recorded run hold; the oldest records do not say it."""
+    said = run.record and run.record["final"].get("neighbouring_relation")
+    return str(said or prepare(without_calibration(run.job.config)).mechanism.neighbouring_relation)
 
 
 def _entry(
@@ -110,7 +115,7 @@ def _entry(
     if not all(makes_all_tries(run) for run, _ in reached):
         sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
     return Entry(
-        dataset=str(recorded[0].job.config.dataset.name),
+        dataset=str(recorded[0].field("dataset.name")),
         epsilon=epsilon,
         method=method,
         setting=setting,
@@ -137,6 +142,8 @@ def _reports_on_what_chose(run: PlannedRun) -> bool:
 
 def _reports_on_a_part(run: PlannedRun) -> bool:
     """Whether the update rule sets a part of the test images aside, so that accuracies are of the others."""
+    if not run.field("screening"):
+        return False
     images = Split(torch.empty(8), torch.empty(8))
     return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
 
@@ -148,10 +155,10 @@ def _methods(firsts: Mapping[str, PlannedRun]) -> dict[str, str]:
     """
     alike: dict[tuple[str, str], list[str]] = {}
     for setting, run in firsts.items():
-        alike.setdefault((str(run.job.config.dataset.name), _method(run.job)), []).append(setting)
+        alike.setdefault((str(run.field("dataset.name")), _method(run.job)), []).append(setting)
     named = {}
     for (_, method), settings in alike.items():
-        fields = {setting: _flat(hashed_config(firsts[setting].job.config)) for setting in settings}
+        fields = {setting: _flat(hashed_config(firsts[setting].job.values)) for setting in settings}
         every = dict.fromkeys(name for of in fields.values() for name in of)
         told = [name for name in every if name != "seed" and len({of.get(name) for of in fields.values()}) > 1]
         for setting in settings:

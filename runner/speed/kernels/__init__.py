@@ -4,8 +4,11 @@ Each is compiled once per machine (seconds) into the user's cache folder, needs 
 never required: what uses one does the same work by PyTorch without it. A library ends in the SHA-256 of what comes
 before, and is not loaded unless that fits: a damaged one crashes, or computes something else. What it computes is
 compared with PyTorch, on a few numbers, before anything else is (milliseconds, once a process): compilers have bugs,
-and a kernel that disagrees is not used. One that agrees is used where it is the faster way: see `runner.speed.choices`.
-The environment variable DP_REPRO_KERNELS=0 turns all of them off.
+and a kernel that disagrees is not used.
+
+A kernel that is slower than PyTorch for some shapes has a rule next to it, by shape and instruction set alone, so that
+equal machines compute in the same way. The rules follow the tables in results/benchmark and timings on AMD's processors
+with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, DP_REPRO_KERNELS=0 turns all kernels off.
 """
 
 from __future__ import annotations
@@ -28,8 +31,7 @@ import torch
 from torch import Tensor
 
 from runner.config import ConfigError
-from runner.data.cache import cache_folder, of_the_user_alone, safe_folder
-from runner.data.files import write_whole
+from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
 
 _FOLDER = Path(__file__).parent
 MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
@@ -43,12 +45,35 @@ def fits(tensor: Tensor) -> bool:
     return has_numbers and tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
 
-@cache
+_used: set[str] = set()
+
+
 def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
     """The source of this name, compiled if this machine has not done so before; None if it cannot be had, or is wrong.
 
     `agrees` computes what the library is for with it and with PyTorch, and returns whether the answers are the same.
     """
+    found = _library(name, agrees)
+    if found is not None:
+        _used.add(name)
+    return found
+
+
+def used() -> str | None:
+    """Return a hash of the kernels used since `forget_used`: names, sources and flags. None: none was used."""
+    if not _used:
+        return None
+    parts = [*_FLAGS, *(text for name in sorted(_used) for text in (name, *_sources(_FOLDER / f"{name}.cpp")))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def forget_used() -> None:
+    """Begin anew to note the kernels that are used."""
+    _used.clear()
+
+
+@cache
+def _library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
     loaded = _loaded(name)
     if loaded is None or _agrees(loaded, agrees):
         return loaded
@@ -60,14 +85,19 @@ def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | N
     return None
 
 
-def kernels_wanted() -> Literal["none", "all", "measured"]:
-    """What DP_REPRO_KERNELS says: none of them (0), all that agree (all), or, unset, those that are faster here.
+def pays(by_rule: bool) -> bool:
+    """Return True if a kernel is used for a shape: its rule says so, or DP_REPRO_KERNELS=all ignores the rule."""
+    return by_rule or kernels_wanted() == "all"
+
+
+def kernels_wanted() -> Literal["none", "all", "by rule"]:
+    """Return the meaning of DP_REPRO_KERNELS: none of them (0), all that agree (all), or, unset, by each one's rule.
 
     Raises:
         ConfigError: it says something else.
     """
     said = os.environ.get("DP_REPRO_KERNELS", "")
-    wanted: dict[str, Literal["none", "all", "measured"]] = {"0": "none", "all": "all", "": "measured"}
+    wanted: dict[str, Literal["none", "all", "by rule"]] = {"0": "none", "all": "all", "": "by rule"}
     if said not in wanted:
         raise ConfigError(f"DP_REPRO_KERNELS is 0 (no compiled kernel), all, or not set (those that pay): got {said!r}")
     return wanted[said]
@@ -162,6 +192,10 @@ def _fingerprint(source: Path, compiler: str) -> str:
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    sources = [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]
-    parts = ("sealed", *sources, " ".join(_FLAGS), compiler, platform.machine(), processor)
+    parts = ("sealed", *_sources(source), " ".join(_FLAGS), compiler, platform.machine(), processor)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _sources(source: Path) -> list[str]:
+    """Return the text of a kernel and of the headers."""
+    return [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]

@@ -13,7 +13,7 @@ from runner.training.diagnostics.interface import SLICE, Diagnostic, Subject
 
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
-GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about what a call costs at most
+GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about as much as the longest call
 
 
 class Hessian(Diagnostic):
@@ -49,11 +49,11 @@ class Hessian(Diagnostic):
 class TopEigenvalue:
     """Power iteration on the Hessian of the mean loss over fixed examples: inputs [n, ...], targets [n].
 
-    v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value, the largest
-    singular value of H up to its sign. Every call starts from the last call's vector, for between two epochs it moves
-    little, and a fresh random one of the same length: an eigenvector that has been overtaken would never leave itself.
-    It stops when the norm of the residual, ||H v - lambda v||_2 (which bounds the distance of lambda to an
-    eigenvalue), is below 0.01 |lambda|, or after 50 products with H.
+    v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value. That is the
+    largest singular value of H up to its sign. Every call starts from the last call's vector, which changes little
+    between two epochs, plus a random one of the same length. The random part lets it leave an eigenvector that is no
+    longer the largest. It stops if the residual's norm ||H v - lambda v||_2, which bounds the distance of lambda to an
+    eigenvalue, is below 0.01 |lambda|. It also stops after 50 products with H.
 
     Cost: a product with H is about twice a gradient over the examples (R. Pearlmutter, 1994).
     """
@@ -66,7 +66,7 @@ class TopEigenvalue:
         self._vector = torch.zeros(numbers, device=inputs.device, dtype=inputs.dtype)
 
     def __call__(self) -> tuple[float, float]:
-        """Return lambda with its sign and the norm of the residual, at the present weights."""
+        """Return lambda (with its sign) and the norm of the residual, at the objective's present weights."""
         fresh = torch.empty_like(self._vector).normal_(generator=self._generator)
         start = self._vector + fresh / fresh.norm()
         vector, value, residual = start / start.norm(), 0.0, float("inf")
@@ -82,16 +82,16 @@ class TopEigenvalue:
         return value, residual
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the next call starts from."""
+        """Return the vector and the generator that the next call starts from."""
         return {"vector": self._vector, "draws": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Start the next call from another one's state."""
+        """Start the next call from a saved state."""
         self._vector = state["vector"].to(self._vector.device)
         self._generator.set_state(state["draws"].cpu())
 
     def _times_hessian(self, vector: Tensor) -> Tensor:
-        """H v: the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
+        """Return H v, the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
         total = torch.zeros_like(vector)
         for inputs, targets in zip(self._inputs.split(SLICE), self._targets.split(SLICE), strict=True):
             loss = self._objective(inputs, targets).sum() / len(self._targets)

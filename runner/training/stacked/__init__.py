@@ -1,8 +1,8 @@
 """Steps of one run or of R runs as one fixed sequence of calls, on CUDA replayed as a graph.
 
-`step` is the whole; `network` and `layers` make R networks one, `sums` has the bounded sums, `batches` the padded
-batches, `updates` the optimizers. What it computes is tested against the eager loop on the CPU. Its speed on a GPU has
-not been measured yet.
+`step` is the whole. `network` and `layers` merge R networks into one, `sums` has the bounded sums, `batches` the padded
+batches, `updates` the optimizers. Results are tested against the eager loop on the CPU. The speed on a GPU has not been
+measured yet.
 """
 
 from runner.training.stacked.batches import EpochBatches, draw_epoch, whole

@@ -17,10 +17,12 @@ _ROUND = 16  # batches are padded to a multiple of it, so that few epochs need a
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Attributes:
-    indices: [steps, R, P], the examples of each batch in the order in which a single run draws them, then zeros.
-    mask: [steps, R, P], true where an index belongs to the batch.
-    seen: examples in all batches, by run.
+    """An epoch's batches of R runs.
+
+    Attributes:
+        indices: [steps, R, P], the examples of each batch in the order in which a single run draws them, then zeros.
+        mask: [steps, R, P], true if an index belongs to the batch.
+        seen: examples in all batches, by run.
     """
 
     indices: Tensor
@@ -29,20 +31,20 @@ class EpochBatches:
 
     @property
     def length(self) -> int:
-        """P."""
+        """Return P."""
         return self.indices.shape[2]
 
 
 def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
-    """One batch of all examples for every run: for measuring how long a step takes."""
+    """Return one batch of all examples for every run, for measuring the time of a step."""
     indices = torch.arange(examples, device=device).expand(1, runs, examples)
     return EpochBatches(indices, torch.ones_like(indices, dtype=torch.bool), [examples] * runs)
 
 
 def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int = 0) -> EpochBatches:
-    """The batches that `mechanism.batches` draws for each run from its own generator; P is `least` or what is needed.
+    """Return the batches that `mechanism.batches` draws for each run from its generator, padded to P >= `least`.
 
-    No batch is ever cut: a longer one makes P longer. The host waits for the device twice a run, not once a step.
+    No batch is ever cut. A longer one increases P. The host waits for the device twice a run, not once a step.
     """
     drawn = [_draw(mechanism, generator) for generator in generators]
     sizes = torch.stack([size for size, _, _ in drawn], dim=1)  # [steps, R]
@@ -57,7 +59,7 @@ def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int
 
 
 def _draw(mechanism: Mechanism, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """One run's epoch: the sizes of its batches [steps], and of every example drawn its step and its index."""
+    """Return one run's epoch: the sizes of its batches [steps], and the step and the index of every drawn example."""
     if mechanism.sampling is Sampling.poisson:
         members = poisson_memberships(mechanism.examples, mechanism.sampling_rate, mechanism.steps_per_epoch, generator)
         joined = torch.stack(list(members))

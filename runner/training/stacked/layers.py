@@ -1,9 +1,9 @@
-"""Linear and convolution layers of R runs at once: batched matrix products over the rows that every layer sees.
+"""Linear and convolution layers of R runs at once, as batched matrix products over input rows.
 
-The runs' batches are one long batch of R x P examples, each run's P together. A layer turns its input into rows (the
-windows of a convolution, a linear layer's input as it is): T rows of K numbers an example. Its output is then one
-batched product [R, P T, K] x [R, K, O], and its per-example gradients are products of the same rows with the
-gradients of the output. It keeps both, so that one forward and one backward pass tell everything.
+The batches of the runs are one long batch of R x P examples, with the P examples of each run together. A layer turns
+its input into T rows of K numbers per example: the windows of a convolution, or the unchanged input of a linear layer.
+Its output is then one batched product [R, P T, K] x [R, K, O]. Its per-example gradients are products of the same rows
+with the gradients of the output. It stores both, so that one forward and one backward pass are enough.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 
 class NotStackableError(Exception):
-    """Raised for runs that no one sequence of calls can train; the message is the reason."""
+    """No single sequence of calls can train these runs; the message is the reason."""
 
 
 class Layer(nn.Module):
-    """What the layers of one name compute in every run: rows [R P, T, K] to outputs, each run with its own weights.
+    """The layers of one name in every run: rows [R P, T, K] to outputs, each run with its weights.
 
     Attributes:
         weight: [R, O, K]; bias: [R, O] or None. Views of the runs' stacked weights that require no gradients.
-        rows: [R P, T, K], and
-        output: [R P, T, O], of the last pass; None before it.
+        rows: [R P, T, K], from the last pass; None before it.
+        output: [R P, T, O], from the last pass; None before it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -40,7 +40,7 @@ class Layer(nn.Module):
         self.rows, self.output = None, None
 
     def apply_to(self, rows: Tensor) -> Tensor:
-        """Outputs [R P, T, O] of rows [R P, T, K], kept with them."""
+        """Return outputs [R P, T, O] of rows [R P, T, K], and store both."""
         if self.output is not None:
             raise NotStackableError("a layer is called twice in one pass")
         runs, (examples, positions, numbers) = len(self.weight), rows.shape
@@ -86,34 +86,34 @@ class ConvolutionLayer(Layer):
 
 
 def unsupported(module: nn.Module) -> str | None:
-    """Why a module with parameters of its own cannot be stacked; None if it can."""
+    """Return the reason why a module with parameters cannot be stacked, or None if it can."""
     if type(module) is nn.Linear:
         return None
     if type(module) is not nn.Conv2d:
-        return f"{type(module).__name__} is not a layer it knows"
+        return f"{type(module).__name__} is not a supported layer"
     if module.groups != 1 or module.dilation != (1, 1) or module.padding_mode != "zeros":
         return "a convolution has groups, dilation or a padding other than zeros"
     return None
 
 
 def layer(like: nn.Module, weight: Tensor, bias: Tensor | None) -> Layer:
-    """The layer of R runs that are like one, with stacked weights [R, *shape] and biases [R, out]."""
+    """Return the layer of R runs that are like one, with stacked weights [R, *shape] and biases [R, out]."""
     if isinstance(like, nn.Conv2d):
         return ConvolutionLayer(like, weight, bias)
     return LinearLayer(weight, bias)
 
 
 def _padding(like: nn.Conv2d) -> Sequence[int]:
-    """Zeros left, right, above and below, as `F.pad` wants them."""
+    """Return the zeros left, right, above and below, in the order of `F.pad`."""
     if isinstance(like.padding, str):
         kh, kw = like.kernel_size if like.padding == "same" else (1, 1)
-        return ((kw - 1) // 2, kw // 2, (kh - 1) // 2, kh // 2)  # what is odd goes right and below
+        return ((kw - 1) // 2, kw // 2, (kh - 1) // 2, kh // 2)  # the odd one goes right and below
     vertical, horizontal = like.padding
     return (horizontal, horizontal, vertical, vertical)
 
 
 def numbers_per_example(layers: Sequence[Layer]) -> int:
-    """Numbers an example makes the layers hold, from their last pass: rows, outputs, and gradients where formed."""
+    """Return the numbers that layers store per example, from their last pass: rows, outputs, and formed gradients."""
     total = 0
     for each in layers:
         if each.rows is not None and each.output is not None:

@@ -1,8 +1,8 @@
 """R networks that differ only in their weights and in numbers, as one network over one long batch.
 
-Layers with weights become batched products (`layers`). A part without weights is used as it is where the runs agree;
-where they differ in a number (the scale of an activation) or hold buffers (the weight of a loss), it is mapped over
-the runs, each seeing its own numbers.
+Layers with weights become batched products (`layers`). A part without weights is used unchanged if the runs agree. If
+they differ in a number (the scale of an activation) or hold buffers (the weight of a loss), it is mapped over the runs,
+each with its numbers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class StackedObjectives(nn.Module):
     Attributes:
         values: [R, numbers], the weights. Every objective's parameters become views of its row.
         parts: by parameter name, its columns of `values`, and its shape.
-        layers: by name.
+        layers: the stacked layers, by name.
 
     Raises:
-        NotStackableError: where the runs differ in more than numbers, or have a layer that is not known.
+        NotStackableError: the runs differ in more than numbers, or have a layer that is not known.
     """
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
@@ -62,7 +62,7 @@ class StackedObjectives(nn.Module):
         self._stacked = self._stack([pool_first(each) for each in objectives], "")
 
     def part(self, name: str, numbers: Tensor) -> Tensor:
-        """The view of a parameter [R, *shape] in numbers [R, all of them]."""
+        """Return the view of a parameter [R, *shape] in numbers [R, all of them]."""
         columns, shape = self.parts[name]
         return numbers[:, columns].view(-1, *shape)
 
@@ -72,25 +72,25 @@ class StackedObjectives(nn.Module):
         return losses
 
     def forget(self) -> None:
-        """Let go of what the layers keep of the last pass."""
+        """Drop the rows and outputs of the last pass."""
         for each in self.layers.values():
             each.forget()
 
     @torch.no_grad()
     def project(self) -> None:
-        """Put every objective's weights into its constraint: all have the same."""
+        """Project every objective's weights onto the constraint, which all runs share."""
         constraint = self.objectives[0].constraint
         if constraint is not None:
             constraint.project({name: self.part(name, self.values) for name in self.parts})
 
     def start_epoch(self, epoch: int) -> None:
-        """Tell every objective which epoch begins, counted from 0."""
+        """Pass the epoch that begins, counted from 0, to every objective."""
         for each in self.objectives:
             each.start_epoch(epoch)
 
     @contextmanager
     def counting(self, counters: Tensor) -> Iterator[None]:
-        """Have a pass count: the derivative by `counters` [R P] is what the runs' losses count of each example."""
+        """Make a pass count: the derivative by `counters` [R P] is the count of each example in its run's loss."""
         of_runs = [mapped.course for mapped in self._mapped if mapped.course is not None]
         course = of_runs[0] if of_runs else counting_course(self.objectives[0].loss)
         assert course is not None
@@ -106,7 +106,7 @@ class StackedObjectives(nn.Module):
             reason = unsupported(first)
             if reason:
                 raise NotStackableError(f"{name}: {reason}")
-            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # those before `pool_first`
+            names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # names before `pool_first`
             weights = {key: self.part(names[key], self.values) for key in own}
             found = layer(first, weights["weight"], weights.get("bias"))
             self.layers[names["weight"].rpartition(".")[0]] = found
@@ -132,8 +132,8 @@ class StackedObjectives(nn.Module):
 class _Mapped(nn.Module):
     """A module without weights, each run's version on that run's examples.
 
-    The buffers of the runs' modules become views of the stacked ones, so that what a module writes into its own is what
-    the next pass reads.
+    The buffers of the runs' modules become views of the stacked ones. So a module that writes into its buffers changes
+    the next pass.
     """
 
     def __init__(self, modules: Sequence[nn.Module], places: Mapping[Place, list[float]], like: Tensor) -> None:
@@ -181,7 +181,11 @@ class _Mapped(nn.Module):
 
 
 def _differences(modules: Sequence[nn.Module], recurse: bool = True) -> dict[Place, list[float]]:
-    """Numbers that differ, by place. Raises NotStackableError where anything else does."""
+    """Return numbers that differ, by place.
+
+    Raises:
+        NotStackableError: anything else differs.
+    """
     found: dict[Place, list[float]] = {}
     trees = [dict(module.named_modules()) if recurse else {"": module} for module in modules]
     if any(list(tree) != list(trees[0]) for tree in trees):
@@ -205,7 +209,7 @@ def _differences(modules: Sequence[nn.Module], recurse: bool = True) -> dict[Pla
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """What a module holds besides what every module does."""
+    """Return the attributes of a module that not every module has."""
     return {name: value for name, value in vars(module).items() if name not in _EVERY_MODULE}
 
 

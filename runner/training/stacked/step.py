@@ -1,8 +1,8 @@
 """One training step of R runs as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
 
-The sequence reads buffers that stay where they are (the padded batch, its mask, the noise) and changes the weights in
-place. It never asks the device for a value, and no shape in it depends on data, so that a replay is the step. Noise is
-drawn into its buffer outside of it, number for number as `Mechanism.release` draws it for a single run.
+The sequence reads buffers with fixed addresses (the padded batch, its mask, the noise) and changes the weights in
+place. It never asks the device for a value, and no shape in it depends on data, so a replay equals the step. Noise is
+drawn into its buffer before the sequence, with the same numbers as `Mechanism.release` draws for a single run.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from runner.training.stacked.sums import StackedEngine
 from runner.training.stacked.updates import update
 from runner.training.updates import Schedule
 
-_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # of all that the examples of a slice make the layers hold
-_COPIES = 3  # of them at a time: what autograd and the sums hold beside the layers
-_AGREE, _ROUNDING = 1e-2, 1e-5  # how far a replay may be from a call: of the change, and of the numbers themselves
+_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
+_COPIES = 3  # of that memory at a time: the layers, autograd and the sums
+_AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
 _SEVERAL = 3  # examples
-_WARM_UP = 3  # passes before a capture, as PyTorch's documentation wants them
-_FOLLOWED = ("applied", "at", "batches", "release")  # of a mechanism: done here as `Mechanism` does them
+_WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
+_FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
 
 
 class StackedStep:
-    """The step of R runs, each given by its objective, which holds its weights afterwards, and what trains it.
+    """The step of R runs, from their objectives, which hold the weights afterwards, and their training settings.
 
     Args:
         data: on the device of the objectives.
-        per_slice: examples of a run that are taken through the network at a time; None: as many as fit.
-        schedules: of the optimizers' learning rates, one a run; none: they stay.
+        per_slice: examples of a run that pass the network at a time; None: as many as fit.
+        schedules: the schedules of the optimizers' learning rates, one per run; if empty, rates are constant.
 
     Attributes:
         losses: [R], float64: the sum of the losses of every example seen, before each step's update.
 
     Raises:
-        NotStackableError: where the runs cannot be stacked.
+        NotStackableError: the runs cannot be stacked.
     """
 
     @undisturbed()
@@ -69,7 +69,7 @@ class StackedStep:
         for each in {type(mechanism) for mechanism in mechanisms}:
             own = [name for name in _FOLLOWED if getattr(each, name, None) is not getattr(Mechanism, name)]
             if own:
-                raise NotStackableError(f"the mechanism {each.__qualname__} has its own `{own[0]}`")
+                raise NotStackableError(f"the mechanism {each.__qualname__} overrides `{own[0]}`")
         values = self.stacked.values
         self._clipping, self._numbers = _clipping_of(clippings, values)
         self._update = update(optimizers, values)
@@ -101,7 +101,7 @@ class StackedStep:
         self._slice = per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
 
     def _try(self) -> None:
-        """Sums of two examples' gradients in every run against ordinary autograd, as far as the device has numbers."""
+        """Check sums of two examples' gradients in every run against ordinary autograd, except on the meta device."""
         try:
             for example in range(min(2, len(self._data))):
                 self._try_one(example)
@@ -110,11 +110,11 @@ class StackedStep:
             raise NotStackableError(str(error).partition("\n")[0]) from error
 
     def _try_several(self, count: int) -> None:
-        """Norms of several examples together and one by one: a layer may see them in another dimension."""
+        """Check norms of several examples together against single ones, as a layer may use another dimension."""
         together = self._unclipped(slice(count))[1]
         alone = torch.cat([self._unclipped(slice(i, i + 1))[1] for i in range(count)], dim=1)
         if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
-            raise NotStackableError("its examples hang on one another")
+            raise NotStackableError("its examples depend on one another")
 
     def _try_one(self, example: int) -> None:
         one = slice(example, example + 1)
@@ -128,7 +128,7 @@ class StackedStep:
                 raise NotStackableError("its gradients are not those of its layers")
 
     def _unclipped(self, some: slice) -> tuple[dict[str, Tensor], Tensor]:
-        """Sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
+        """Return sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
         runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
         inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
         mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
@@ -138,11 +138,11 @@ class StackedStep:
 
     @property
     def length(self) -> int:
-        """P, the length to which batches are padded."""
+        """Return P, the length to which batches are padded."""
         return self._indices.shape[1]
 
     def make_room(self, length: int) -> None:
-        """Take batches padded to `length` from now on: new buffers, and on CUDA a new graph."""
+        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph."""
         if length == self.length:
             return
         runs, device = len(self.losses), self.losses.device
@@ -152,7 +152,7 @@ class StackedStep:
             self._capture()
 
     def take(self, batches: EpochBatches, step: int, noise: Sequence[Generator]) -> None:
-        """Step number `step` of an epoch: every run draws its noise from its own generator."""
+        """Take step number `step` of an epoch. Every run draws its noise from its generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
         for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
@@ -163,7 +163,7 @@ class StackedStep:
         self._take()
 
     def start_epoch(self, epoch: int) -> None:
-        """Tell the objectives which epoch begins, counted from 0, and set its learning rates."""
+        """Pass the epoch that begins, counted from 0, to the objectives, and set its learning rates."""
         self.stacked.start_epoch(epoch)
         self._take_units()
         for schedule in self._schedules:
@@ -171,14 +171,14 @@ class StackedStep:
         self._update.take_rates(self._optimizers)
 
     def body(self) -> None:
-        """What is captured: sum, release, update, and the losses."""
+        """Do the captured part of a step: sum, release, update, and the losses."""
         self._sums.zero_()
         for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
             losses = self._add_sums(self._sums, indices, mask)
             self.losses += losses.masked_fill(~mask, 0).sum(1)
         means = (self._sums + self._std * self._noise) / self._denominator
         if self._shares:
-            self._take_units()  # of this step: a count moves on what the next one has
+            self._take_units()  # for this step: a count changes the units of the next one
             for objective, mean in zip(self.stacked.objectives, means, strict=True):
                 objective.received({COUNT: mean[self._weights]})
         self._update(self.stacked.values, self._units * means[:, : self._weights])
@@ -187,7 +187,7 @@ class StackedStep:
 
     @undisturbed()
     def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
-        """Add the bounded sums over examples [R, P] to `sums` [R, numbers]. Returns the losses [R, P], float64."""
+        """Add the bounded sums over examples [R, P] to `sums` [R, numbers]. Return the losses [R, P], float64."""
         inputs, targets = self._gathered(indices, mask)
         found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
         for name, total in found.gradients.items():
@@ -195,7 +195,7 @@ class StackedStep:
         return found.losses.view(mask.shape).double()
 
     def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
-        """For each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
+        """Yield for each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
         indices, mask = batches.indices[0], batches.mask[0]
         losses = self._add_sums(torch.zeros_like(self._sums), indices, mask)
 
@@ -217,13 +217,13 @@ class StackedStep:
             unit.copy_(torch.as_tensor(objective.unit))
 
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [R P, ...], zero outside the mask, and targets [R P]."""
+        """Return inputs [R P, ...], zero outside the mask, and targets [R P]."""
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
         return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
 
     def _capture(self) -> None:
-        """Capture the body. The passes that warm up, and the capture itself, leave weights and losses as they were."""
-        self._graph = None  # its memory first
+        """Capture the body. Weights and losses are restored after the warm-up passes and the capture."""
+        self._graph = None  # frees its memory first
         before = self._state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -238,10 +238,10 @@ class StackedStep:
         self._restore(before)
 
     def _prove_replay(self) -> None:
-        """The first step after a capture, called and replayed: both must do the same to weights and losses.
+        """Take the first step after a capture by calls and by replay, and compare weights and losses.
 
         Raises:
-            RuntimeError: where they do not. A replay that forgot the noise or the batch would otherwise go unnoticed.
+            RuntimeError: they differ. A replay without the noise or the batch would otherwise go unnoticed.
         """
         before = self._state()
         self.body()
@@ -256,7 +256,7 @@ class StackedStep:
         self._unproven = False
 
     def _state(self) -> list[Tensor]:
-        """Copies of all that a step changes."""
+        """Return copies of all tensors that a step changes."""
         return [tensor.clone() for tensor in self._changed()]
 
     def _restore(self, state: Sequence[Tensor]) -> None:
@@ -268,7 +268,7 @@ class StackedStep:
 
 
 def _shares_after_counts(objectives: Sequence[Objective]) -> list[Tensor]:
-    """Of runs whose losses ask for a count: the bounds, as shares of the first ones, which the counts move."""
+    """Return the bounds that counts change, as shares of the first ones, if the runs' losses ask for a count."""
     courses = [counting_course(each.loss) for each in objectives]
     if any((course is None) != (courses[0] is None) for course in courses):
         raise NotStackableError("some release a count, others do not")
@@ -276,7 +276,7 @@ def _shares_after_counts(objectives: Sequence[Objective]) -> list[Tensor]:
 
 
 def _clipping_of(strategies: Sequence[Clipping], like: Tensor) -> tuple[OfNorms, Numbers]:
-    """The strategy of R runs and its numbers: [R, 1, 1], for norms [R, P, groups], where the runs differ in one."""
+    """Return the strategy of R runs and its numbers: [R, 1, 1], for norms [R, P, groups], if the runs differ in one."""
     first = strategies[0]
     if any(type(strategy) is not type(first) for strategy in strategies):
         raise NotStackableError("they clip in different ways")
@@ -291,5 +291,5 @@ def _clipping_of(strategies: Sequence[Clipping], like: Tensor) -> tuple[OfNorms,
 
 
 def _random_state(device: torch.device) -> Tensor:
-    """The state of PyTorch's global generator."""
+    """Return the state of PyTorch's global generator."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

@@ -1,11 +1,11 @@
-"""Sums of the bounded contributions of R batches, by one pass, and without ever asking the device for a value.
+"""Sums of the bounded contributions of R batches, by one pass, without asking the device for a value.
 
 For rows a_t and output gradients g_t of a layer (t = 1..T), one example's gradient of the weight is sum_t g_t a_t^T.
-With one position (T = 1) its norm is |g| |a| and it is never formed; else it is formed by a batched product, and the
-sum adds up the very numbers whose norm was taken: nothing cancels that the gradient itself does not.
+With one position (T = 1) its norm is |g| |a| and it is never formed. Else a batched product forms it, and the sum adds
+the same numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
 
-What does not count, because the batch is padded with it or because its gradient is not finite, is set to zero whether
-or not there is such an example: which calls are made depends on no data, so that they can be captured and replayed.
+Examples from the padding, or with a gradient that is not finite, are set to zero. This step runs even if there is no
+such example. So the calls depend on no data and can be captured and replayed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StackedEngine:
     """`Engine` for R runs at a time. Batches are [R P, ...], norms and factors [R, P, groups], sums [R, *shape].
 
     Attributes:
-        mask: [R, P], true where an example belongs to its run's batch.
+        mask: [R, P], true if an example belongs to its run's batch.
     """
 
     stacked: StackedObjectives
@@ -47,7 +47,7 @@ class StackedEngine:
 
     @property
     def objective(self) -> Objective:
-        """Any of the runs' objectives: for the names of its parameters."""
+        """Return one of the runs' objectives, for the names of its parameters."""
         return self.stacked.objectives[0]
 
     def clipped_sum(
@@ -63,9 +63,9 @@ class StackedEngine:
         return GradientSum(found, losses.detach(), torch.linalg.vector_norm(norms, dim=2))
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """The sum of gradients as they are: a gradient that is not finite makes the sum so.
+        """Return the sum of unscaled gradients; a gradient that is not finite makes the sum so.
 
-        Of `others` only the counter of a loss is known: examples outside the mask do not count.
+        `others` may only have the counter of a loss. Examples outside the mask do not count.
         """
         if others.keys() - {COUNT}:
             raise NotStackableError("a step releases more than gradients")
@@ -90,7 +90,7 @@ class StackedEngine:
 
 
 def _terms(layer: Layer, g: Tensor) -> Terms:
-    """A layer's per-example gradients [R P, ...], formed or as the two factors of an outer product."""
+    """Return a layer's per-example gradients [R P, ...], formed or as the two factors of an outer product."""
     assert layer.rows is not None
     rows, outputs = layer.rows, g[:, 0]
     biases = g.sum(1) if layer.bias is not None else None
@@ -107,7 +107,7 @@ def _terms(layer: Layer, g: Tensor) -> Terms:
 def _one_pass(
     stacked: StackedObjectives, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Losses [R P], and the gradient of every layer's output [R P, T, O] that they depend on, and of the others."""
+    """Return losses [R P], and the gradients of the layers' outputs [R P, T, O] and of the others."""
     with torch.enable_grad():
         losses = stacked(inputs, targets)
         outputs = {name: layer.output for name, layer in stacked.layers.items() if layer.output is not None}

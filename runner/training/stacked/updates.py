@@ -1,6 +1,6 @@
-"""The updates of PyTorch's SGD and Adam on stacked weights [R, numbers], every run with its own settings.
+"""The updates of PyTorch's SGD and Adam on stacked weights [R, numbers], every run with its settings.
 
-Same equations in the same order as torch.optim, on the device throughout.
+The equations and their order equal torch.optim's. All numbers stay on the device.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from runner.training.stacked.layers import NotStackableError
 
 
 class Update(Protocol):
-    """Changes weights in place, given the gradients; `state` is what it keeps from step to step."""
+    """Changes weights in place from the gradients; `state` is kept from step to step."""
 
     state: list[Tensor]
 
     def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Take the learning rates that the optimizers have now."""
+        """Take the present learning rates of the optimizers."""
         ...
 
     def __call__(self, values: Tensor, gradients: Tensor) -> None: ...
 
 
 class _WithRates:
-    """Learning rates [R, 1] that stay in one place, so that a captured graph reads them."""
+    """Learning rates [R, 1] at a fixed address, so that a captured graph reads them."""
 
     _lr: Tensor
 
     def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """See `Update.take_rates`."""
         self._lr.copy_(_column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr))
 
 
@@ -50,7 +49,7 @@ class Sgd(_WithRates):
 
 
 class Adam(_WithRates):
-    """Kingma and Ba (2015), algorithm 1, without weight decay. The corrections of the bias are taken in float64."""
+    """Kingma and Ba (2015), algorithm 1, without weight decay. Bias corrections are computed in float64."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
         betas = [{"beta1": s["betas"][0], "beta2": s["betas"][1]} for s in settings]
@@ -78,16 +77,16 @@ _KNOWN: dict[type, tuple[type[Sgd] | type[Adam], tuple[str, ...]]] = {
 
 
 def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
-    """What these optimizers, one a run, do to weights of the shape [R, numbers] of `like`.
+    """Return the update of these optimizers, one per run, for weights of the shape [R, numbers] of `like`.
 
     Raises:
-        NotStackableError: for an optimizer, or a setting of one, that is not known.
+        NotStackableError: an optimizer, or one of its settings, is not supported.
     """
     kind = type(optimizers[0])
     if any(type(optimizer) is not kind for optimizer in optimizers):
         raise NotStackableError("they have different optimizers")
     if kind not in _KNOWN:
-        raise NotStackableError(f"the optimizer {kind.__name__} is not one it knows")
+        raise NotStackableError(f"the optimizer {kind.__name__} is not supported")
     made, names = _KNOWN[kind]
     settings = []
     for optimizer in optimizers:
@@ -95,11 +94,11 @@ def update(optimizers: Sequence[torch.optim.Optimizer], like: Tensor) -> Update:
         usual = kind([torch.zeros(1)]).param_groups[0]  # type: ignore[call-arg]
         for name, value in group.items():
             if name not in ("params", "initial_lr", *names) and value != usual[name]:
-                raise NotStackableError(f"the optimizer's setting {name} is not one it knows")
+                raise NotStackableError(f"the optimizer's setting {name} is not supported")
         settings.append({name: group[name] for name in names})
     return made(settings, like)
 
 
 def _column(settings: Sequence[dict[str, Any]], name: str, like: Tensor) -> Tensor:
-    """A setting of every run: [R, 1], float64."""
+    """Return a setting of every run: [R, 1], float64."""
     return torch.tensor([[float(each[name])] for each in settings], dtype=torch.float64, device=like.device)

@@ -1,4 +1,4 @@
-"""What becomes of a step's update before it counts."""
+"""Update rules, which decide how a step's gradients change the weights."""
 
 from runner.training.updates.interface import UpdateRule, Updates
 from runner.training.updates.plain import Plain

@@ -1,34 +1,51 @@
-"""What becomes of a step's gradients before they count: what is known of it beforehand, and what it does meanwhile.
+"""Update rules: `UpdateRule` is the static description, `Updates` the state while training.
 
-A rule wraps another one by wrapping its `Updates`: what the plain one does to the weights, a projection too, a rule
-that takes steps back takes back with the step.
+A rule wraps another one by wrapping its `Updates`. A rule that rejects a step undoes every change of the plain update,
+a projection too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
+from omegaconf import DictConfig
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
+from runner.training.updates.schedule import Schedule
 
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
+
+class Parts(Protocol):
+    """The parts of a prepared run that an update rule uses."""
+
+    @property
+    def config(self) -> DictConfig: ...
+
+    @property
+    def paid_for(self) -> int | None: ...
+
+    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        """Build the optimizer of the objective's parameters."""
+        ...
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
+        """Build the schedule of the optimizer's learning rate."""
+        ...
 
 
 class UpdateRule:
-    """What a config's class states of its steps before training; unless it says otherwise, that every step is kept.
+    """A rule's properties, known before training. By default every step is kept.
 
     Attributes:
-        takes_back: whether a step may be taken back, so that a budget is spent on kept steps, and what is guaranteed
-            is the cost of the most steps.
-        unstackable: why steps cannot be one fixed sequence of calls; None: they can.
-        share_name: what a record calls the share of the training time that decisions take; None: there are none.
-        column_names: the columns that it adds to a history; None: the class does not say.
+        takes_back: True if a step may be rejected. A budget is then spent on kept steps, and the guarantee is the cost
+            of the largest number of steps.
+        unstackable: the reason why steps cannot be one fixed sequence of calls, or None if they can.
+        share_name: the record's name for the share of the training time for decisions, or None without decisions.
+        column_names: the columns that it adds to a history, or None if the class does not state them.
     """
 
     takes_back: ClassVar[bool] = False
@@ -36,35 +53,30 @@ class UpdateRule:
     share_name: ClassVar[str | None] = None
     column_names: ClassVar[tuple[str, ...] | None] = None
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """How often a step evaluates as many images as the test split has."""
-        return 0.0
-
     def check(self, mechanism: Mechanism) -> None:
-        """Raise ValueError where the mechanism does not charge what this rule does."""
+        """Check that the mechanism charges for this rule's steps.
+
+        Raises:
+            ValueError: it does not.
+        """
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
-        """The most of the planned steps that a run can take, which may also end at `paid_for` kept ones."""
-        return planned
-
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        """How many are to be expected, for an estimate of the time."""
+        """Return the most of the planned steps that a run can take, which may also end at `paid_for` kept ones."""
         return planned
 
     def split(self, test: Split) -> tuple[Split, ...]:
-        """The images of the test split to report on, then what this rule sets aside for itself, if anything."""
+        """Return the images of the test split to report on, then the images that this rule uses, if any."""
         return (test,)
 
-    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Compute the columns of its own that follow from other columns of a history.
+    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Compute the rule's columns that follow from other columns of a history.
 
-        Of a count that is only bounded this is the nearest value within the bounds.
+        For a count that is only bounded, this is the nearest value within the bounds.
         """
         return {}
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Updates:
-        """What is done at every step of one run; `aside` is what `split` set aside."""
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Updates:
+        """Return the updates of one run; `aside` are the images that `split` returned for this rule."""
         raise NotImplementedError
 
 
@@ -72,9 +84,9 @@ class Updates(Protocol):
     """One run's updates while it trains.
 
     Attributes:
-        optimizer: its parameters and its state are all that a step changes, so whoever puts them back has undone it.
-        finished: whether as many steps are kept as are paid for.
-        seconds: spent on decisions.
+        optimizer: a step changes only its parameters and its state, so restoring these undoes the step.
+        finished: True if as many steps are kept as the budget pays for.
+        seconds: the time spent on decisions.
     """
 
     @property
@@ -90,20 +102,20 @@ class Updates(Protocol):
         """Prepare for an epoch's steps."""
 
     def step(self) -> bool:
-        """Make the update that the gradients ask for. Returns whether it is kept."""
+        """Make the update from the gradients. Return True if it is kept."""
         ...
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
-        """Columns for the history, given what was measured on the images reported on.
+        """Return columns for the history, from the measurements on the reported images.
 
-        Where steps may be taken back, `accepted` is the number of those kept so far.
+        If steps may be rejected, `accepted` is the number of kept steps so far.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next epoch depends on: see `runner.training.state`."""
+        """Return the state that the next epoch depends on: see `runner.training.state`."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, instead of from the start."""
+        """Continue from a state instead of the start."""
         ...

@@ -1,20 +1,17 @@
-"""Every update is the optimizer's own, and counts."""
+"""The plain rule, in which every update is the optimizer's and is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.evaluate import Evaluation
-from runner.training.updates.interface import UpdateRule
+from runner.training.updates.interface import Parts, UpdateRule
 from runner.training.updates.schedule import Schedule
-
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
 
 
 class Plain(UpdateRule):
@@ -22,13 +19,13 @@ class Plain(UpdateRule):
 
     column_names = ()
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> PlainUpdates:
         optimizer = run.optimizer(objective)
         return PlainUpdates(optimizer, objective.project, run.schedule(optimizer))
 
 
 class PlainUpdates:
-    """The optimizer's steps, each followed by `project`, which puts the weights back into their constraint."""
+    """The optimizer's steps, each followed by `project`, which projects the weights onto their constraint."""
 
     finished = False
     seconds = 0.0

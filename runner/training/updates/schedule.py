@@ -1,4 +1,4 @@
-"""The learning rate by epoch: a scheduler of torch.optim, stepped once an epoch, or none."""
+"""The learning rate by epoch: a scheduler of torch.optim, stepped once per epoch, or none."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Schedule:
     def start_epoch(self) -> None:
         """Set the learning rate of the epoch that begins."""
         if self._begun > 0 and self._scheduler is not None:
-            with warnings.catch_warnings():  # a step of several runs at once is not the optimizer's own
+            with warnings.catch_warnings():  # a joint step of several runs does not call the optimizer
                 warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
                 self._scheduler.step()
         self._begun += 1
 
     def state_dict(self) -> dict[str, int]:
-        """How many epochs have begun: all that the rate depends on."""
+        """Return the number of epochs that have begun, which determines the rate."""
         return {"begun": self._begun}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin as many epochs again, for schedulers keep objects of their own that no plain state holds."""
+        """Begin as many epochs again, as schedulers hold objects that no plain state stores."""
         for _ in range(state["begun"]):
             self.start_epoch()

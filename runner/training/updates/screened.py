@@ -1,29 +1,29 @@
 """Screening of updates by simulated annealing (SA-DPSGD: Fu, Chen and Ling, 2022, algorithm 2).
 
-Every try is a whole step of DP-SGD: a fresh batch, a clipped sum, fresh noise, the optimizer's update. The loss J on
-images that are not private then decides: with dE = J(candidate) - J(current), tau updates kept so far and mu
-rejections since the last one, the candidate is kept where
+Every attempt is a whole step of DP-SGD: a new batch, a clipped sum, new noise, the optimizer's update. Then the loss J
+on images that are not private decides. Let dE = J(candidate) - J(current), tau the number of updates kept so far and mu
+the number of rejections since the last one. The candidate is kept if
 
     mu >= mu0,  or  U <= exp(-dE * Q0 * tau),  U uniform on [0, 1),
 
-so always where dE <= 0, and always while tau = 0; a candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise
-the weights and the optimizer's state (momentum buffers) go back to what they were. The authors' later code (DPSUR)
-reloads the weights alone, so that momentum still has the rejected gradients: `restores="weights"`. J is the mean
-cross-entropy, whatever loss the training has.
+so always if dE <= 0, and always while tau = 0. A candidate whose loss is NaN is kept by mu >= mu0 only. Otherwise the
+weights and the optimizer's state (momentum buffers) are restored. The authors' later code (DPSUR) restores only the
+weights, so momentum still has the rejected gradients: `restores="weights"`. J is the mean cross-entropy, for any
+training loss.
 
-Privacy. A rejected try has used the private data like any other: its noise is drawn again, so that the next weights
-are those of a candidate *conditioned* on acceptance, a function of all the candidates tried. What holds is therefore
-the composition of all tries (the rule itself, on public images, is post-processing). The paper charges the kept ones
-only, which is refuted in `runner.papers.noise_screening.theorem_1`. The ledger has both: `claimed` and `actual`.
+Privacy. A rejected attempt has used the private data like any other. After it the noise is drawn again. So the next
+weights are a candidate *conditioned* on acceptance, which is a function of all attempted candidates. The guarantee is
+therefore the composition of all attempts. (The rule itself, on public images, is post-processing.) The paper charges
+only the kept ones, refuted in `runner.papers.noise_screening.theorem_1`. The ledger has both: `claimed` and `actual`.
 
-How many tries there will be depends on the private data where the run ends by the number of kept updates. An epsilon
-has to be fixed before the data is seen: what is guaranteed for such a run is the epsilon of the *maximum* number of
-tries (a privacy filter, trivial because all tries cost the same): `epochs` times the steps of an epoch, or, where that
-is less, mu0 + 1 times the kept updates that the budget pays for, as of mu0 + 1 tries in a row one is kept. Both are
-fixed by the config. The final metrics have it as `epsilon_sound_at_max_tries`. `epsilon_sound` in the history charges
-the tries made until then: it is what a run costs that had fixed this number beforehand, and no guarantee for one that
-stopped there because of what it saw. Without `max_epsilon` a run makes all tries, unless it diverges, and the two
-agree.
+The number of attempts depends on the private data if the number of kept updates ends the run. An epsilon has to be
+fixed before the data is read. So the guarantee of such a run is the epsilon of the *maximum* number of attempts. (This
+is a privacy filter, trivial because all attempts cost the same.) This maximum is `epochs` times the steps of an epoch.
+Of mu0 + 1 attempts in a row one is kept, so mu0 + 1 times the kept updates that the budget pays for is another maximum.
+The smaller one counts. Both are fixed by the config. The final metrics have `epsilon_sound_at_max_tries`. In the
+history, `epsilon_sound` charges the attempts so far. That is the cost of a run that had fixed this number beforehand,
+and no guarantee for a run that stopped because of its data. Without `max_epsilon` a run makes all attempts, unless it
+diverges, and the two agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -44,29 +44,25 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.updates.interface import UpdateRule, Updates
+from runner.training.updates.interface import Parts, UpdateRule, Updates
 from runner.training.updates.plain import Plain
 from runner.training.updates.screening_loss import ScreeningLoss
 
-if TYPE_CHECKING:
-    from runner.training.prepare import Run
-
 IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
-_TRIES_PER_KEPT = 2.0  # 1.4 to 1.7 on MNIST, 3.1 on FashionMNIST, where many runs end early
 
 
 @dataclass(frozen=True)
 class Annealing(UpdateRule):
-    """The rule's parameters, and which images screen.
+    """Parameters of the rule, and the images that screen.
 
-    initial_temperature: Q0 >= 0; at 0 every update is kept and nothing is evaluated.
-    rejection_threshold: mu0 >= 0 rejections in a row, after which an update is kept whatever its loss.
-    images: "test", all test images, which the accuracy is then selected on, or "public_split", every second one.
-    restores: what a rejection puts back: "weights", and the optimizer's state stays; None, both.
+    initial_temperature: Q0 >= 0. At 0 every update is kept and nothing is evaluated.
+    rejection_threshold: mu0 >= 0 rejections in a row, after which an update is kept for any loss.
+    images: "test", all test images, on which the accuracy is then selected, or "public_split", every second one.
+    restores: "weights" if a rejection restores only these and not the optimizer's state; None if it restores both.
 
     Raises:
-        ValueError: a number is out of range, or there are no such images or nothing of that name to put back.
+        ValueError: a number is out of range, or a name is unknown.
     """
 
     initial_temperature: float
@@ -91,44 +87,34 @@ class Annealing(UpdateRule):
         if self.restores not in (None, WEIGHTS):
             raise ValueError(f"screening.restores has no {self.restores}: it is {WEIGHTS}, or null for all.")
 
-    @property
-    def evaluations_per_step(self) -> float:
-        """The share of the test images that screens, where any do."""
-        share = 1.0 if self.images == "test" else 0.5
-        return share if self.initial_temperature > 0 else 0.0
-
     def check(self, mechanism: Mechanism) -> None:
-        """Accept DP-SGD's own mechanism alone.
+        """Check that the mechanism is DP-SGD's.
 
         Raises:
-            ValueError: for another, which may charge steps together, kept or not.
+            ValueError: it is another one, which may charge steps together, kept or not.
         """
         if type(mechanism) is not Mechanism:
             raise ValueError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
-        """How many tries can be made at most, of those planned, where a run also ends at so many kept ones."""
+        """Return the largest number of attempts, of the planned ones, if a run also ends at `paid_for` kept ones."""
         return planned if paid_for is None else min(planned, (self.rejection_threshold + 1) * paid_for)
 
-    def usual_steps(self, planned: int, paid_for: int | None) -> float:
-        most = self.most_steps(planned, paid_for)
-        return most if paid_for is None else min(most, _TRIES_PER_KEPT * paid_for)
-
     def split(self, test: Split) -> tuple[Split, ...]:
-        """The images of the test split to report on, and those that screen.
+        """Return the images of the test split to report on, and the images that screen.
 
-        The halves of public_split are every second image: in the order of their files, the first half of MNIST's test
+        The halves of public_split are every second image. In the order of their files, the first half of MNIST's test
         images is easier than the second.
         """
         if self.images == "test":
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
-    def due(self, run: Run, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Compute the columns that follow from other columns of a history.
 
-        At most mu0 rejections stand before an update that is kept, and after the last one. Exactly mu0 stand before
-        each one that was kept only because of them.
+        At most mu0 rejections precede a kept update, or follow the last one. Exactly mu0 precede each update that was
+        kept only because of them.
         """
         most, always = self.rejection_threshold, self.initial_temperature == 0
         due: dict[str, list[Any]] = {"tries": list(history["steps"])}
@@ -149,27 +135,27 @@ class Annealing(UpdateRule):
         same = {"screening_loss": list(history["test_loss"]), "screening_accuracy": list(history["test_accuracy"])}
         return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
 
-    def _apart(self, run: Run) -> bool:
-        """Whether the images reported on are others than those that screen."""
+    def _apart(self, run: Parts) -> bool:
+        """Return True if the reported images differ from the images that screen."""
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
-    def updates(self, run: Run, objective: Objective, aside: Sequence[Split]) -> Screening:
+    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Screening:
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
         candidates = Plain().updates(run, objective, ())
         return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=self._apart(run))
 
 
 class Screening:
-    """Algorithm 2's part of the training loop: an update tried, evaluated, and kept or taken back.
+    """Algorithm 2's part of the training loop: an update attempted, evaluated, and kept or rejected.
 
     Args:
         rule: its parameters.
-        objective: whose network's loss on `images` decides.
-        candidates: of the network's parameters; their `step` is the candidate update.
-        images: those that screen.
-        draws: a generator on the CPU for the uniform numbers, one a try.
-        paid_for: the number of kept updates at which the run is to end; None: there is none.
-        apart: whether the images reported on are others than those that screen.
+        objective: its network's loss on `images` decides.
+        candidates: the updates of the network's parameters; their `step` is the candidate update.
+        images: the images that screen.
+        draws: a generator on the CPU for the uniform numbers, one per attempt.
+        paid_for: the number of kept updates at which the run ends, or None.
+        apart: True if the reported images differ from the images that screen.
     """
 
     def __init__(
@@ -195,11 +181,11 @@ class Screening:
 
     @property
     def finished(self) -> bool:
-        """Whether as many updates are kept as the paper's budget pays for."""
+        """Return True if as many updates are kept as the paper's budget pays for."""
         return self.accepted == self._paid_for
 
     def start_epoch(self) -> None:
-        """Sort the screening images by their loss at the present weights, and evaluate these in that order."""
+        """Sort the screening images by their loss at the present weights, and evaluate them in that order."""
         self._before_epoch = self.tries, self.accepted
         self._candidates.start_epoch()
         if self._rule.initial_temperature > 0:
@@ -208,7 +194,7 @@ class Screening:
                 self._total = self.loss.total()
 
     def step(self) -> bool:
-        """Make the candidate's step; keep it, or put back what the rule restores. Returns whether it is kept."""
+        """Make the candidate's step and keep it, or restore as the rule says. Return True if it is kept."""
         if self._rule.initial_temperature == 0:
             self._candidates.step()
             self.tries, self.accepted = self.tries + 1, self.accepted + 1
@@ -222,10 +208,10 @@ class Screening:
         return kept
 
     def _keep(self) -> bool:
-        """Algorithm 2, lines 10 to 22.
+        """Apply algorithm 2, lines 10 to 22.
 
-        U <= exp(-dE Q0 tau) holds just where dE <= -ln(U) / (Q0 tau), with dE the difference of two sums over n images:
-        drawing U first turns the decision into a bound on the candidate's sum, infinite where Q0 tau or U is 0.
+        U <= exp(-dE Q0 tau) holds just if dE <= -ln(U) / (Q0 tau), with dE the difference of two means over n images.
+        Drawing U first gives a bound on the candidate's sum, infinite if Q0 tau or U is 0.
         """
         self.tries += 1
         uniform = torch.rand((), dtype=torch.float64, generator=self._draws).item()
@@ -242,12 +228,12 @@ class Screening:
         return True
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
-        """For the history, given what was measured on the images reported on.
+        """Return columns for the history, from the measurements on the reported images.
 
-        tries, accepted, forced: since the start; forced are those kept only because of the rejections before them.
-        acceptance_rate: the share kept of this epoch's tries.
+        tries, accepted, forced: counted from the start; forced ones are kept only because of the rejections before.
+        acceptance_rate: the share of this epoch's attempts that is kept.
         screening_loss, screening_accuracy: on the images that screen.
-        unscreened_accuracy: on images that do not; NaN where all that are reported on do, as in the paper.
+        unscreened_accuracy: on images that do not screen; NaN if all reported images screen, as in the paper.
         """
         tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
         classes = len(reported.class_accuracy)
@@ -282,7 +268,7 @@ class Screening:
     def _timed(self) -> Iterator[None]:
         cuda = self.loss.device.type == "cuda"
         if cuda:
-            torch.cuda.synchronize(self.loss.device)  # the step's own work, still under way, is not ours
+            torch.cuda.synchronize(self.loss.device)  # do not count the step's unfinished work
         started = time.perf_counter()
         yield
         if cuda:
@@ -291,12 +277,12 @@ class Screening:
 
 
 def slack(uniform: float, temperature: float) -> float:
-    """-ln(U) / Q: by how much J may rise; infinite where U or Q is 0."""
+    """Return -ln(U) / Q, by which J may rise; infinite if U or Q is 0."""
     return -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf
 
 
 class _State:
-    """A copy of an optimizer's parameters and of its state, to go back to."""
+    """A copy of an optimizer's parameters and of its state, for restoring."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -309,7 +295,7 @@ class _State:
 
     @torch.no_grad()
     def restore(self, *, state: bool) -> None:
-        """Put the weights back, and with them the optimizer's state. What it had not yet is taken away again."""
+        """Restore the weights and, if asked, the optimizer's state, without any later entries."""
         for parameter, weights in zip(self._parameters, self._weights, strict=True):
             parameter.copy_(weights)
         if state:

@@ -1,4 +1,4 @@
-"""The loss that screening decides by, and no more of it than a decision takes."""
+"""The loss that screening decides by, computed only as far as a decision needs it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from runner.speed.sparse import Pixels, SparseFirstLayer
 
 
 class ScreeningLoss:
-    """The sum of the cross-entropies of `images` at the network's present weights: what J is n times.
+    """The sum of the cross-entropies of `images` at the network's present weights, which is n times J.
 
-    Losses are summed in float64, batch by batch, in one fixed order. As none is negative and rounding is monotone, the
-    running sum never falls, in floating point as in exact arithmetic: once it is above a bound, so is the whole sum.
-    `at_most` can therefore stop there and give the very answer that the whole sum would have given.
+    Losses are summed in float64, batch by batch, in one fixed order. None is negative and rounding is monotone, so the
+    running sum never falls, even in floating point. Once it is above a bound, so is the whole sum. `at_most` can stop
+    there with the same answer as from the whole sum.
 
-    `sort` puts the images with the largest losses first: most images have next to none, so that a candidate which is
-    too bad is known to be so long before the last image.
+    `sort` puts the images with the largest losses first. Most images have almost no loss, so a bad candidate is
+    rejected long before the last image.
 
-    Where images are mostly zero, the first layer leaves out the products with zero (see `runner.speed.sparse`).
+    If images are mostly zero, the first layer leaves out the products with zero (see `runner.speed.sparse`).
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
@@ -33,18 +33,18 @@ class ScreeningLoss:
         self._first = SparseFirstLayer.of(self._network, self._images)
         self._pixels = self._all_pixels()
         self.device = self._images.device
-        self.order = torch.arange(len(images), device=self.device)  # which of `images` stands where
+        self.order = torch.arange(len(images), device=self.device)  # the index in `images` at each position
         self.images_seen = 0  # by `at_most` and `total`
 
     def __len__(self) -> int:
         return len(self._images)
 
     def total(self) -> float:
-        """The whole sum."""
+        """Return the whole sum."""
         return self.at_most(math.inf)[1]
 
     def at_most(self, bound: float) -> tuple[bool, float]:
-        """Whether the sum is at most `bound` (a NaN is not), and the sum: whole where it is, else perhaps partial."""
+        """Return True if the sum is at most `bound` (a NaN is not), and the sum: whole if it is, else maybe partial."""
         total = 0.0
         with evaluating(self._network):
             for losses in self._losses():  # a rejection can stop between two
@@ -55,13 +55,13 @@ class ScreeningLoss:
         return total <= bound, total
 
     def sort(self) -> None:
-        """Put the images in the order of their losses at the present weights, the largest first."""
+        """Sort the images by their losses at the present weights, the largest first."""
         with evaluating(self._network):
             losses = torch.cat(list(self._losses()))
         self._take(losses.argsort(descending=True, stable=True))
 
     def put_in_order(self, order: Tensor) -> None:
-        """Put the images, which are as they were given, in the `order` of another one of the same images."""
+        """Put the images, still in their original order, in the saved `order` of the same images."""
         self._take(order.to(self.device))
 
     def _take(self, order: Tensor) -> None:
@@ -69,7 +69,7 @@ class ScreeningLoss:
         self._pixels = self._all_pixels()
 
     def _losses(self) -> Iterator[Tensor]:
-        """Of all images in their order, a batch at a time."""
+        """Yield the losses of all images in their order, a batch at a time."""
         pieces = batches(self._images, self._targets)
         if self._first is None or not self._first.load():
             for inputs, targets in pieces:

@@ -219,4 +219,4 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
         planted = {(row["fault"], row["planted"]): row["accused"] for row in csv.DictReader(file)}
     assert {accused == "True" for (_, wrong), accused in planted.items() if wrong == "True"} == {True}
     assert "# What attacks on the code show" in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "figure.png").exists()
+    assert (tmp_path / "figure.svg").exists()

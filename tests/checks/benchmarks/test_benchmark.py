@@ -127,7 +127,7 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (batch, method) for batch in ("4", "8") for method in ("non_private", "one_pass")
     ]
     assert float(rows[0]["ratio"]) == 1
-    assert (tmp_path / "engines.png").stat().st_size > 1000
+    assert (tmp_path / "engines.svg").stat().st_size > 1000
     printed = capsys.readouterr().out
     assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2

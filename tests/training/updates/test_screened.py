@@ -19,7 +19,6 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
 from runner.records.files import read_record, record_path, results_folder
 from runner.runs.execute import execute
-from runner.runs.timed import timed_seconds
 from runner.training.final import final_metrics
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
@@ -369,15 +368,6 @@ def test_a_threshold_of_zero_keeps_every_update_too(smoke) -> None:
     assert screened.history["forced"][0] > 0
 
 
-@pytest.mark.parametrize(("threshold", "tries"), [(0, 100), (1, 200), (10, 200)])
-def test_no_more_tries_are_expected_than_there_can_be(threshold: int, tries: int) -> None:
-    """A hundred kept updates, of which each is the first where none may be rejected."""
-    rule = Annealing(initial_temperature=10.0, rejection_threshold=threshold)
-    assert rule.usual_steps(1_000, 100) == tries
-    assert rule.usual_steps(150, 100) == min(tries, 150)
-    assert rule.usual_steps(150, None) == 150
-
-
 def test_images_that_screen_and_images_reported_on(smoke) -> None:
     def splits(*overrides: str):
         return load(prepare(smoke("screening=annealing", *overrides)))
@@ -462,9 +452,3 @@ def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
     config.noise_multiplier = 0
     with pytest.raises(ConfigError, match="private"):
         prepare(config)
-
-
-def test_screening_is_part_of_the_estimate(smoke) -> None:
-    configs = [smoke(f"screening={name}", "epochs=3") for name in ("none", "annealing")]
-    plain, screened = (timed_seconds(config, prepare(config)) for config in configs)
-    assert screened > plain

@@ -1,0 +1,135 @@
+"""Keep composed configs in the user's cache folder: composing one takes Hydra a tenth of a second and more.
+
+An entry is used while the files that were read for it, the variables of the environment that these name, the code that
+makes ids and the versions of Hydra and OmegaConf are what they were. Its checksum has to fit, and nobody but the user
+may have been able to write it. Otherwise the config is composed again. All entries can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_repository import ConfigRepository
+from hydra.plugins.config_source import ConfigResult
+
+from runner.config import REPOSITORY
+from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
+
+_CODE = (  # that a resolved config and its ids depend on
+    "runner/config/*.py", "runner/data/__init__.py", "runner/training/targets.py",
+    *(f"runner/records/{name}.py" for name in ("cache", "identity", "jobs", "sources")),
+)  # fmt: skip
+_PACKAGES = ("hydra-core", "omegaconf")
+_FILE = "file://"  # how Hydra names a source that is a folder
+_VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
+_TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")
+
+
+def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any], bool] = lambda content: True) -> Any:
+    """Return what `compose` composes, as JSON values, from the cache if it is there.
+
+    Args:
+        key: what is composed, by the same function.
+        compose: composes it by Hydra.
+        keep: says of a result if it may be kept, as one that follows from other files may not.
+
+    Raises:
+        Exception: as `compose` does.
+    """
+    name = hashlib.sha256(json.dumps([str(REPOSITORY), *key]).encode()).hexdigest()[:32]
+    path = cache_folder() / "configs" / f"{name}.json"
+    known = _recalled(path)
+    if known is not None:
+        return known["content"]
+    with _reading() as read:
+        content = compose()
+    if keep(content):
+        _keep(path, json.dumps({"made_of": _made_of(read), "content": content}))
+    return content
+
+
+def _recalled(path: Path) -> Any:
+    """Read an entry; None if there is none, or it is damaged, not of the user alone, or made of other things."""
+    try:
+        if not of_the_user_alone(path):
+            return None
+        checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
+        if hashlib.sha256(text.encode()).hexdigest() != checksum:
+            return None
+        entry = json.loads(text)
+        return entry if entry["made_of"] == _made_of(entry["made_of"]["files"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write an entry. Where that is not possible, its config is composed again next time."""
+    content = f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+    with suppress(OSError):
+        safe_folder(path.parent)
+        write_whole(path, content, replace=True, private=True)
+
+
+def _made_of(files: Iterable[str]) -> dict[str, Any]:
+    """Return what an entry depends on: hashes of files and of code, versions, and variables that the files name.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    hashes: dict[str, str] = {}
+    variables: set[str] = set()
+    tables: set[str] = set()
+    for file in files:
+        content = Path(file).read_bytes()
+        hashes[file] = hashlib.sha256(content).hexdigest()
+        text = content.decode(errors="replace")
+        variables.update(_VARIABLE.findall(text))
+        tables.update(str(REPOSITORY / name) for name in _TABLE.findall(text))
+    for table in sorted(tables - hashes.keys()):
+        hashes[table] = hashlib.sha256(Path(table).read_bytes()).hexdigest()
+    environment = {name: os.environ.get(name) for name in sorted(variables)}
+    return {"code": _code(), "environment": environment, "files": hashes}
+
+
+@cache
+def _code() -> str:
+    """Hash the code and the versions that ids depend on."""
+    digest = hashlib.sha256(" ".join(version(name) for name in _PACKAGES).encode())
+    for path in sorted(path for pattern in _CODE for path in REPOSITORY.glob(pattern)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(REPOSITORY)} {len(content)}".encode() + content)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _reading() -> Iterator[Iterable[str]]:
+    """Collect the paths of the config files that Hydra reads, each of which is parsed once."""
+    found: dict[str, ConfigResult | None] = {}
+    read: set[str] = set()
+    load = ConfigRepository.load_config
+
+    def noted(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+        key = repr([config_path, *((source.provider, source.path) for source in repository.get_sources())])
+        if key not in found:
+            found[key] = load(repository, config_path)
+        result = copy.deepcopy(found[key])  # Hydra merges others into it
+        if result is not None and result.path.startswith(_FILE):
+            read.add(f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml")
+        return result
+
+    repositories: Any = ConfigRepository
+    repositories.load_config = noted
+    try:
+        yield read
+    finally:
+        repositories.load_config = load

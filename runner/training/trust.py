@@ -1,0 +1,90 @@
+"""A user's parts of a run: checks before any data is read, and the assumptions that remain.
+
+Assumptions that cannot be enforced are listed next to ε: see `rests_on`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from runner.config import ConfigError
+from runner.config.origin import is_own
+from runner.gradients import Mapped
+from runner.training.modules import LIBRARIES
+from runner.training.prepare import Run
+from runner.training.targets import bare_name, targets
+
+_BELIEVED = {
+    "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
+    "accountant": "the accountant {}: its ε is believed",
+    "screening": "the update rule {}: it is believed to see no training example",
+}
+_ASKS = "DataDependent"  # in the names of PyTorch's errors
+_OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
+_FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
+
+
+def rests_on(run: Run) -> list[str]:
+    """Return the assumptions of the run's ε that this package cannot enforce, a text each.
+
+    A user's class that computes noise or charges is not among them, as such a run has no sound ε.
+
+    Raises:
+        ConfigError: as in `mapped_parts`.
+    """
+    if not run.mechanism.private:
+        return []
+    dataset = getattr(run.dataset, "own", run.dataset)
+    every = targets(OmegaConf.to_container(run.config, resolve=True))
+    named = [target for place, target in every if not place.startswith("dataset.")]  # the data set holds the examples
+    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
+    parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
+    found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
+    found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
+    return found + ([_OF_ALL.format(", ".join(own))] if own else [])
+
+
+def check_own(run: Run) -> None:
+    """Run the user's parts on made-up examples, and print on stderr how they are applied. No data is read.
+
+    Raises:
+        ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
+    """
+    for name, each in run.mapped_parts.items():
+        print(
+            f"{name}: applied to one example at a time, so an operation over the batch is over that one."
+            f"{_slowness(each, run)}",
+            file=sys.stderr,
+        )
+    objective = run.new_objective().eval()
+    if run.apart:
+        shape = run.features.shape(run.dataset.shape)
+        images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                logits, losses = objective.predict(images, targets)
+        except Exception as error:  # any error of a user's code
+            raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
+        if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
+            raise ConfigError(
+                f"architecture or loss: expected logits of shape (2, {run.dataset.classes}) and losses of shape (2,) "
+                f"for two examples, got {tuple(logits.shape)} and {tuple(losses.shape)}."
+            )
+
+
+def _slowness(part: Mapped, run: Run) -> str:
+    """Return the rate of a part whose examples are not computed together, the reason, and a faster way, else ""."""
+    if part.slow is None:
+        return ""
+    why = part.slow
+    if not part.forked:
+        why = "PyTorch cannot map one of its operators over examples"
+    elif _ASKS in why:
+        why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
+    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    return f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second: {why}.{faster}"

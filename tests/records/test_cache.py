@@ -1,0 +1,139 @@
+"""The cache of configs: used while nothing that an entry was made of has changed, and never if it may be wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import config
+from runner.config import REPOSITORY
+from runner.records import cache, jobs
+from runner.records.jobs import command_of, composed, sweep_jobs
+
+SWEEP, EXPERIMENT = "tempered_sigmoid/text_sgd", "conf/experiment/tempered_sigmoid"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the configs, and an empty cache."""
+    for name in ("conf", "sweeps/tempered_sigmoid", "sweeps/composition", "runner/config", "runner/records"):
+        shutil.copytree(REPOSITORY / name, tmp_path / "checkout" / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for module in (cache, jobs, config):
+        monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
+    monkeypatch.setattr(cache, "_code", cache._code.__wrapped__)
+    return tmp_path / "checkout"
+
+
+@pytest.fixture
+def by_hydra(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Say whether the sweep is composed, and not taken from the cache, by a process that has not listed it yet."""
+    composed: list[str] = []
+    list_runs = jobs._by_hydra
+
+    def counted(sweep: str, extra: tuple[str, ...]) -> object:
+        composed.append(sweep)
+        return list_runs(sweep, extra)
+
+    monkeypatch.setattr(jobs, "_by_hydra", counted)
+
+    def again() -> bool:
+        composed.clear()
+        jobs._listed.__wrapped__(SWEEP, ("scale=paper",))
+        return bool(composed)
+
+    assert again()
+    assert not again()
+    return again
+
+
+def entry() -> Path:
+    (path,) = (cache.cache_folder() / "configs").glob("*.json")
+    return path
+
+
+@pytest.mark.slow
+def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, by_hydra, monkeypatch) -> None:
+    read = {
+        Path(name).relative_to(checkout)
+        for name in json.loads(entry().read_text().partition("\n")[2])["made_of"]["files"]
+    }
+    own = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
+    assert own <= read
+    assert Path("conf/optimizer/adam.yaml") not in read
+    for name in sorted(own):
+        text = (checkout / name).read_text()
+        (checkout / name).write_text(f"{text}\n# changed\n")
+        assert by_hydra()
+        assert not by_hydra()
+        (checkout / name).write_text(text)
+        assert by_hydra()
+    monkeypatch.setenv("DP_DATA_ROOT", "/elsewhere")
+    assert by_hydra(), "a variable that a file names"
+    (checkout / "runner/records/identity.py").write_text("changed")
+    assert by_hydra(), "the code of ids"
+
+
+@pytest.mark.slow
+def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra, monkeypatch) -> None:
+    (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
+    (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
+    (checkout / EXPERIMENT / "new.yaml").write_text("# @package _global_\n")
+    (checkout / "sweeps/tempered_sigmoid/new.yaml").write_text("# @package _global_\n")
+    (checkout / "runner/records/verify.py").write_text("")
+    monkeypatch.setenv("ANOTHER", "1")
+    assert not by_hydra()
+
+
+@pytest.mark.slow
+def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
+    whole = entry().read_text()
+    forged = whole.replace('"seed": 0', '"seed": 9')
+    assert forged != whole
+    for text in ("", "{}", whole[:-1], forged, "0" * 64 + whole[64:]):
+        entry().write_text(text)
+        assert by_hydra()
+        assert entry().read_text() == whole
+    for mode in (0o620, 0o602):
+        entry().chmod(mode)
+        assert by_hydra()
+        assert not by_hydra(), "it is the user's alone again"
+
+
+@pytest.mark.slow
+def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
+    jobs._listed.__wrapped__("tempered_sigmoid/table_4_chosen", ("scale=paper",))
+    files = json.loads(entry().read_text().partition("\n")[2])["made_of"]["files"]
+    assert str(checkout / "sweeps/tempered_sigmoid/table_4_chosen.csv") in files
+
+
+def test_runs_come_out_of_the_cache_as_they_went_in() -> None:
+    first = jobs._by_hydra(SWEEP, ("scale=smoke",))
+    assert sweep_jobs(SWEEP, ("scale=smoke",)) == first
+    assert [job.run_id for job in first] == [jobs.Job.of("", {}, job.config).run_id for job in first]
+    assert first[0].config.evaluation.value == first[0].field("evaluation") == "test"
+    assert first[0].field("nothing.here") is None
+
+
+def test_fields_of_a_machine_are_set_without_composing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = sweep_jobs(SWEEP, ("scale=smoke",))
+    monkeypatch.setattr(jobs, "_by_hydra", lambda *_: pytest.fail("composed"))
+    overrides = ("scale=smoke", "runtime.results_root=${oc.env:HOME}/x", "runtime.threads=2", "save_model=true")
+    elsewhere = sweep_jobs(SWEEP, overrides)
+    assert [job.run_id for job in elsewhere] == [job.run_id for job in plain]
+    assert elsewhere[-1].config.runtime.results_root == str(Path.home() / "x")
+    assert (elsewhere[-1].config.runtime.threads, elsewhere[-1].config.save_model) == (2, True)
+    assert plain[-1].config.runtime.threads is None
+
+
+def test_a_command_repeats_a_run() -> None:
+    job = sweep_jobs(SWEEP, ("scale=smoke",))[1]
+    command = job.field("tracking.command").split()
+    assert command[:4] == ["python", "-m", "runner", f"sweeps={SWEEP}"]
+    assert jobs.Job.of("", {}, jobs.resolved(composed(command[4:]))).run_id == job.run_id
+    overrides = ["scale=paper", "tracking=disabled", "runtime.threads=2", "+tracking.tags=[a]", "loss.name='a b'"]
+    assert command_of(overrides) == "python -m runner 'loss.name='\"'\"'a b'\"'\"''"

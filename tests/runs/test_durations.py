@@ -1,0 +1,150 @@
+"""How long runs take: by records of the same setting, else of the same shapes, network and batch, else unknown."""
+
+from __future__ import annotations
+
+import copy
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from runner.cli import reproduce
+from runner.config import ConfigError
+from runner.records.identity import plain
+from runner.runs.durations import Durations, like, plan_text, timed
+from runner.training import loop
+from runner.training.prepare import prepare
+
+CONFIG = {
+    "dataset": {"_target_": "runner.data.datasets.ImageDataset", "name": "MNIST", "shape": [1, 28, 28]},
+    "features": {"_target_": "runner.data.features.Pixels"},
+    "architecture": {"_target_": "runner.networks.architectures.Cnn", "width": 16},
+    "batch_size": 256,
+}
+LIKE = like(CONFIG)
+
+
+def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **told: Any) -> Any:
+    provenance = {"threads": 1, "lockstep": 1, "step": "eager", "device": "CPU", "wall_seconds": 1e6, by: seconds}
+    history = {"epoch": list(range(epochs))}
+    return {
+        "setting_id": setting,
+        "status": told.pop("status", "finished"),
+        "config": CONFIG,
+        "history": history,
+        "provenance": {**provenance, **told},
+    }
+
+
+def test_the_same_setting_tells_a_run_and_runs_like_it_an_epoch() -> None:
+    found = Durations([record(100), record(300), record(900), record(50, 5, "b")])
+    assert found.seconds("a", LIKE, 10) == 300, "the median"
+    assert found.seconds("a", "anything", 99) == 300, "a budget may end them all before their last epoch"
+    assert found.seconds("c", LIKE, 4) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
+    assert found.seconds("c", "anything", 4) is None
+
+
+def test_a_clock_tells_only_where_no_processor_does() -> None:
+    old = [record(7000, by="wall_seconds", setting=name) for name in "abc"]
+    assert Durations(old).seconds("d", LIKE, 10) == 7000
+    assert Durations([*old, record(1000, setting="d")]).seconds("e", LIKE, 10) == 1000
+    assert Durations([*old, record(1000, setting="d")]).seconds("a", LIKE, 10) == 7000
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"threads": 2}, {"lockstep": 4}, {"step": "graph"}, {"resumed_after": [3]}, {"status": "diverged"},
+     {"threads": "1"}, {"wall_seconds": None, "processor_seconds": None}],
+)  # fmt: skip
+def test_runs_computed_in_other_ways_and_damaged_records_tell_nothing(told: dict[str, Any]) -> None:
+    assert Durations([record(100, **told)]).seconds("a", LIKE, 10) is None
+
+
+@pytest.mark.parametrize("damaged", [{}, [], None, 3, {"status": "finished"}, {**record(1), "history": {"epoch": []}}])
+def test_damaged_records_are_left_out(damaged: Any) -> None:
+    assert Durations([damaged, record(100)]).seconds("a", LIKE, 10) == 100
+
+
+def test_a_gpu_is_told_by_its_own_records() -> None:
+    records = [record(100), record(3.0, by="wall_seconds", device="H100", step="graph")]
+    assert Durations(records).seconds("a", LIKE, 10) == 100
+    assert Durations(records, "H100").seconds("a", LIKE, 10) == 3
+    assert Durations(records, "H200").seconds("a", LIKE, 10) is None
+
+
+def test_what_makes_runs_alike() -> None:
+    same: dict[str, Any] = copy.deepcopy(CONFIG)
+    same["dataset"]["name"], same["seed"] = "FashionMNIST", 3
+    same["architecture"]["_target_"] = "runner.elsewhere.Cnn"
+    assert like(same) == LIKE
+    for group, name, value in (("dataset", "shape", [3, 32, 32]), ("architecture", "width", 32)):
+        other = copy.deepcopy(CONFIG)
+        other[group][name] = value  # type: ignore[index]
+        assert like(other) != LIKE
+    assert like({**CONFIG, "batch_size": 512}) != LIKE
+
+
+def test_a_job_and_its_record_are_alike(smoke) -> None:
+    from runner.records.identity import recorded_config
+
+    config = smoke("architecture=scatternet_mnist", "features=scatternet")
+    assert like(plain(config)) == like(recorded_config(config))
+
+
+def test_three_steps_are_timed_after_the_first(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, waits = smoke("epochs=3", "runtime.device=cpu"), iter([5.0, 0.1, 0.2, 0.3, 9.0])
+    steps: list[float] = []
+    now = [0.0]
+
+    def summed(*arguments: Any) -> Any:
+        steps.append(next(waits))
+        now[0] += steps[-1]
+        return computed(*arguments)
+
+    computed = loop._sum
+    monkeypatch.setattr(loop, "_sum", summed)
+    monkeypatch.setattr(loop, "check_first_batch", lambda *_: None)
+    monkeypatch.setattr(time, "process_time", lambda: now[0])
+    assert timed(config) == pytest.approx(0.2 * prepare(config).most_steps)
+    assert steps == [5.0, 0.1, 0.2, 0.3]
+
+
+def test_a_plan_counts_runs_of_unknown_time() -> None:
+    first, second, third = (SimpleNamespace(run_id=name) for name in "xyz")
+    text = plan_text({"one": [first, second], "two": [second, third], "none": []}, {"x", "y"}, {"x": 7200.0}, 2)  # type: ignore[list-item, dict-item]
+    rows = {row[:7].strip(): row[7:].split() for row in text.splitlines()[1:4]}
+    assert rows == {
+        "one": ["2", "0", "2", "1", "1h00m"],
+        "two": ["2", "1", "1", "1", "0s"],
+        "in all": ["3", "1", "2", "1", "1h00m"],
+    }
+
+
+def test_unknown_runs_come_last_and_cheap_evidence_first() -> None:
+    jobs = [SimpleNamespace(run_id=f"{name}{seed}", experiment=name) for name in "uab" for seed in range(2)]
+    seconds = {"a0": 30.0, "a1": 30.0, "b0": 20.0, "b1": 20.0}
+    ordered = reproduce._ordered({"item": jobs}, jobs[:], seconds)  # type: ignore[dict-item, arg-type]
+    assert [job.run_id for job in ordered] == ["b0", "a0", "b1", "a1", "u0", "u1"]
+
+
+def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "timed", lambda config: 3600.0)
+    arguments = ["tempered-sigmoid", "--scale", "smoke", "--items", "text", "--plan", "--jobs", "1"]
+    arguments.append(f"runtime.results_root={tmp_path}")
+    assert reproduce.main(arguments) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
+    assert row.split()[1:] == ["4", "0", "4", "4", "0s"]
+    assert reproduce.main([*arguments, "--time"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
+    assert row.split()[1:] == ["4", "0", "4", "0", "4h00m"]
+    assert not list(tmp_path.iterdir())
+    assert reproduce.main(["tempered-sigmoid", "--time"]) == 2
+
+
+def test_a_wrong_config_cannot_be_timed(smoke) -> None:
+    config = smoke()
+    OmegaConf.update(config, "clipping.norm", -1.0)
+    with pytest.raises(ConfigError):
+        timed(config)

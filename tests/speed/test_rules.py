@@ -1,0 +1,146 @@
+"""Kernels are used by shape and instruction set, or as DP_REPRO_KERNELS says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from checks.__main__ import COMMANDS as CHECKS
+from runner.cli.commands import COMMANDS, carry_out
+from runner.config import ConfigError
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.runs.execute import execute
+from runner.speed import kernels as compiled
+from runner.speed import tanh
+from runner.speed.convolution import FastConvolution
+from runner.speed.kernels import kernels_wanted
+from runner.speed.max_pool import FastMaxPool
+from runner.speed.tanh import FastTanh
+from tests.conftest import Compose
+
+
+@pytest.fixture(autouse=True)
+def _by_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is said of kernels, and none has been used."""
+    monkeypatch.delenv("DP_REPRO_KERNELS", raising=False)
+    compiled._library.cache_clear()  # it knows what other tests wanted
+    compiled.forget_used()
+    yield
+    compiled._library.cache_clear()
+
+
+def _max_pool(numbers: int) -> Tensor:
+    pooled: Tensor = FastMaxPool(nn.MaxPool2d(2))(torch.ones(numbers // 64, 1, 8, 8))
+    return pooled
+
+
+def _convolution(images: int) -> Tensor:
+    convolved: Tensor = FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.ones(images, 16, 8, 8))
+    return convolved
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "few", "enough"),
+    [
+        ("tanh", lambda numbers: FastTanh()(torch.ones(numbers)), tanh._MANY - 1, tanh._MANY),
+        ("max_pool", _max_pool, 1 << 17, (1 << 17) + 64),
+        ("winograd", _convolution, 7, 8),
+    ],
+)
+def test_a_kernel_is_used_by_shape(
+    name: str, layer: Callable[[int], Tensor], few: int, enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer(few)
+    assert compiled._used == set()
+    layer(enough)
+    if compiled.why_off():
+        pytest.skip("no C++ compiler")
+    assert compiled._used == {name}
+    compiled.forget_used()
+    monkeypatch.setenv("DP_REPRO_KERNELS", "all")
+    layer(few)
+    assert compiled._used == {name}
+
+
+def test_the_instruction_set_decides_on_tanh() -> None:
+    assert (tanh._MANY == 1 << 20) == (torch.backends.cpu.get_cpu_capability() == "AVX512")
+
+
+@pytest.mark.parametrize("wanted", ["", "0"])
+def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
+    wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DP_REPRO_KERNELS", wanted)
+    config = composed("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "epochs=1", "tracking=disabled")
+    execute(config, on_epoch=lambda row, run: None)
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert record is not None
+    assert record["provenance"]["instructions"] == torch.backends.cpu.get_cpu_capability()
+    found = record["provenance"].get("kernels")
+    assert found == compiled.used()
+    assert (found is None) == (wanted == "0" or compiled.why_off() is not None)
+
+
+def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for source in compiled._FOLDER.iterdir():
+        if source.suffix in (".cpp", ".h"):
+            (tmp_path / source.name).write_text(source.read_text())
+    monkeypatch.setattr(compiled, "_used", {"tanh"})
+    first = compiled.used()
+    monkeypatch.setattr(compiled, "_FOLDER", tmp_path)
+    assert compiled.used() == first
+    (tmp_path / "tanh.cpp").write_text("// another")
+    assert compiled.used() != first
+    monkeypatch.setattr(compiled, "_used", {"max_pool"})
+    assert compiled.used() != first
+
+
+def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
+    with pytest.raises(ConfigError, match="DP_REPRO_KERNELS is 0"):
+        kernels_wanted()
+
+
+EVERY = {**COMMANDS, **CHECKS}
+
+
+@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark-layers", "benchmark"])
+def test_commands_refuse_it_in_one_sentence_before_they_begin(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`runner` itself does in tests/test_config.py, where it has a process of its own."""
+    monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
+    for first in (
+        "runner.cli.reproduce.load",
+        "checks.benchmarks.layers.one_thread_each",
+        "runner.speed.machine.set_up",
+    ):
+        monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
+    try:
+        name, *arguments = command.split()
+        code = carry_out(name, arguments, EVERY)
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    (sentence,) = said.err.splitlines()
+    assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
+
+
+@pytest.mark.slow
+def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
+    program = (
+        "import checks.__main__, checks.benchmarks.layers, runner.__main__, runner.cli.reproduce\n"
+        "import runner.training.loop"
+    )
+    environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
