@@ -2,8 +2,8 @@
 
 An attacker sees one number, the score, and guesses "in" if it is above a threshold. Let a = P(in | out) be the false
 positives and b = P(in | in) the true ones. (epsilon, delta)-DP asks b <= e^epsilon a + delta of every test. With the
-roles of the neighbours exchanged, it asks 1 - a <= e^epsilon (1 - b) + delta. From counts of independent trials,
-Clopper and Pearson (1934) bound a from above and b from below, and the other way round, without a normal approximation.
+roles of the neighbours exchanged, it asks 1 - a <= e^epsilon (1 - b) + delta. Clopper and Pearson (1934) bound a from
+above and b from below, and the other way round, by counts of independent trials. No normal approximation is needed.
 Score and threshold are chosen on other trials, so that the choice needs no correction.
 
 Two bounds follow:

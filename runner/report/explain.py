@@ -277,7 +277,7 @@ def _lead_text(row: ClaimRow, lead: float) -> str:
 def command_text(record: Record, places: Sequence[Place]) -> list[str]:
     """Return the command that repeats a run into another folder, because it is already recorded here.
 
-    It is the record's own, or for an older record that of its run in a sweep.
+    It is the record's own. For an older record, the command of its run in a sweep stands in.
     """
     command = record["provenance"].get("command")
     jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
