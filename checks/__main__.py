@@ -1,4 +1,4 @@
-"""`python -m checks COMMAND`: the checks of the whole.
+"""Checks of the whole project: `python -m checks COMMAND`.
 
 Exit codes: 0 all is well, 1 a check found something, 2 bad input, 130 interrupted.
 """

@@ -1,6 +1,6 @@
-"""`python -m checks style`: the English of docstrings and comments, by rules that a program can check.
+"""The English of docstrings and comments, checked by rules: `python -m checks style`.
 
-A docstring begins with a verb or a noun, no sentence has more than 25 words, and words that this project alone would
+A docstring begins with a verb or a noun, and no sentence has more than 25 words. Words that only this project would
 understand do not occur. Code in backticks counts as one word.
 """
 
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """The tracked Python files below some paths, sorted."""
+    """List the tracked Python files below some paths, sorted."""
     asked = [str(path) for path in paths] or ["."]
     listed = subprocess.run(
         ["git", "ls-files", "--", *asked], cwd=REPOSITORY, capture_output=True, text=True, check=True

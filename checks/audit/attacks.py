@@ -1,10 +1,10 @@
-"""Attacks: many independent trials of a target in both worlds, and what an attacker who knows all but the canary sees.
+"""Attacks: many independent trials of a target in both worlds, by an attacker who knows all but the canary.
 
-Attackers know the code, the weights, all other examples and every number of the configuration; they do not know the
-noise, the batches that were drawn, and whether the canary is there. Everything random is the project's own: batches are
-those of the mechanism, noise that of its `release`, which is asked for many trials at once, as a leading dimension.
-Sums of a batch are computed once for each batch that comes up: no weight changes before an attack ends, or no gradient
-depends on the weights.
+Attackers know the code, the weights, all other examples and every number of the configuration. They know neither the
+noise, nor the sampled batches, nor the presence of the canary. Everything random is the project's own: the mechanism
+draws the batches, and its `release` draws the noise, for many trials at once, as a leading dimension. The sums of a
+batch are computed once. This is valid because weights change only at the end of an attack, or gradients do not depend
+on them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PILOT = 4000  # trials from which an attacker learns the noise
 
 
 def released(target: Target, world: World, trials: int, stream: str) -> list[dict[str, Tensor]]:
-    """What each step releases, by parameter [trials, *shape]: a list of steps."""
+    """Return the release of each step, by parameter [trials, *shape]: a list of steps."""
     sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
     place: dict[tuple[int, ...], int] = {}
     which = torch.tensor([[place.setdefault(b, len(place)) for b in run] for run in _runs(target, trials, sampling)])
@@ -43,7 +43,7 @@ def released(target: Target, world: World, trials: int, stream: str) -> list[dic
 
 
 def _runs(target: Target, trials: int, sampling: Generator) -> Iterator[list[tuple[int, ...]]]:
-    """The batches of one trial after the other, each trial from the start of an epoch."""
+    """Yield the batches of one trial after the other, each trial from the start of an epoch."""
     mechanism, steps = target.mechanism, target.setting.steps
     for _ in range(trials):
         batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
@@ -51,7 +51,7 @@ def _runs(target: Target, trials: int, sampling: Generator) -> Iterator[list[tup
 
 
 def of_releases(target: Target, trials: int, stream: str) -> Scores:
-    """Scores of an attacker who sees every release."""
+    """Return the scores of an attacker who sees every release."""
     seer = _Seer(target, stream)
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
     sides = [seer.scores(released(target, w, trials, f"{stream}/{i}")) for i, w in enumerate(target.worlds)]
@@ -59,10 +59,10 @@ def of_releases(target: Target, trials: int, stream: str) -> Scores:
 
 
 def of_weights(target: Target, trials: int, stream: str) -> Scores:
-    """Scores of an attacker who sees the weights before the first step and after the last, all updates being kept.
+    """Return the scores of an attacker who sees the weights before the first step and after the last.
 
-    The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must not depend on them:
-    it takes a network of one layer.
+    All updates are kept. The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must
+    not depend on them, so the network has one layer.
     """
     sides = []
     for i, world in enumerate(target.worlds):
@@ -80,10 +80,10 @@ def of_weights(target: Target, trials: int, stream: str) -> Scores:
 
 
 def of_statistics(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:
-    """Scores of an attacker who reads the constants that a normalisation was set up with, and what one set-up costs.
+    """Return the scores of an attacker who reads the constants of a normalisation, and the cost of one set-up.
 
-    The canary is at both bounds, or zero. The others have means of zero and mean squares at the bound, so many that no
-    variance is so small that it would be rounded up: the two noisy means can be read off the constants.
+    The canary is at both bounds, or zero. The others have means of zero and mean squares at the bound. They are
+    numerous enough that no variance is rounded up, so the two noisy means follow from the constants.
     """
     others = torch.tensor([1e3, -1e3]).expand(100, 2, 2).unsqueeze(3)
     noise = generator(0, f"{stream}/noise", _CPU)
@@ -103,10 +103,10 @@ def of_statistics(statistics: PrivateStatistics, trials: int, stream: str) -> tu
 
 
 class _Seer:
-    """Projects releases on what the canary moves, every coordinate in units of its noise.
+    """An attacker that projects releases on the canary's direction, every coordinate in units of its noise.
 
-    The noise is measured in trials of the attacker's own, of an empty batch: it is not taken from what the mechanism
-    says of itself. A projection is 0 on average where the canary is not in the batch, 1 where it is.
+    The attacker measures the noise in its own trials of an empty batch, without trusting the mechanism's statements. A
+    projection is 0 on average without the canary in the batch, and 1 with it.
     """
 
     def __init__(self, target: Target, stream: str) -> None:
@@ -130,7 +130,7 @@ class _Seer:
         self.rate = mechanism.sampling_rate
 
     def projected(self, seen: dict[str, Tensor], offset: float = 1.0) -> Array:
-        """[trials]; `offset` times what is released without the canary is taken away first."""
+        """Project a release, after subtracting `offset` times the release without the canary: [trials]."""
         total = sum(
             ((seen[name] - offset * self.without[name]) * direction).flatten(1).sum(1)
             for name, direction in self.direction.items()
@@ -139,7 +139,7 @@ class _Seer:
         return total.double().numpy() / self.square
 
     def scores(self, steps: list[dict[str, Tensor]]) -> dict[str, Array]:
-        """Of all steps: the logarithm of the likelihood ratio; the largest difference between two steps."""
+        """Return, over all steps, the log-likelihood ratio and the largest difference between two steps."""
         seen = np.stack([self.projected(step) for step in steps])
         losses = self.square * (seen - 0.5)
         if self.rate < 1:

@@ -1,31 +1,31 @@
-"""From an attack's scores to a lower bound on epsilon, with confidence.
+"""Lower bounds on epsilon, with confidence, from an attack's scores.
 
-An attacker sees one number, the score, and says "in" where it is above a threshold. Let a = P(in | out) be the false
-positives and b = P(in | in) the true ones. (epsilon, delta)-DP asks b <= e^epsilon a + delta of every test, and the
-same with the roles of the neighbours exchanged, 1 - a <= e^epsilon (1 - b) + delta. From counts of independent trials,
-Clopper and Pearson (1934) bound a from above and b from below, and so on, exactly: no normal approximation. Which score
-and which threshold are used is chosen on other trials, so that nothing is corrected for having chosen.
+An attacker sees one number, the score, and guesses "in" if it is above a threshold. Let a = P(in | out) be the false
+positives and b = P(in | in) the true ones. (epsilon, delta)-DP asks b <= e^epsilon a + delta of every test. With the
+roles of the neighbours exchanged, it asks 1 - a <= e^epsilon (1 - b) + delta. Clopper and Pearson (1934) bound a from
+above and b from below, and the other way round, by counts of independent trials. No normal approximation is needed.
+Score and threshold are chosen on other trials, so that the choice needs no correction.
 
 Two bounds follow:
 
-`any_shape`: epsilon >= ln((b - delta) / a), or ln((1 - a - delta) / (1 - b)), as in Jagielski, Ullman and Oprea
-    (2020). It holds for whatever mechanism there is. It needs an event of the probability of delta to be tight, and
-    with n trials it cannot be above about ln(n).
+`any_shape`: epsilon >= ln((b - delta) / a), or ln((1 - a - delta) / (1 - b)), as in Jagielski, Ullman and Oprea (2020).
+It holds for every mechanism. To be tight, it needs an event of probability delta. With n trials it cannot exceed about
+ln(n).
 
-`of_shape`: (Nasr et al., USENIX Security 2023, section 4.) What is charged is not one pair (epsilon, delta) but a whole
-    curve delta(epsilon), that of Gaussian releases, sampled or not, and each of its points is a promise to be tested:
-    b <= e^e a + delta(e) for all e >= 0, both ways. Noise that is s times the charged has a curve of its own, the
-    lower the larger s. Where the curve of s is violated, the mechanism has less noise than s times what is charged, if
-    it has the shape of the charge: Gaussian noise of whatever scale on what moves however far. The bound is the epsilon
-    that the sound accountant gives to the smallest s that is refuted. For a Gaussian, that is (Dong, Roth and Su, 2022)
+`of_shape`: (Nasr et al., USENIX Security 2023, section 4.) The ledger charges a whole curve delta(epsilon), for
+Gaussian releases with or without sampling. Each point of the curve is a promise that can be tested: b <= e^e a +
+delta(e) for all e >= 0, both ways. Noise of s times the charged noise has another curve, which falls as s grows. If the
+curve of s is violated, the mechanism has less noise than s times the charged noise. This needs the shape of the charge:
+Gaussian noise of any scale on a shift of any size. The bound is the sound accountant's epsilon at the smallest refuted
+s. For a Gaussian (Dong, Roth and Su, 2022):
 
-        mu >= Phi^-1(1 - a) - Phi^-1(1 - b).
+    mu >= Phi^-1(1 - a) - Phi^-1(1 - b).
 
-    At s = 1 it is a test of the ledger itself, whatever the shape: `Found.accused`. All of the curves are
-    pessimistic (privacy loss distributions, rounded up), so that what they forbid is forbidden.
+At s = 1 it is a test of the ledger itself, for any shape: `Found.accused`. All curves are pessimistic (privacy loss
+distributions, rounded up), so that a violation is certain.
 
-A mechanism of another shape can violate its ledger's curve and keep the epsilon at one delta: of such (`screened`
-updates), only `any_shape` counts as a bound on epsilon.
+A mechanism of another shape, such as `screened` updates, can violate its ledger's curve and keep the epsilon at one
+delta. For these, only `any_shape` counts as a bound on epsilon.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from runner.accounting import Releases, sound_epsilon
 from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
 
 Array: TypeAlias = np.ndarray
-Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: of trials without and with the example, [trials] each
+Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: trials without and with the example, [trials] each
 
-CHOOSING = 0.2  # the share of the trials that choose score and threshold
+CHOOSING = 0.2  # the share of trials for choosing score and threshold
 _POINTS = 2000  # of the grid of one release's loss
-_LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # where curves are tested
-# Noise over charged noise, where it is only to be seen which test is the strongest.
+_LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # points of the tested curves
+# Noise over charged noise, to find the strongest test.
 _SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.7, 0.85, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 4.0)
 _TAILS = (0.5, 0.35, 0.25, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4)
 
 
 class Limits(NamedTuple):
-    """Confidence limits of one test: there are no more false positives, and no fewer true ones."""
+    """Confidence limits of one test: an upper one of the false positives, a lower one of the true ones."""
 
     false: float
     true: float
 
 
 class Test(NamedTuple):
-    """Says "in" where the score of that name is above the threshold."""
+    """A test: it guesses "in" if the score of that name is above the threshold."""
 
     score: str
     threshold: float
@@ -71,12 +71,12 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack shows.
+    """The result of an attack.
 
     Attributes:
         of_shape: lower bound on epsilon for a mechanism of the charged shape.
         any_shape: lower bound on epsilon for any mechanism.
-        accused: whether the curve of what the ledger says was released is violated.
+        accused: True if the curve of the ledger's releases is violated.
     """
 
     of_shape: float
@@ -85,16 +85,20 @@ class Found:
 
 
 def clopper_pearson(count: int, trials: int, error: float) -> tuple[float, float]:
-    """Limits of a probability, low and high, each of which fails with a chance of at most `error`."""
+    """Return lower and upper limit of a probability; each fails with a chance of at most `error`."""
     low = betaincinv(count, trials - count + 1, error) if count > 0 else 0.0
     high = betaincinv(count + 1, trials - count, 1 - error) if count < trials else 1.0
     return float(low), float(high)
 
 
 def lower_bounds(scores: Scores, charged: Releases, delta: float, error: float) -> Found:
-    """Both bounds, which fail together with a chance of at most `error`, from at least ten trials of each kind.
+    """Compute both bounds, which fail together with a chance of at most `error`.
 
-    charged: what the ledger says was released. Where it says that it was not private, there is nothing to refute.
+    Args:
+        scores: at least ten trials of each kind.
+        charged: the releases in the ledger. If they are not private, there is nothing to refute.
+        delta: the delta of the bounds.
+        error: the chance of error.
     """
     first, rest = {}, {}
     for name, pair in scores.items():
@@ -117,7 +121,7 @@ def lower_bounds(scores: Scores, charged: Releases, delta: float, error: float) 
 
 
 def _candidates(scores: Scores) -> list[Test]:
-    """Tests at quantiles of either kind of trials, and halfway between the two where they do not overlap."""
+    """List tests at quantiles of either kind of trials, and one between the two if they do not overlap."""
     found = []
     for name, (out, within) in scores.items():
         levels = [level for tail in _TAILS for level in (tail, 1 - tail)]
@@ -136,13 +140,13 @@ def _limits(scores: Scores, test: Test, error: float) -> Limits:
 
 
 def _any_shape(limits: Limits, delta: float) -> float:
-    """ln((b - delta) / a), or that of the exchanged roles; -inf where neither says anything."""
+    """Compute ln((b - delta) / a), or the same with exchanged roles; -inf if neither gives a bound."""
     pairs = ((limits.true, limits.false), (1 - limits.false, 1 - limits.true))
     return max(math.log((likely - delta) / unlikely) if likely > delta else -math.inf for likely, unlikely in pairs)
 
 
 def _of_shape(limits: Limits, family: tuple[SampledGaussian, ...], delta: float) -> float:
-    """The epsilon of the least noise that is refuted, to 0.2% of the noise; 0 where none is."""
+    """Compute epsilon at the least refuted noise, to 0.2% of the noise; 0 if no noise is refuted."""
     if all(m.q == 1 for m in family):
         return gaussian_epsilon(_gaussian_mu(limits), delta)
     low, high = math.log(_SCALES[0]), math.log(_SCALES[-1])
@@ -157,12 +161,12 @@ def _of_shape(limits: Limits, family: tuple[SampledGaussian, ...], delta: float)
 
 
 def _gaussian_mu(limits: Limits) -> float:
-    """How many standard deviations two normal distributions are apart at least."""
+    """Bound the distance of two normal distributions from below, in standard deviations."""
     return max(0.0, float(ndtri(limits.true) - ndtri(limits.false)))
 
 
 def _strength(limits: Limits, family: tuple[SampledGaussian, ...]) -> float:
-    """What is larger for tests that refute more: first by the noise refuted, on a coarse grid, then by how clearly."""
+    """Rank tests: first by the noise that they refute, on a coarse grid, then by how clearly."""
     if all(m.q == 1 for m in family):
         return _gaussian_mu(limits)
     for rank, scale in enumerate(_SCALES):
@@ -180,7 +184,7 @@ def _refuted(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) 
 
 
 def _excess(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -> float:
-    """The most by which a test's success is above what the curve of this noise allows; not positive if it is allowed.
+    """Return the most by which a test's success exceeds this noise's curve; not positive if the curve allows it.
 
     A loss that is too large for e^e allows everything.
     """
@@ -193,7 +197,7 @@ def _excess(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -
 
 @lru_cache(maxsize=4096)
 def _curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
-    """delta(e) at the losses e, pessimistic, for noise of that scale."""
+    """Compute a pessimistic delta(e) at the losses e, for noise of that scale."""
     composed = None
     noises = [scale * m.noise_multiplier for m in family]
     interval = max((0.5 / noise**2 + 10 / noise) / _POINTS for noise in noises)

@@ -1,4 +1,4 @@
-"""What the audit goes through: every clipping, mechanism, update rule and release of statistics that conf/ names."""
+"""The cases of the audit: every clipping, mechanism, update rule and release of statistics that conf/ names."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ class Row:
 
     Attributes:
         what: option of the clipping or the rule that is attacked.
-        mechanism, sampling, steps, sees: the rest of the setting; what the attacker sees.
-        noise_multiplier, delta, trials: of each kind.
-        claimed: epsilon as the paper counts; sound: by the ledger of exactly the steps attacked.
-        of_shape, any_shape: lower bounds (`audit.bounds`); NaN where there is none.
-        accused: whether the attack shows more than the ledger allows; None where there was no attack.
+        mechanism, sampling, steps: the rest of the setting.
+        sees: the numbers that the attacker sees.
+        noise_multiplier, delta, trials: trials of each kind.
+        claimed: epsilon as the paper counts.
+        sound: epsilon by the ledger of exactly the steps attacked.
+        of_shape, any_shape: lower bounds (`audit.bounds`), NaN if there is none.
+        accused: True if the attack exceeds the ledger; None without an attack.
     """
 
     what: str
@@ -60,12 +62,12 @@ class Row:
 
     @property
     def lower(self) -> float:
-        """The larger bound of the two on epsilon."""
+        """The larger one of the two bounds on epsilon."""
         return max((b for b in (self.of_shape, self.any_shape) if not math.isnan(b)), default=math.nan)
 
     @property
     def verdict(self) -> str:
-        """What is known of the claim."""
+        """The state of the claim."""
         if self.claimed == math.inf:
             return "not private"
         if self.lower > self.claimed:
@@ -77,7 +79,7 @@ Case = Callable[[float], list[Row]]  # from the chance of error of a row to the 
 
 
 def cases(*, quick: bool) -> list[tuple[Case, int]]:
-    """Attacks on what is implemented, with the number of rows of each."""
+    """List attacks on the implementation, with the number of rows of each."""
     found: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in options("clipping") if not _bounded(name)]
     for setting, trials, sees in settings():
         for epsilon, count in trials.items():
@@ -92,7 +94,7 @@ def cases(*, quick: bool) -> list[tuple[Case, int]]:
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """All lines of the first table, whose bounds hold together with 95% confidence."""
+    """Yield all lines of the first table, whose bounds hold together with 95% confidence."""
     planned = cases(quick=quick)
     error = (1 - CONFIDENCE) / sum(count for _, count in planned)
     for case, _ in planned:
@@ -100,7 +102,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
 
 
 def faults(*, quick: bool) -> Iterator[tuple[str, Row, Row]]:
-    """The second table: each fault's name, what it is planted in, and the result; a confidence of its own."""
+    """Yield the second table: each fault's name, the original and the faulty result. It has its own confidence."""
     error = (1 - CONFIDENCE) / (2 * len(FAULTS) + 2)
     for fault in FAULTS:
         yield fault.name, *_faulty(fault, 5000 if quick else 10_000, error)
@@ -116,7 +118,7 @@ def _bounded(clipping: str) -> bool:
 
 
 def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
-    """Settings, with trials by epsilon, and what the attacker sees."""
+    """Yield settings, with trials by epsilon and the numbers that the attacker sees."""
     clippings = [name for name in options("clipping") if _bounded(name)]
     for name in clippings:
         yield Setting(name), _MOST if name == "flat" else _ONE_STEP, "releases"
@@ -146,7 +148,7 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
 
 
 def _variants(mechanism: str) -> Iterator[Setting]:
-    """One mechanism for all the neighbours that it knows, and asked for by its name where it has to be."""
+    """Yield one mechanism for all the neighbours that it knows, selected by its name if it requires that."""
     named = option("mechanism", mechanism)
     setting = Setting("backprop", mechanism, Sampling[named.sampling])
     arguments: DictConfig = named.mechanism
@@ -192,7 +194,7 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
 
 
 def _refused(clipping: str, error: float) -> list[Row]:
-    """A clipping that bounds nothing, which takes no noise: there is nothing to attack."""
+    """Make the row of a clipping that bounds nothing and so takes no noise: there is nothing to attack."""
     nothing: Any = {"of_shape": math.nan, "any_shape": math.nan, "accused": None, "sound": math.inf}
     return [Row(clipping, PLAIN, "", 1, "takes no noise", 0.0, DELTA, 0, math.inf, **nothing)]
 
@@ -213,7 +215,7 @@ def _statistics(epsilon: float, trials: int, error: float) -> list[Row]:
 
 
 def _screened(setting: Screened, trials: int, error: float) -> list[Row]:
-    """One attack, at several delta: the claim is the accountant's of the kept updates at each of them."""
+    """Attack screening at several deltas; the claim is the accountant's epsilon of the kept updates at each."""
     scores, ledger = of_screened(setting, trials, "screened"), charges(setting)
     return [
         _screened_row(setting, ledger, ledger.actual, trials, delta, lower_bounds(scores, ledger.actual, delta, error))

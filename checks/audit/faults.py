@@ -1,7 +1,7 @@
 """Deliberate faults: mistakes that papers and libraries have made, planted in the code under attack.
 
-Each replaces one part of a target by one with the mistake. The audit has to accuse it, and not to accuse what it was
-planted in. The mistake of charging kept updates alone needs no planting: it is the claim in `audit.screened`.
+Each replaces one part of a target by a faulty one. The audit has to accuse the faulty target, and not the original. The
+mistake of charging kept updates alone needs no planting: it is the claim in `audit.screened`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from runner.mechanism.layerwise import Joint, OriginalBug
 
 
 class NoiseHalved(Mechanism):
-    """Draws noise of half the standard deviation that is charged."""
+    """A mechanism that draws noise of half the charged standard deviation."""
 
     def noise_std(self, group: NoiseGroup) -> float:
         return super().noise_std(group) / 2
 
 
 class NoiseReused(Mechanism):
-    """Draws from a copy of the generator: all steps get the same noise."""
+    """A mechanism that draws from a copy of the generator: all steps get the same noise."""
 
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
         return super().release(sums, torch.Generator().set_state(generator.get_state()))
 
 
 class ActualBatchSize(Mechanism):
-    """Divides the sum by the number of examples that were drawn, and adds the noise that the expected number needs."""
+    """A mechanism that divides by the actual number of examples, with the noise for the expected number."""
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         return _Times(clipping, self.batch_size / max(1, batch))
 
 
 class AmplifiedFirst(Joint):
-    """Charges every layer as a sample of its own, which composition then adds up: the layers share one batch."""
+    """A mechanism that charges every layer as its own sample, then composes, although layers share one batch."""
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         layers = len(self.noise_groups)
@@ -54,7 +54,7 @@ class AmplifiedFirst(Joint):
 
 
 class ShufflingAmplified(Mechanism):
-    """Charges shuffled batches as if each had been drawn by Poisson sampling."""
+    """A mechanism that charges shuffled batches as Poisson samples."""
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         ledger.release(actual=self._step_event(), claimed=self._step_event())
@@ -86,7 +86,7 @@ class _Times:
 
 
 class LastLayerUnclipped(PerLayer):
-    """Leaves the last layer's gradients as they are."""
+    """A clipping that leaves the last layer's gradients as they are."""
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         factors = super().factors(norms, numbers)
@@ -94,14 +94,17 @@ class LastLayerUnclipped(PerLayer):
 
 
 class KernelForgotten(Backprop):
-    """States a b for a convolution under plain l2 norms, without the factor sqrt(kh kw) of its kernel."""
+    """A clipping that states a b for a convolution under plain l2 norms, without its kernel's factor sqrt(kh kw)."""
 
     def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
         return self.input_bound * self.upstream_bound
 
 
 class MapForgotten(Backprop):
-    """States (a^2 + 1)^(1/2) b for a convolution with a bias under l2 norms: a bias on a map of P has sqrt(P) b."""
+    """A clipping that states (a^2 + 1)^(1/2) b for a convolution with a bias under l2 norms.
+
+    A bias on a map of P positions has sqrt(P) b.
+    """
 
     def sensitivity(self, layer: nn.Linear | nn.Conv2d) -> float:
         return float((self.input_bound**2 + 1) ** 0.5 * self.upstream_bound)
@@ -129,9 +132,9 @@ def _arguments(of: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake, and what it is planted in.
+    """A mistake, and the setting that it is planted in.
 
-    `gaussian`: whether what is released still has the shape of the charge, so that it has a bound of that shape.
+    `gaussian`: True if the releases still have the charge's shape, so that a bound of that shape holds.
     """
 
     name: str

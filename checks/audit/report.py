@@ -1,4 +1,4 @@
-"""The tables as CSV and Markdown, and the figure: lower bounds against what is sound."""
+"""The tables as CSV and Markdown, and the figure: lower bounds against sound epsilons."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ _ACCUSED = {True: "**yes**", False: "no", None: "–"}
 
 
 def write(folder: Path, rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> list[Path]:
-    """Write audit.csv, faults.csv, README.md and the figure; returns their paths."""
+    """Write audit.csv, faults.csv, README.md and the figure.
+
+    Returns:
+        The paths.
+    """
     columns = [*Row.__dataclass_fields__, "lower", "verdict"]
     planted = [
         {"fault": name, "planted": planted} | _cells(row)
@@ -60,7 +64,7 @@ def write(folder: Path, rows: Sequence[Row], faults: Sequence[Faulty], *, quick:
 
 
 def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
-    """What was found, then the two tables."""
+    """Make the page: a summary, then the two tables."""
     attacked = [row for row in rows if row.accused is not None]
     accused = sum(bool(row.accused) for row in attacked)
     refuted = list(dict.fromkeys(_claim(row) for row in rows if row.verdict == "refuted"))
@@ -154,7 +158,7 @@ def _cells(row: Row) -> dict[str, object]:
 
 
 def _draw(drawn: Figure, rows: Sequence[Row]) -> None:
-    """Three panels: one step with everyone in the batch, all else that is sound, and bounds against claims."""
+    """Draw three panels: one step with everyone in the batch, all other sound settings, and bounds against claims."""
     attacked = [row for row in rows if row.accused is not None]
     claims = [row for row in attacked if row.verdict in ("refuted", "not guaranteed")]
     shown = [row for row in attacked if row.delta == DELTA and row not in claims]
@@ -193,7 +197,7 @@ def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str) -> None:
 
 
 def _name(row: Row) -> str:
-    """What one line of the figure stands for."""
+    """Name one line of the figure."""
     rule = "" if row.mechanism in (PLAIN, "before training") else f" {row.mechanism}"
     batches = "" if row.sampling.endswith("everyone") else f", {row.sampling.split(', ')[1]}"
     steps = f", {row.steps} steps" if row.steps > 1 else ""

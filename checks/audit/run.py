@@ -1,4 +1,4 @@
-"""`python -m checks audit`: attack what is implemented, and what mistakes are planted in; tables in results/audit."""
+"""Attacks on the implementation and on planted mistakes: `python -m checks audit`, with tables in results/audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from runner.config import REPOSITORY
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all attacks. The exit code is 1 if something is accused that should not be, or a fault is missed."""
+    """Run all attacks.
+
+    Returns:
+        The exit code: 1 if a sound target is accused, or a fault is missed.
+    """
     parser = argparse.ArgumentParser(prog="python -m checks audit", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few trials at one epsilon: a minute or two, loose bounds")
     parser.add_argument("--output", type=Path, help="default: results/audit, with --quick its folder quick")

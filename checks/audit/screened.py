@@ -1,18 +1,18 @@
-"""The attack on screening: what is published is the candidate that was kept, and that says more than a candidate.
+"""The attack on screening: each released update is the candidate that was kept, which reveals more than a candidate.
 
-The configuration is the attacker's: learning rate 1 and weight decay 1, so that the only weight after a step is minus
-what was released, whatever it was before: y = x + N(0, sigma^2), with x = 1 if the canary is there and 0 if not. The
-loss on the (public) screening images is low where |y - 1/2| > t and high between, and flat in both. Seen from a weight
-of low loss, screening keeps a candidate if it is outside, and else draws again. So every kept weight is that of
+The configuration is the attacker's: learning rate 1 and weight decay 1. So the only weight after a step is minus the
+release, independent of the weight before: y = x + N(0, sigma^2), with x = 1 if the canary is there and 0 if not. The
+loss on the (public) screening images is low for |y - 1/2| > t and high between, and flat in both. From a weight of low
+loss, screening keeps a candidate outside, and draws again otherwise. So every kept weight follows
 
     `runner.papers.noise_screening.privacy.OneStep`,
 
-independently of those before: the likelihood ratio of x = 0 and x = 1 is that of a Gaussian, but weights near 1/2,
-where it says little, never come up. The score is the sum of the kept weights.
+independently of the weights before. The likelihood ratio of x = 0 and x = 1 is a Gaussian's, but uninformative weights
+near 1/2 never occur. The score is the sum of the kept weights.
 
-The attack begins in the middle of a run, from a weight of low loss and one update kept: the first of a run is kept
-whatever it is. A candidate that is kept because of the rejections before it may have a high loss, from where others of
-a high loss are kept: the chance of it is below 1e-6 here, and it is looked for.
+The attack begins in the middle of a run, from a weight of low loss and one kept update. A run keeps its first update in
+any case. A candidate that is kept after many rejections may have a high loss, and candidates of high loss may follow.
+The chance is below 1e-6 here, and the attack checks for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TEMPERATURE = 100.0
 
 @dataclass(frozen=True)
 class Screened:
-    """Kept steps in an attack: their number, the noise multiplier, and half the width of what is rejected, in sigma."""
+    """Kept steps in an attack: number, noise multiplier, and half the width of the rejected range, in sigma."""
 
     kept: int
     noise_multiplier: float
@@ -51,7 +51,7 @@ class Screened:
 class _Wells(nn.Module):
     """Logits (h, 0) of a weight [batch, 1]: h is 0 between the wells and _DROP in them, and has a slope of 1e-6.
 
-    The slope is what the training loss's gradient comes from. To the screening loss it is as good as none.
+    The training loss's gradient comes from the slope, which is negligible for the screening loss.
     """
 
     def __init__(self, half_width: float) -> None:
@@ -64,19 +64,19 @@ class _Wells(nn.Module):
 
 
 class _Steep(nn.Module):
-    """A training loss whose gradient is far above the clipping norm, and always points the same way."""
+    """A training loss whose gradient is far above the clipping norm, with a constant direction."""
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return -1e12 * logits[:, 0]
 
 
 def screened_target(setting: Screened) -> Target:
-    """The mechanism of an attack: every batch is the whole data set, which is the canary or nothing."""
+    """Make the mechanism of an attack: every batch is the whole data set, which is the canary or empty."""
     return target(Setting("flat", examples=1, batch_size=1), setting.noise_multiplier)
 
 
 def of_screened(setting: Screened, trials: int, stream: str) -> Scores:
-    """Scores of an attacker who sees the kept weights."""
+    """Return the scores of an attacker who sees the kept weights."""
     sides = []
     for canary in (False, True):
         kept = _kept_weights(setting, trials * setting.kept, canary, f"{stream}/{canary}")
@@ -123,7 +123,7 @@ def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> A
 
 
 def charges(setting: Screened) -> Ledger:
-    """What a trial can cost at most, as the runner guarantees it, and what is claimed: the kept ones alone."""
+    """Return the largest cost of a trial, as the runner guarantees it, and the claim: the kept updates alone."""
     mechanism, ledger = screened_target(setting).mechanism, Ledger()
     for _ in range(setting.kept):
         for try_ in range(setting.rejections + 1):

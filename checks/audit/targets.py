@@ -1,16 +1,16 @@
-"""What is attacked: a clipping and a mechanism as conf/ names them, between two worlds that an attacker tells apart.
+"""Targets of attacks: a clipping and a mechanism from conf/, between two worlds that an attacker distinguishes.
 
-The worst case is made, not found. A network's weights are such that the one example whose presence is in question, the
-canary, saturates every bound of every clipping at once: the first layer reads an input of norm one, which is backprop
-clipping's input bound, hands on one of norm one, and the loss's gradient, whose direction an upstream row fixes, passes
-all layers at its full length. Its gradient is far above every bound. What the canary adds then has the norm that the
-sensitivity states, in every noise group, whatever the clipping.
+The worst case is constructed. The canary is the one example whose presence is in question. The network's weights let it
+saturate every bound of every clipping at once. The first layer reads an input of norm one, backprop clipping's input
+bound, and passes on one of norm one. The loss's gradient passes all layers at its full length; an upstream row fixes
+its direction. It is far above every bound. So the canary's contribution has the norm that the sensitivity states, in
+every noise group, for every clipping.
 
-The worlds are those of the mechanism's neighbours: the canary is there or not (add-or-remove-one), has a gradient or
-none (zero-out), or has a gradient or the opposite one (replace-one). Where every batch holds everyone, the others'
-gradients are known and point the other way, at their bound: who divides by the number of examples drawn is seen by
-that. (Rows of the mean loss are at their bound exactly, so that one example more moves all of them.) Where batches are
-drawn, the others have none, for what is unknown hides the canary.
+The mechanism's neighbours define the worlds. The canary is there or not (add-or-remove-one), has a gradient or none
+(zero-out), or has a gradient or the opposite one (replace-one). If every batch holds everyone, the others' gradients
+are known and point the other way, at their bound. This reveals a division by the actual number of examples. (Rows of
+the mean loss are at their bound exactly, so that one example more moves all of them.) If batches are sampled, the
+others have no gradients, because unknown gradients would hide the canary.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ROW = 1.0e-2  # the bound of upstream gradients in conf/clipping/backprop.yaml
 
 
 class Upstream(LipschitzLoss):
-    """A loss whose gradient with respect to the logits [batch, 2] are the targets [batch, 2], of any length."""
+    """A loss whose gradient with respect to the logits [batch, 2] equals the targets [batch, 2], of any length."""
 
     def constant(self, classes: int) -> float:
         return math.inf
@@ -64,7 +64,7 @@ class Network:
 
 
 def linear(layers: int = 2) -> Network:
-    """Linear layers that are the identity: rows orthogonal to the inputs pass all of them, and the clips."""
+    """Make linear layers that are the identity: rows orthogonal to the inputs pass all of them, and the clips."""
     network = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(layers)))
     for parameter in network.parameters():
         parameter.data.copy_(torch.eye(2))
@@ -72,7 +72,7 @@ def linear(layers: int = 2) -> Network:
 
 
 def convolution() -> Network:
-    """A convolution whose output for one pixel is that pixel, and a linear layer that reads it; both with biases."""
+    """Make a convolution that copies one pixel, and a linear layer that reads it, both with biases."""
     first, last = nn.Conv2d(1, 1, 2), nn.Linear(49, 2)
     _zero(first, last)
     first.weight.data[0, 0, 0, 0] = 1
@@ -83,7 +83,7 @@ def convolution() -> Network:
 
 
 def smooth(*, bias: bool) -> Network:
-    """A convolution under a constant image whose upstream gradient is constant, too: a small l2 norm, a large sum."""
+    """Make a convolution under a constant image with a constant upstream gradient: a small l2 norm, a large sum."""
     first, last = nn.Conv2d(1, 1, 2, bias=bias), nn.Linear(49, 2, bias=False)
     _zero(first, last)
     last.weight.data[1] = 1 / 7
@@ -91,7 +91,7 @@ def smooth(*, bias: bool) -> Network:
 
 
 def _network(network: nn.Module, example: Tensor) -> Network:
-    """With all that a bound by the network may rest on: inputs of norm one, weights of norm one."""
+    """Make a network that meets all assumptions of a bound by the network: inputs and weights of norm one."""
     return Network(Objective(network, Upstream(), InputBound(tuple(example.shape), 1.0), Spectral()), example)
 
 
@@ -113,9 +113,9 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Names of options, the batches, and how many steps the attacker sees.
+    """Names of options, the batches, and the number of steps that the attacker sees.
 
-    `more` has what the mechanism's option is told besides, by name.
+    `more` has further arguments of the mechanism's option, by name.
     """
 
     clipping: str
@@ -129,17 +129,17 @@ class Setting:
 
     @property
     def everyone(self) -> bool:
-        """Whether each batch is the whole data set."""
+        """True if each batch is the whole data set."""
         return self.batch_size == self.examples
 
     def sampled(self, batch_size: int = 1) -> Setting:
-        """The same with batches of so many of ten examples."""
+        """Return the same setting with ten examples and batches of this expected size."""
         return replace(self, examples=10, batch_size=batch_size)
 
 
 @dataclass(frozen=True)
 class World:
-    """A data set: inputs [examples, ...], upstream rows [examples, 2], and who of them is not there."""
+    """A data set: inputs [examples, ...], upstream rows [examples, 2], and the absent examples."""
 
     inputs: Tensor
     rows: Tensor
@@ -161,12 +161,12 @@ class Target:
 
     @cached_property
     def engine(self) -> Engine:
-        """The default one."""
+        """The default engine."""
         return OnePassEngine(self.network.objective)
 
     @property
     def worlds(self) -> tuple[World, World]:
-        """Without the canary and with it; it is the last example."""
+        """The worlds without the canary and with it; it is the last example."""
         n = self.setting.examples
         inputs = self.network.input.expand(n, *self.network.input.shape).clone()
         rows = torch.zeros(n, 2)
@@ -182,7 +182,7 @@ class Target:
         return replace(within, rows=other), within
 
     def sums(self, world: World, indices: list[int]) -> dict[str, Tensor]:
-        """The sum of a batch's contributions by parameter, as the training loop computes it."""
+        """Sum a batch's contributions by parameter, as the training loop does."""
         there = [i for i in indices if i not in world.absent]
         clipping = self.mechanism.applied(self.clipping, len(there))
         batch, groups = (world.inputs[there], world.rows[there]), self.mechanism.noise_groups
@@ -190,7 +190,7 @@ class Target:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What is charged for the steps that the attacker sees."""
+        """The charges of the steps that the attacker sees."""
         ledger = Ledger()
         for step in range(self.setting.steps):
             self.mechanism.charge_step(ledger, step % self.mechanism.steps_per_epoch)
@@ -202,12 +202,12 @@ class Target:
 
     @property
     def claimed(self) -> float:
-        """As the paper counts: its accountant, what it charges."""
+        """Epsilon as the paper counts: its accountant, on its charges."""
         return self.accountant.epsilon(self.ledger.claimed, DELTA)
 
 
 def network_of(setting: Setting) -> Network:
-    """The network that is attacked; where its own layers bound gradients, its loss bounds them in the logits."""
+    """Build the network under attack. If its own layers bound gradients, its loss bounds them in the logits."""
     network = NETWORKS[setting.network]()
     if setting.clipping == BY_NETWORK:
         network.objective.loss = Upstream(gradient_bound=1.0)
@@ -215,20 +215,20 @@ def network_of(setting: Setting) -> Network:
 
 
 def option(group: str, name: str) -> DictConfig:
-    """One file of conf/."""
+    """Compose one file of conf/."""
     return cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
 
 
 def options(group: str) -> list[str]:
-    """The names of a group's files."""
+    """List the names of a group's files."""
     return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
 
 
 def target(setting: Setting, noise_multiplier: float) -> Target:
-    """The parts that the options name, put together as a run does it.
+    """Build the parts that the options name, as a run does.
 
     Raises:
-        ValueError: where they do not go together.
+        ValueError: they do not fit together.
     """
     clipping: Clipping = instantiate(option("clipping", setting.clipping))
     kind: Any = Mechanism
@@ -249,7 +249,7 @@ def target(setting: Setting, noise_multiplier: float) -> Target:
 
 
 def calibrated(setting: Setting, epsilon: float, *, of: str = "sound") -> Target:
-    """The target whose `sound` or `claimed` epsilon is this, or a little less."""
+    """Build the target whose `sound` or `claimed` epsilon is this, or a little less."""
 
     def releases(noise_multiplier: float) -> Releases:
         ledger = target(setting, noise_multiplier).ledger

@@ -1,1 +1,1 @@
-"""How fast a private step is: every per-example engine against the non-private step. `python -m checks benchmark`."""
+"""Speed of a private step: every per-example engine against the non-private step (`python -m checks benchmark`)."""

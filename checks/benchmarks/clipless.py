@@ -1,9 +1,9 @@
-"""`python -m checks benchmark-clipless`: time an epoch and peak memory of Lipschitz networks against the batch size.
+"""Epoch times and peak memory of Lipschitz networks against the batch size: `python -m checks benchmark-clipless`.
 
-Figure 4 of the Lipschitz paper: ordinary training, clipless DP-SGD, its projection alone, and DP-SGD with clipping by
-this project's engine and by Opacus, on the same convolutional networks and made-up images of CIFAR-10's shape. On a CPU
-the process's own time is taken, in which what else the machine does hardly shows. It takes an hour or more; `--quick`
-shows in a minute that it works, and writes nothing.
+It reproduces figure 4 of the Lipschitz paper on made-up images of CIFAR-10's shape. The methods are ordinary training,
+clipless DP-SGD, its projection alone, and DP-SGD with clipping by this project's engine and by Opacus. On a CPU it
+takes the process's own time, which depends little on other processes. It takes an hour or more. `--quick` takes a
+minute, to show that it works, and writes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METHODS = ("non_private_faster", "clipless", "projection", "one_pass", "opacus_h
 
 
 def rows(network: str, batch: int, device: str, rounds: int, seconds: float, memory: bool) -> list[dict[str, Any]]:
-    """Measure one network at one batch size: a row a method."""
+    """Measure one network at one batch size: a row for each method."""
     steps = {name: waited_for(methods(network)[name](problem(network, batch, device)), device) for name in METHODS}
     times = interleaved(steps, rounds, seconds, time.process_time if device == "cpu" else time.perf_counter)
     found = []
@@ -57,7 +57,11 @@ def _digits(value: float) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Measure, and write the table and the figure.
+
+    Returns:
+        The exit code.
+    """
     parser = Command(prog="python -m checks benchmark-clipless", description=__doc__.partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 512, 2048, 8192])

@@ -11,10 +11,10 @@ from runner.terminal import Parser
 
 
 class Command(Parser):
-    """Refuses, before anything is timed, what it cannot read, and a DP_REPRO_KERNELS that says nothing."""
+    """A command line that refuses unreadable options and an unknown DP_REPRO_KERNELS before anything is timed."""
 
     def options(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """What was asked for; exits with code 2 and one sentence where that cannot be."""
+        """Read the arguments; exit with code 2 and one sentence if they are wrong."""
         try:
             kernels_wanted()
         except ConfigError as error:

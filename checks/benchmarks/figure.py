@@ -1,4 +1,4 @@
-"""The benchmark as a figure: speed against the non-private step, over the batch size, a panel a network."""
+"""The benchmark as a figure: speed relative to the non-private step, over the batch size, a panel for each network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _TITLES = {"M": "M: MNIST CNN, 26k", "R": "R: MNIST CNN, ReLU, 19k", "C": "C: CI
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure of the table's rows as SVG. Raises ImportError without matplotlib."""
+    """Write the figure of the table's rows as SVG.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     networks, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("network", "method"))
     with plots.style():
         plots.write_svg(_drawn(rows, networks, methods), path)

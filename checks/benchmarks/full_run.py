@@ -1,8 +1,8 @@
-"""`python -m checks benchmark-run`: time of a whole run by engine, and on CUDA as a graph and in lockstep.
+"""Times of a whole run by engine, and on CUDA as a graph and in lockstep: `python -m checks benchmark-run`.
 
-Network and settings are those of an experiment, on made-up images of its size: nothing is downloaded, and nothing
-recorded. Each epoch ends with an evaluation on 10,000 images, as it does in a real run. Not in the times: reading data,
-the epsilons, and on CUDA an epoch to warm up.
+Network and settings come from an experiment, with made-up images of its size. Nothing is downloaded or recorded. Each
+epoch ends with an evaluation on 10,000 images, as in a real run. The times exclude reading data, the epsilons, and on
+CUDA one epoch to warm up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ GRAPH, LOCKSTEP = "graph", "lockstep:"
 
 
 def prepared(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
-    """One run of the experiment. Raises ConfigError."""
+    """Prepare one run of the experiment.
+
+    Raises:
+        ConfigError: the run cannot be prepared.
+    """
     register()
     overrides = [f"experiment={experiment}", f"seed={seed}", "max_epsilon=null", "tracking=disabled", "diagnostics=[]"]
     overrides += [f"runtime.device={device}", f"runtime.engine={engine}", f"runtime.step={step}", "runtime.threads=1"]
@@ -42,7 +46,11 @@ def prepared(experiment: str, device: str, engine: str, step: str, epochs: int |
 
 
 def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[Run]:
-    """The runs of a way to train: an engine's name, "graph", or "lockstep:R" for R runs at once. Raises ConfigError."""
+    """Prepare the runs of a way to train: an engine's name, "graph", or "lockstep:R" for R runs at once.
+
+    Raises:
+        ConfigError: a run cannot be prepared.
+    """
     if way in ENGINES:
         return [prepared(experiment, device, way, "eager", epochs)]
     if way == GRAPH:
@@ -54,18 +62,18 @@ def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[
 
 
 def made_up(examples: int, run: Run) -> Split:
-    """Random features of the run's shape."""
+    """Draw random features of the run's shape."""
     inputs = torch.randn(examples, *run.features.shape(run.dataset.shape), device=run.device)
     return Split(inputs, torch.arange(examples, device=run.device) % run.dataset.classes)
 
 
 def warm_up(way: str, experiment: str, device: str, data: tuple[Split, Split]) -> None:
-    """What the first run of a process pays for all that follow: one epoch, not timed."""
+    """Train one epoch without timing it, because the first run of a process has costs that later runs do not have."""
     seconds(runs_of(way, experiment, device, 1), data)
 
 
 def price(run: Run) -> None:
-    """Compute the epsilons of all epochs, which are kept for the process."""
+    """Compute the epsilons of all epochs, which are cached for the process."""
     for epoch in range(1, run.epochs + 1):
         ledger = run.mechanism.charges_of_epochs(epoch)
         run.accountant.epsilon(ledger.claimed, run.config.delta)
@@ -73,7 +81,7 @@ def price(run: Run) -> None:
 
 
 def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
-    """Training and evaluation of these runs, together where they are several; a capture is counted."""
+    """Time training and evaluation of these runs, in lockstep if there are several, with the capture of a graph."""
     started = time.perf_counter()
     if len(runs) == 1:
         train(runs[0], data, lambda row: None)
@@ -85,7 +93,11 @@ def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line. Returns the exit code."""
+    """Time the runs and print the table.
+
+    Returns:
+        The exit code.
+    """
     parser = Command(prog="python -m checks benchmark-run", description=__doc__)
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")

@@ -1,4 +1,4 @@
-"""A network of convolutions, poolings, tanh or ReLU and linear layers in JAX, and its private step under jit."""
+"""JAX implementation of a network of convolutions, poolings, tanh or ReLU and linear layers, with its private step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import lax
 from torch import Tensor, nn
 
-Weights = list[tuple[Any, ...]]  # weight, and bias where there is one, of every convolution and linear layer, in order
+Weights = list[tuple[Any, ...]]  # weight, and bias if there is one, of every convolution and linear layer, in order
 
 
 def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
-    """Logits [classes] of one image [channels, height, width], with the layers of `network` and these weights."""
+    """Compute the logits [classes] of one image [channels, height, width] by the layers of `network`."""
     x, remaining = image[None], iter(weights)
     for layer in network:
         if isinstance(layer, nn.Conv2d):
@@ -40,7 +40,7 @@ def forward(network: nn.Sequential, weights: Weights, image: Any) -> Any:
 
 
 def clipped_sum(network: nn.Sequential, weights: Weights, images: Any, targets: Any, bound: float) -> Weights:
-    """The sum over a batch of gradients of the cross entropy, each clipped to `bound`."""
+    """Sum over a batch the gradients of the cross entropy, each clipped to `bound`."""
 
     def loss(weights: Weights, image: Any, target: Any) -> Any:
         return -jax.nn.log_softmax(forward(network, weights, image))[target]
@@ -54,7 +54,7 @@ def clipped_sum(network: nn.Sequential, weights: Weights, images: Any, targets: 
 
 
 def weights_of(network: nn.Sequential) -> Weights:
-    """The weights of a PyTorch network as JAX arrays."""
+    """Convert the weights of a PyTorch network to JAX arrays."""
     layers = [layer for layer in network if isinstance(layer, nn.Conv2d | nn.Linear)]
     return [tuple(jnp.array(p.detach().contiguous().numpy()) for p in layer.parameters()) for layer in layers]
 
@@ -68,7 +68,7 @@ def step(
     learning_rate: float,
     physical_batch: int,
 ) -> Callable[[], None]:
-    """A function that takes one private step on one batch, and waits for it."""
+    """Make a function that takes one private step on one batch, and waits for it."""
     parts = [
         (jnp.array(some_inputs.contiguous().numpy()), jnp.array(some_targets.numpy()))
         for some_inputs, some_targets in zip(inputs.split(physical_batch), targets.split(physical_batch), strict=True)

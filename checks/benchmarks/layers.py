@@ -1,8 +1,8 @@
-"""`python -m checks benchmark-layers`: the cost of layers and steps of Lipschitz networks, beside ordinary ones.
+"""Costs of layers and steps of Lipschitz networks, relative to ordinary ones: `python -m checks benchmark-layers`.
 
-GroupSort2 against ReLU, L2 pooling against max-pooling (forward and backward, as the engines here take them), and the
-clipless step against an ordinary one of the same network. The process's own time, in turns, medians of ratios, one
-thread: what else the machine does hardly shows.
+It compares GroupSort2 with ReLU, L2 pooling with max-pooling (forward and backward, as the engines use them), and the
+clipless step with an ordinary one of the same network. It takes the process's own time, in turns, with one thread, and
+prints medians of ratios. Other processes hardly affect them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHAPES = ((128, 16, 28, 28), (64, 32, 32, 32), (32, 64, 16, 16))
 
 
 def both_ways(layer: nn.Module, shape: tuple[int, ...]) -> Step:
-    """A step that passes made-up numbers through a layer, as `faster` has it, and a gradient back."""
+    """Make a step that passes made-up numbers through a layer, as `faster` has it, and a gradient back."""
     torch.manual_seed(0)
     fast, x = faster(layer), channels_last(torch.randn(shape)).requires_grad_()
     upstream = torch.randn_like(fast(x))
@@ -39,13 +39,13 @@ def both_ways(layer: nn.Module, shape: tuple[int, ...]) -> Step:
 
 
 def ratio(steps: Mapping[str, Step], rounds: int = _ROUNDS) -> float:
-    """The second step's time over the first's: the median over rounds."""
+    """Return the second step's time over the first's: the median over rounds."""
     first, second = interleaved(steps, rounds, _SECONDS, time.process_time).values()
     return statistics.median(own / other for other, own in zip(first, second, strict=True))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line a comparison."""
+    """Print a line for each comparison."""
     Command(prog="python -m checks benchmark-layers", description=__doc__).options(arguments)
     one_thread_each(1)
     machine.set_up(1)

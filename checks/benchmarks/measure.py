@@ -1,5 +1,8 @@
-"""Times and peak memory of steps. Times are taken in turns in one process, so that what else the machine does hits
-every method alike; memory is taken in a process for each method."""
+"""Times and peak memory of steps.
+
+Times are taken in turns in one process, so that other processes affect every method equally. Memory is taken in one
+process for each method.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ SLOW = 2.0  # seconds of a step
 
 
 def one_thread_each(threads: int) -> None:
-    """Give PyTorch and JAX so many threads. Must come before JAX is imported."""
+    """Give PyTorch and JAX this number of threads. It has to be called before JAX is imported."""
     torch.set_num_threads(threads)
     if threads == 1:
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -30,10 +33,10 @@ def one_thread_each(threads: int) -> None:
 def interleaved(
     steps: Mapping[str, Step], rounds: int, seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of each step, in turns: at least three rounds, at most `rounds`, and no new one after `seconds`.
+    """Time each step in turns: at least three rounds, at most `rounds`, and no new round after `seconds`.
 
-    Before that every step is taken twice, or once if it is slow: compiling and filling caches is not timed. A `clock`
-    of the process's own time leaves out what else the machine does.
+    Before that, every step is taken twice, or once if it is slow, without timing compilation and caching. A `clock` of
+    the process's own time excludes other processes.
     """
     for step in steps.values():
         started = time.perf_counter()
@@ -53,7 +56,7 @@ def interleaved(
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """First quartile, median, third quartile."""
+    """Return first quartile, median and third quartile."""
     first, median, third = statistics.quantiles(values, n=4, method="inclusive")
     return first, median, third
 
@@ -62,7 +65,7 @@ MATMUL_OPERATIONS = 8 * 2 * 1024**3
 
 
 def waited_for(step: Step, device: str) -> Step:
-    """The step, over when the device is done with it."""
+    """Make a step that ends when the device has finished it."""
     if device == "cpu":
         return step
 
@@ -74,7 +77,7 @@ def waited_for(step: Step, device: str) -> Step:
 
 
 def matrix_products(device: str = "cpu") -> Step:
-    """A step of eight float32 products of 1024 x 1024 matrices: `MATMUL_OPERATIONS`, what the floor is measured by."""
+    """Make a step of eight float32 products of 1024 x 1024 matrices, `MATMUL_OPERATIONS`, the unit of the floor."""
     a, b, out = (torch.randn(1024, 1024, device=device) for _ in range(3))
 
     def step() -> None:
@@ -85,16 +88,17 @@ def matrix_products(device: str = "cpu") -> Step:
 
 
 def step_operations(network: str, batch: int) -> float:
-    """Floating-point operations of the matrix products and convolutions of a non-private step."""
+    """Count the floating-point operations of the matrix products and convolutions of a non-private step."""
     with FlopCounterMode(display=False) as counter:
         methods()["non_private"](problem(network, batch))()
     return float(counter.get_total_flops())
 
 
 def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:
-    """MiB that a step adds at most to a process that holds the network and the batch; NaN if it fails.
+    """Return the MiB that a step adds at most to a process that holds the network and the batch; NaN if it fails.
 
-    On CUDA, MiB that PyTorch allocates there; preparing the steps counts too, for it is then that a graph is captured.
+    On CUDA, these are the MiB that PyTorch allocates there. Preparing the steps counts, because a graph is captured
+    then.
     """
     arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
     code = f"from checks.benchmarks.measure import _report_peak as r; r({arguments})"
@@ -110,7 +114,7 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
         methods(network)[method](of)()
         print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
         return
-    methods(network)[method](problem(network, 2))()  # what libraries load on first use is no one's memory
+    methods(network)[method](problem(network, 2))()  # memory that libraries load on first use belongs to no method
     step = methods(network)[method](problem(network, batch))
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = _status("VmRSS")
@@ -119,6 +123,9 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
 
 
 def _status(field: str) -> int:
-    """KiB that /proc says: VmRSS is now, VmHWM the peak. (getrusage's peak is inherited from the parent process.)"""
+    """Return a number of KiB from /proc: VmRSS is the present, VmHWM the peak.
+
+    The peak of getrusage is inherited from the parent process.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1])

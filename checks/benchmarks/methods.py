@@ -1,7 +1,7 @@
-"""One training step by every method: gradients of a batch, clipped and noised where private, and one SGD update.
+"""One training step by every method: gradients of a batch, clipped and noised if private, and one SGD update.
 
-Each builder gets a network of its own and returns a function of no arguments that takes one step on one batch. What
-is drawn and updated is the same for all of them, so that what differs is how the per-example gradients are had.
+Each builder gets its own network and returns a function without arguments that takes one step on one batch. Sampling
+and updates are the same in all methods. Only the way to per-example gradients differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from runner.training.stacked import StackedStep, whole
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES = 50_000
 _ROUNDING = 1e-5
-# Width and convolutions a block of the Lipschitz paper's VGGs: of 130,378, 510,602 and 2,020,618 parameters
+# Width and convolutions of a block of the Lipschitz paper's VGGs, with 130,378, 510,602 and 2,020,618 parameters
 LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG5 huge": (128, 1)}
 
 Step = Callable[[], None]
@@ -41,10 +41,12 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """A network, its loss, and one batch. The networks are tables 1 of Tempered Sigmoid and Handcrafted-DP's CIFAR-10
-    one, M with 26,010 parameters on 1 x 28 x 28 and C with 550,570 on 3 x 32 x 32, both with tanh, and that of
-    Backpropagation Clipping's figure 3, R with 18,752 on 1 x 28 x 28, with ReLU and no biases; those of `LIPSCHITZ`
-    have bounded images and weights."""
+    """A network, its loss, and one batch.
+
+    M has 26,010 parameters on 1 x 28 x 28 (table 1 of Tempered Sigmoid, tanh). C has 550,570 on 3 x 32 x 32
+    (Handcrafted-DP's CIFAR-10 network, tanh). R has 18,752 on 1 x 28 x 28 (figure 3 of Backpropagation Clipping, ReLU,
+    no biases). The networks of `LIPSCHITZ` have bounded images and weights.
+    """
 
     network: nn.Sequential
     inputs: Tensor
@@ -56,12 +58,12 @@ class Problem:
 
     @property
     def physical_batch(self) -> int:
-        """The batch of methods that hold one gradient an example: what a run takes, M 322 and C 15 on a CPU."""
+        """The batch of methods that hold one gradient per example: a run's own, M 322 and C 15 on a CPU."""
         return examples_with_gradients(sum(p.numel() for p in self.network.parameters()), self.inputs.device.type)
 
 
 def problem(name: str, batch: int, device: str = "cpu") -> Problem:
-    """A network of this name with random weights and data, channels last, the same on every device."""
+    """Make a network of this name with random weights and data, channels last, the same on every device."""
     torch.manual_seed(0)
     shape = (1, 28, 28) if name in ("M", "R") else (3, 32, 32)
     if name in LIPSCHITZ:
@@ -91,12 +93,12 @@ def _non_private(of: Problem, objective: nn.Module, pieces: int) -> Step:
 
 
 def non_private(of: Problem) -> Step:
-    """An ordinary step on the whole batch, channels last: what the others are measured against."""
+    """Take an ordinary step on the whole batch, channels last, the reference of all other methods."""
     return _non_private(of, of.objective, len(of.targets))
 
 
 def non_private_faster(of: Problem) -> Step:
-    """An ordinary step with what the engines here do beside privacy: what `faster` and fitting the cache are worth."""
+    """Take an ordinary step with the engines' optimizations apart from privacy: `faster` and fitting the cache."""
     return _non_private(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
@@ -122,18 +124,18 @@ def _private_step(
         for name, parameter in objective.named_parameters():
             parameter.grad = released[name]
         optimizer.step()
-        objective.project()  # where there is a constraint
+        objective.project()  # if there is a constraint
 
     return step
 
 
 def one_pass(of: Problem) -> Step:
-    """This project's engine, on the whole batch."""
+    """Take a step with this project's engine on the whole batch."""
     return _private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
 
 
 def one_pass_graph(of: Problem) -> Step:
-    """The one_pass step as one fixed sequence of calls, on CUDA replayed as a graph: see `runner.training.stacked`."""
+    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`)."""
     objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
@@ -144,22 +146,22 @@ def one_pass_graph(of: Problem) -> Step:
 
 
 def backprop(of: Problem) -> Step:
-    """Backpropagation clipping: an ordinary pass that clips on its way, so other gradients than the rest."""
+    """Take a step of backpropagation clipping: an ordinary pass that clips on its way, with different gradients."""
     return _private(of, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
 def opacus_hooks(of: Problem) -> Step:
-    """Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
+    """Take a step with Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
     return _private(of, Flat(CLIPPING_NORM), OpacusEngine, of.physical_batch)
 
 
 def isolated(of: Problem) -> Step:
-    """This project's engine for what users bring: the recorded gradient of one example, mapped by torch.func."""
+    """Take a step with the engine for users' own layers: one example's recorded gradient, mapped by torch.func."""
     return _private(of, Flat(CLIPPING_NORM), IsolatedEngine, len(of.targets))
 
 
 def opacus_ghost(of: Problem) -> Step:
-    """Opacus' ghost clipping: norms from one backward pass, the sum from a second one. Channels first, as above."""
+    """Take a step with Opacus' ghost clipping: norms from one backward pass, the sum from a second. Channels first."""
     from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
     from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
@@ -189,33 +191,33 @@ def opacus_ghost(of: Problem) -> Step:
 
 
 def _channels_first(of: Problem) -> Problem:
-    """The problem with every tensor laid out in the order of its dimensions."""
+    """Return the problem with every tensor laid out in the order of its dimensions."""
     for parameter in of.network.parameters():
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)
 
 
 def jax_vmap(of: Problem) -> Step:
-    """JAX, the whole step under jit: vmap(grad), clip, sum, noise, update."""
+    """Take the whole step in JAX under jit: vmap(grad), clip, sum, noise, update."""
     from checks.benchmarks.in_jax import step
 
     return step(of.network, of.inputs, of.targets, CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE, of.physical_batch)
 
 
 def clipless(of: Problem) -> Step:
-    """Clipless DP-SGD: an ordinary pass, in slices, noise by bounds, and the projection after each update."""
+    """Take a clipless DP-SGD step: an ordinary pass, in slices, noise by bounds, and the projection."""
     objective = _constrained(of)
     pieces = examples_in_cache(of.network, of.inputs.shape[1:])
     return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
 
 
 def projection(of: Problem) -> Step:
-    """The projection after an update alone."""
+    """Apply the projection after an update alone."""
     return _constrained(of).project
 
 
 def _constrained(of: Problem) -> Objective:
-    """The network with bounded images and weights."""
+    """Build the network with bounded images and weights."""
     objective = Objective(
         of.network, SharpCrossEntropy(50.0), InputBound(tuple(of.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
     )
@@ -224,7 +226,7 @@ def _constrained(of: Problem) -> Objective:
 
 
 def methods(network: str = "M") -> dict[str, Callable[[Problem], Step]]:
-    """Every method that can run here on this network, by its name in the table."""
+    """Return every method that can run here on this network, by its name in the table."""
     if network in LIPSCHITZ:
         return {
             "non_private": non_private,

@@ -1,9 +1,10 @@
 """Per-example gradients by Opacus' `GradSampleModule`: hooks on every layer Opacus knows.
 
-A second, independent implementation. `PrivacyEngine` is not used: it replaces the batch size by its own.
+This is a second, independent implementation. `PrivacyEngine` is not used, because it replaces the batch size by its
+own.
 
-Opacus 1.6 takes for granted that a convolution's input lies in memory as [batch, channels, height, width]. Given
-channels-last inputs or weights it returns wrong gradients without a word, so both are laid out anew here.
+Opacus 1.6 assumes that a convolution's input lies in memory as [batch, channels, height, width]. With channels-last
+inputs or weights it silently returns wrong gradients, so both are laid out anew here.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from runner.networks.objective import Objective
 
 
 class OpacusEngine(OrdinaryPass):
-    """Forms every per-example gradient with Opacus, then weighs and sums as `IsolatedEngine` does.
+    """An engine that forms every per-example gradient with Opacus, then weighs and sums as `IsolatedEngine` does.
 
     Raises:
-        NotImplementedError: (from Opacus) for a layer that it does not know; for a loss that reads pre-activations,
-            because its gradient reaches the layers' outputs past the hooks that Opacus puts behind them; while it sums,
-            for a layer that is not called on one row an example, whose rows Opacus would take for examples.
+        NotImplementedError: from Opacus, for a layer that it does not know. For a loss that reads pre-activations,
+            because its gradient bypasses Opacus' hooks behind the layers. While summing, for a layer that is not called
+            on one row per example, because Opacus would take its rows for examples.
     """
 
     def __init__(self, objective: Objective) -> None:

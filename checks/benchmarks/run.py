@@ -63,7 +63,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
-    """Measure one network at one batch size: a row a method."""
+    """Measure one network at one batch size: a row for each method."""
     device = arguments.device
     steps = {name: methods()[name](problem(network, batch, device)) for name in arguments.methods}
     steps["products"] = matrix_products(device)
@@ -98,7 +98,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
 
 
 def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
-    """The process's own time, where it is one thread on a CPU: what else the machine does hardly shows in it."""
+    """Return the process's own time if it is one thread on a CPU, because other processes hardly affect it."""
     alone = arguments.device == "cpu" and arguments.threads == 1 and "jax_vmap" not in arguments.methods
     return time.process_time if alone else time.perf_counter
 
@@ -118,7 +118,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 class _Report:
-    """What is printed, kept for the file beside the table."""
+    """The printed lines, saved next to the table."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -1,1 +1,1 @@
-"""Real clusters of two nodes on one machine, faults dealt to them, and what is left of a paper. Not in the package."""
+"""Faults on real clusters of two nodes on one machine, and their effect on a paper. It is not in the package."""

@@ -1,4 +1,4 @@
-"""The command under test: a paper in small, by some launcher; its records, and its tables."""
+"""The command under test: a small version of a paper by some launcher, with its records and its tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "di
 
 
 def command(root: Path, *arguments: str, items: str = ITEMS) -> list[str]:
-    """The command line of `make reproduce-PAPER SCALE=smoke` with results in a folder."""
+    """Return the command line of `make reproduce-PAPER SCALE=smoke` with results in a folder."""
     request = ["--scale", "smoke", "--items", items, f"runtime.results_root={root}", "tracking=disabled"]
     return [sys.executable, "-m", "runner", "reproduce", PAPER, *request, *arguments]
 
 
 def started(line: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command; all that it says goes to a file."""
+    """Start a command whose output goes to a file."""
     with log.open("wb") as said:
         return subprocess.Popen(
             line, cwd=REPOSITORY, stdout=said, stderr=subprocess.STDOUT, env={**os.environ, **environment}
@@ -33,10 +33,10 @@ def started(line: Sequence[str], log: Path, environment: Mapping[str, str]) -> s
 
 
 def said(line: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a command says, which has to end well.
+    """Return the output of a command, which has to succeed.
 
     Raises:
-        RuntimeError: it does not.
+        RuntimeError: it fails.
     """
     done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode != 0:
@@ -45,17 +45,17 @@ def said(line: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def measured(root: Path) -> dict[str, Any]:
-    """What the records say that does not depend on when and where they were made, by run id.
+    """Read the fields of the records that depend neither on place nor on time, by run id.
 
     Raises:
-        ValueError: one is not whole.
+        ValueError: a record is damaged.
     """
     found = {path.stem: read_record(path) for path in sorted((root / "smoke" / "runs").glob("*.json"))}
     return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in found.items()}
 
 
 def tables(root: Path) -> dict[str, list[dict[str, str]]]:
-    """The tables that were made of the records, by name, without the columns that say how fast a run was."""
+    """Read the tables made from the records, by name, without the columns on the speed of a run."""
     folder = root / "smoke" / PAPER.replace("-", "_")
     return {path.relative_to(folder).as_posix(): _rows(path) for path in sorted(folder.rglob("*.csv"))}
 
@@ -66,7 +66,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def wrong(root: Path, undisturbed: Path) -> list[str]:
-    """What is not as it is where nothing was disturbed: every record once, whole, the same; the tables the same."""
+    """List the differences from an undisturbed paper: records that are missing or changed, and changed tables."""
     found = []
     try:
         ours, theirs = measured(root), measured(undisturbed)

@@ -1,4 +1,4 @@
-"""Processes of this machine: daemons in sessions of their own, and all that a process has started."""
+"""Processes of this machine: daemons in their own sessions, and the descendants of a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def daemon(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own; what it says goes to a file."""
+    """Start a command in its own session; its output goes to a file."""
     with log.open("ab") as said:
         return subprocess.Popen(
             command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -21,7 +21,7 @@ def daemon(command: Sequence[str], log: Path, environment: Mapping[str, str] | N
 
 
 def descendants(process: int) -> list[int]:
-    """A process and all that it, and what it has started, has started."""
+    """List a process and all its descendants."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -33,14 +33,17 @@ def descendants(process: int) -> list[int]:
 
 
 def kill(processes: Sequence[int]) -> None:
-    """SIGKILL to each that is there."""
+    """Send SIGKILL to each existing process."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
 
 def wait_until(ready: Callable[[], bool], seconds: float, what: str) -> float:
-    """Wait for something. Returns how many seconds it took.
+    """Wait for a condition.
+
+    Returns:
+        The seconds that it took.
 
     Raises:
         TimeoutError: it did not happen in time.

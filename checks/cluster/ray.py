@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes with one CPU each, on this machine, and a head without any; and the faults they get."""
+"""A Ray cluster of two nodes with one CPU each, on this machine, and a head without any; and faults for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _START = 90.0  # seconds for the nodes to be there
 
 
 def why_not() -> str:
-    """Why there can be none here; "" where there can."""
+    """Explain why there can be no such cluster here; "" if there can."""
     return "" if find_spec("ray") is not None else "no Ray: pip install 'dp-repro-bench[ray]'"
 
 
@@ -39,11 +39,11 @@ class Ray:
         self._daemons[name] = daemon(command, self.folder / f"{name}.out", quiet)
 
     def lose_node(self, name: str) -> None:
-        """All of a node ends at once, the tasks on it included."""
+        """Kill all processes of a node, its tasks included."""
         kill(descendants(self._daemons.pop(name).pid))
 
     def busy(self) -> dict[str, list[int]]:
-        """The nodes that compute something, and the processes that take their tasks."""
+        """Return the nodes that compute, and the processes that carry out their tasks."""
         found = {}
         for name, process in self._daemons.items():
             workers = [each for each in descendants(process.pid) if _title(each).startswith("ray::_carry_out_away")]
@@ -81,6 +81,6 @@ def two_nodes(folder: Path) -> Iterator[Ray]:
 
 
 def _nodes(cluster: Ray) -> int:
-    """How many nodes the head knows to be alive."""
+    """Count the nodes that the head considers alive."""
     said = subprocess.run([*_RAY, "status", f"--address={cluster.address}"], capture_output=True, text=True)
     return said.stdout.count("1 node_")

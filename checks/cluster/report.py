@@ -1,4 +1,4 @@
-"""The transcript: what was dealt to which cluster, how it was noticed, what was left, and what the commands said."""
+"""The transcript: the faults on each cluster, their detection, their effect, and the commands' output."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _HEADER = ("cluster", "dealt", "what followed")
 
 @dataclass
 class Played:
-    """What became of a scene.
+    """The result of a scene.
 
     Attributes:
-        why_not: why it could not be played here; "" where it was.
-        dealt: what was done, and what followed.
-        said: what commands said, each under a heading.
-        wrong: what was not as it should have been.
-        runs: how many records there were in the end.
+        why_not: the reason why it could not be played here; "" if it was.
+        dealt: the faults and their consequences.
+        said: output of commands, each under a heading.
+        wrong: the differences from an undisturbed run.
+        runs: the number of records in the end.
     """
 
     name: str
@@ -43,23 +43,27 @@ class Played:
     seconds: float = 0.0
 
     def deal(self, what: str, followed: str) -> None:
-        """Say what was done."""
+        """Note a fault."""
         self.dealt.append((what, followed))
 
     def note(self, what: str, text: str) -> None:
-        """Keep what a command said, without the paths of this machine."""
+        """Keep the output of a command, without the paths of this machine."""
         self.said.append(f"{what}:\n\n```\n{plain(text).strip()}\n```\n")
 
 
 def plain(text: str) -> str:
-    """A text without colours and what is of this machine and moment alone: paths, addresses, long ids."""
+    """Remove colours, paths, addresses and long ids from a text."""
     for pattern, instead in _LEFT_OUT.items():
         text = re.sub(pattern, instead, text)
     return text
 
 
 def write(folder: Path, found: Sequence[Played]) -> Path:
-    """Write README.md; returns its path."""
+    """Write README.md.
+
+    Returns:
+        Its path.
+    """
     rows = [(each.name, *one) for each in found for one in each.dealt]
     rows += [(each.name, "nothing", f"left out: {each.why_not}") for each in found if each.why_not]
     ends = [

@@ -1,7 +1,7 @@
-"""`python -m checks cluster`: a small paper on a Slurm and a Ray of two nodes, with faults.
+"""Faults on a Slurm and a Ray of two nodes while they run a small paper: `python -m checks cluster`.
 
-The clusters are real, and on this machine alone. Afterwards every record has to be there once, whole, and say what it
-says where nothing was disturbed; and so have the tables. What cannot be had here is left out, with the reason.
+The clusters are real, and on this machine alone. Afterwards every record has to be there once, whole, and equal to an
+undisturbed one, and so do the tables. A cluster that is impossible here is left out, with the reason.
 
 Exit codes: 0 nothing was lost, 1 something was.
 """
@@ -26,7 +26,11 @@ SCENES = ("slurm", "slurm-accounts", "ray")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the scenes and write the transcript. Returns the exit code."""
+    """Play the scenes and write the transcript.
+
+    Returns:
+        The exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m checks cluster", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=SCENES, help="this cluster alone; writes no transcript")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "cluster")

@@ -1,4 +1,4 @@
-"""What is done to a cluster while a paper is made on it, and how long it takes to be noticed."""
+"""Faults on a cluster while a paper is made on it, and the time until their detection."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _RAY = ("--launcher", "ray", "launcher.minutes=0.15")
 
 
 def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
-    """Handed over by a command that does not wait; then, while one that waits follows them: a requeue by the signal
-    that comes before a time limit, a job killed, a node lost.
+    """Play the scenes on Slurm.
+
+    A command that does not wait hands the paper over. While another one waits and follows the jobs, three faults
+    happen: a requeue by the signal before a time limit, a killed job, and a lost node.
     """
     root, log = folder / "results", folder / "said"
     with slurm.two_nodes(folder / "slurm", accounts) as cluster:
@@ -55,7 +57,7 @@ def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
 
 
 def on_ray(folder: Path, played: Played) -> None:
-    """A process that takes tasks killed, then a node lost."""
+    """Kill a process that takes tasks, then lose a node."""
     root, log = folder / "results", folder / "said"
     with ray.two_nodes(folder / "r") as cluster:
         line = paper.command(root, *_RAY, f"launcher.address={cluster.address}")
@@ -85,7 +87,7 @@ def _end(command: subprocess.Popen[bytes], played: Played, log: Path) -> None:
 
 
 def _without_paths(said: str) -> list[str]:
-    """What it said of runs and tasks; of the many runs that ended well, the last."""
+    """Keep the output on runs and tasks; of the many runs that ended well, only the last."""
     lines = [line for line in said.splitlines() if "/" not in line or " · " in line or " of " in line.partition("/")[0]]
     kept = [line for line in lines if "Slurm" in line or "Ray" in line or "lost" in line or "failed" in line]
     ended = [line for line in lines if " · finished" in line or " · skipped" in line]
@@ -102,7 +104,7 @@ def _running(lines: list[str]) -> list[str]:
 
 
 def _beating(cluster: slurm.Slurm, root: Path, but: str = "") -> str:
-    """A job that runs, whose task has begun to compute: any but one."""
+    """Find a running job, any but one, whose task has begun to compute."""
     found: list[str] = []
 
     def there() -> bool:
@@ -132,7 +134,7 @@ def _of(log: Path, job: str) -> str:
 
 
 def _by(log: Path, job: str) -> str:
-    """What the accounts say of its end, if there are any."""
+    """Describe the job's end in the accounts, if there are any."""
     said = _of(log, job)
     return f" ({said.partition('(')[2].partition(')')[0]} by sacct)" if "(" in said else ", without accounts"
 

@@ -1,7 +1,7 @@
-"""A Slurm of two nodes with one CPU each, on this machine: its daemons, and the faults that they and their jobs get.
+"""A Slurm of two nodes with one CPU each, on this machine: its daemons, and faults for them and their jobs.
 
-Needs root and Debian's packages `slurm-wlm` and `munge`; with accounts (`sacct`) `slurmdbd` and `mariadb-server`, too.
-All files are in the folder that is given, but munge's socket.
+It needs root and Debian's packages `slurm-wlm` and `munge`, and for accounts (`sacct`) `slurmdbd` and `mariadb-server`.
+All files are in the given folder, except munge's socket.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from checks.cluster.processes import daemon, descendants, kill, wait_until
 NODES = ("n1", "n2")
 _PORTS = {"controller": 16817, "accounts": 16819, "database": 13306, "n1": 17001, "n2": 17002}
 _START = 60.0  # seconds for a daemon to answer
-_LOST = 15  # seconds without a word from a node after which the controller gives it up
+_LOST = 15  # seconds without a message from a node after which the controller gives it up
 
 
 def why_not(accounts: bool) -> str:
-    """Why there can be none here; "" where there can."""
+    """Explain why there can be no such cluster here; "" if there can."""
     needed = ["slurmctld", "slurmd", "munged", "sbatch", *(["slurmdbd", "mariadbd", "sacct"] if accounts else [])]
     absent = [name for name in needed if shutil.which(name) is None and not Path("/usr/sbin", name).exists()]
     if absent:
@@ -38,7 +38,7 @@ class Slurm:
     """The cluster.
 
     Attributes:
-        environment: what commands that speak to it need.
+        environment: the environment of commands for it.
     """
 
     folder: Path
@@ -46,12 +46,12 @@ class Slurm:
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def said(self, *command: str) -> str:
-        """What one of Slurm's commands says; "" where it fails."""
+        """Return the output of one of Slurm's commands; "" if it fails."""
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **self.environment})
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def running(self) -> dict[str, str]:
-        """The jobs that run, and on which node."""
+        """Return the running jobs and their nodes."""
         lines = self.said("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i|%N").splitlines()
         return dict(line.split("|") for line in lines)
 
@@ -60,21 +60,21 @@ class Slurm:
         self._daemons[name] = daemon(["slurmd", "-D", "-N", name], self.folder / f"{name}.out", self.environment)
 
     def lose_node(self, name: str) -> None:
-        """All of a node ends at once, the jobs on it included, and it says nothing any more."""
+        """Kill all processes of a node, its jobs included, without notice."""
         steps = [each for job, node in self.running().items() if node == name for each in self.processes(job)]
         kill([*descendants(self._daemons[name].pid), *steps])
 
     def warn(self, job: str) -> None:
-        """Send a job the signal that Slurm sends it before its time limit. (`scancel` would wait until it is over.)"""
+        """Send a job the signal that Slurm sends before its time limit (`scancel` would wait until the job ends)."""
         line = ["scancel", "--signal=USR2", job]
         self._daemons["scancel"] = daemon(line, self.folder / "scancel.out", self.environment)
 
     def kill_job(self, job: str) -> None:
-        """What a job runs ends at once, without a word; its node stays."""
+        """Kill the processes of a job without notice; its node stays."""
         kill([each for each in self.processes(job) if b"slurmstepd" not in _command(each)])
 
     def processes(self, job: str) -> list[int]:
-        """What runs a job on its node: the daemons of its steps, and all below them."""
+        """List the processes of a job on its node: the daemons of its steps, and their descendants."""
         number = self.said("scontrol", "show", "job", job).partition("JobId=")[2].split(maxsplit=1)[0]
         steps = [
             int(path.parent.name)
@@ -146,7 +146,7 @@ def _start_accounts(cluster: Slurm) -> None:
 
 
 def configuration(folder: Path, accounts: bool) -> str:
-    """slurm.conf: no cgroups, which a container seldom may use."""
+    """Write slurm.conf, without cgroups, which a container seldom may use."""
     here = socket.gethostname()
     storage = "AccountingStorageType=accounting_storage/none"
     if accounts:

@@ -1,1 +1,1 @@
-"""Faults of the machine dealt to the command that carries out many runs, and what is left. Not in the package."""
+"""Faults of the machine during a command with many runs, and their effect. It is not in the package."""

@@ -1,4 +1,4 @@
-"""The command under attack, in a session of its own, and the processes that it consists of."""
+"""The command under attack, in its own session, and its processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PAUSE = 0.02  # seconds
 
 
 class Command:
-    """`faults.driver` on a folder, two runs at a time, tracked offline; what it says goes to a file."""
+    """`faults.driver` on a folder, two runs at a time, tracked offline, with output to a file."""
 
     def __init__(self, root: Path, log: Path, prepare: Callable[[], None] | None = None) -> None:
-        """Start it. `prepare` is called in its process first, to limit what that may have.
+        """Start it, after calling `prepare` in its process, to limit its resources.
 
-        Signals that are ignored here, as a shell has SIGINT ignored in what it starts by "&", are not ignored there.
+        Signals that are ignored here are not ignored there. A shell has SIGINT ignored in jobs started by "&".
         """
 
         def prepared() -> None:
@@ -45,7 +45,7 @@ class Command:
             )
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether it ends in that time."""
+        """Return True if it ends in that time."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -53,11 +53,11 @@ class Command:
         return True
 
     def members(self) -> dict[int, str]:
-        """The processes of its session that still run, and what each is."""
+        """Return the processes of its session that still run, by kind."""
         return dict(_members(self.process.pid))
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> bool:
-        """Whether it becomes `ready` while it runs, within that time."""
+        """Return True if it becomes `ready` while it runs, within that time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             if ready():
@@ -66,7 +66,7 @@ class Command:
         return False
 
     def left_over(self, seconds: float) -> list[str]:
-        """What still runs so long after its end; it is killed then."""
+        """Return the processes that still run some time after its end, and kill them."""
         until = time.monotonic() + seconds
         while (left := self.members()) and time.monotonic() < until:
             time.sleep(0.1)
@@ -82,7 +82,11 @@ class Command:
 
 
 def send(process: int, number: signal.Signals) -> bool:
-    """Send a signal. Returns whether there was such a process."""
+    """Send a signal.
+
+    Returns:
+        True if there was such a process.
+    """
     try:
         os.kill(process, number)
     except ProcessLookupError:
@@ -91,10 +95,13 @@ def send(process: int, number: signal.Signals) -> bool:
 
 
 def records(root: Path) -> dict[str, tuple[int, int]]:
-    """The records in a folder, all read and checked: inode and time of writing by run id.
+    """Read and check the records in a folder.
+
+    Returns:
+        Inode and time of writing, by run id.
 
     Raises:
-        ValueError: one is not whole.
+        ValueError: a record is damaged.
     """
     paths = sorted((root / "results" / "smoke" / "runs").glob("*.json"))
     for path in paths:
@@ -103,7 +110,10 @@ def records(root: Path) -> dict[str, tuple[int, int]]:
 
 
 def _members(session: int) -> Iterator[tuple[int, str]]:
-    """Processes of a session that still run. (W&B's leave the process group, and keep the session or their parent.)"""
+    """List the processes of a session that still run.
+
+    W&B's processes leave the process group, but keep the session or their parent.
+    """
     found: dict[int, tuple[int, int, str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

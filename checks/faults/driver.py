@@ -1,6 +1,6 @@
-"""Nineteen short runs by the code that `make reproduce-...` runs them with, without estimates before and tables after.
+"""Nineteen short runs by the code of `make reproduce-...`, without estimates before and tables after.
 
-`python -m checks.faults.driver FOLDER`: exit codes as of `runner.cli.reproduce`.
+`python -m checks.faults.driver FOLDER` has the exit codes of `runner.cli.reproduce`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is there to say it, an interruption just ends this
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` can report it, an interruption just ends this
 
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def planned(folder: str) -> list[Job]:
-    """The runs, of two sweeps, each once."""
+    """List the runs of two sweeps, each once."""
     from runner.records.jobs import sweep_jobs
 
     limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=5", "scale.runs_per_sweep=null")
@@ -30,7 +30,11 @@ def planned(folder: str) -> list[Job]:
 
 
 def main(folder: str) -> int:
-    """Carry out what is not recorded in the folder; returns the exit code."""
+    """Carry out the runs that are not recorded in the folder.
+
+    Returns:
+        The exit code.
+    """
     on_termination_as_on_interrupt()
     try:
         from runner.launch.processes import run_jobs

@@ -1,4 +1,4 @@
-"""The table of faults and of how commands ended."""
+"""The table of faults and of the ways commands ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong 
 
 @dataclass
 class Found:
-    """What became of a scene: how many faults were dealt to how many commands, how these ended, what went wrong."""
+    """The result of a scene: numbers of faults and commands, the commands' ends, and the errors."""
 
     scene: Scene
     dealt: int = 0
@@ -26,7 +26,11 @@ class Found:
 
 
 def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str]) -> Path:
-    """Write README.md; returns its path."""
+    """Write README.md.
+
+    Returns:
+        Its path.
+    """
     kills = sum(each.dealt for each in found if each.scene.name.startswith("SIGKILL"))
     faults, commands = sum(each.dealt for each in found), sum(each.commands for each in found)
     every = [*wrong, *(f"{each.scene.name}: {text}" for each in found for text in each.wrong)]

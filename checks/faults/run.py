@@ -1,10 +1,10 @@
-"""`python -m checks faults`: deal faults of the machine to a command with many runs, and look at what is left of them.
+"""Faults of the machine during a command with many runs, and their effect: `python -m checks faults`.
 
-Afterwards, each time: what is recorded is whole, by its digest and its schema; nothing that was recorded before has
-changed or gone; the command has ended, and nothing of it still runs. At the end of each folder, the same command
-without a fault: it records what is missing, everything once, and what every record says is what undisturbed runs say.
+After each fault, every record is whole, by its digest and its schema. No earlier record has changed or gone. The
+command has ended, with all its processes. At the end of each folder, the same command runs without a fault. It records
+the missing runs, each once, and every record equals an undisturbed one.
 
-Needs Linux. As an ordinary user it cannot mount a small disk, and says that this was left out.
+It needs Linux. An ordinary user cannot mount a small disk; that fault is then left out, with a message.
 
 Exit codes: 0 nothing was lost, 1 something was.
 """
@@ -29,7 +29,11 @@ from runner.records.files import read_record
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play all scenes and write the table. Returns the exit code."""
+    """Play all scenes and write the table.
+
+    Returns:
+        The exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
@@ -58,7 +62,7 @@ def _line(found: Found) -> str:
 
 
 class _Stage:
-    """One folder of results after the other: a new one when all of the last one's runs are recorded."""
+    """A sequence of folders of results, with a new one when all runs of the last one are recorded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._logs = folder, 0
@@ -69,7 +73,7 @@ class _Stage:
         self._known: dict[str, tuple[int, int]] = {}
 
     def play(self, scene: Scene, random: Random) -> Found:
-        """Deal the scene's faults, with as many commands as that takes."""
+        """Deal the scene's faults, with as many commands as needed."""
         found = Found(scene)
         while not scene.why_not and found.dealt < scene.times and found.commands < 3 * scene.times:
             self._fresh_if_done()
@@ -96,7 +100,7 @@ class _Stage:
         return found
 
     def close(self) -> None:
-        """Finish the last folder and look at it."""
+        """Finish the last folder and check it."""
         if self._root is not None:
             self._finish(self._root)
 
@@ -109,7 +113,7 @@ class _Stage:
         return self._root
 
     def _fresh_if_done(self) -> None:
-        """Finish a folder of which so little is left that a fault would come too late."""
+        """Finish a folder with too few runs left for another fault."""
         if self._root is not None and len(self._known) > self._runs - 5:
             self._finish(self._root)
 
@@ -118,7 +122,7 @@ class _Stage:
         return Command(root, self._folder / f"{self._logs}.log", scene.limits if scene else None)
 
     def _changed(self) -> Iterator[str]:
-        """What is wrong with the records of the present folder."""
+        """List the errors in the records of the present folder."""
         try:
             now = records(self._present())
         except ValueError as error:
@@ -130,7 +134,7 @@ class _Stage:
         self._known = now
 
     def _finish(self, root: Path) -> None:
-        """The same command once more, undisturbed: nothing may be missing, and nothing may be other than it should."""
+        """Run the same command once more, undisturbed: no run may be missing or different."""
         command = self._command(root)
         if not command.ended_within(LIMIT) or command.process.returncode != 0:
             said = command.log.read_text(errors="replace")[-500:]
@@ -148,7 +152,7 @@ class _Stage:
         self._root = None
 
     def _reference(self) -> dict[str, Any]:
-        """What undisturbed runs say."""
+        """Return the numbers of undisturbed runs."""
         root = self._folder / "undisturbed"
         root.mkdir()
         command = self._command(root)

@@ -1,4 +1,4 @@
-"""What is done to the command: a name, how often, and the deed. Each says how many faults it has dealt."""
+"""Faults for the command: a name, a number of times, and a function that returns the number of faults dealt."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Scene:
     """A fault.
 
     Attributes:
-        times: how many faults are to be dealt; a command may be dealt several.
-        deal: does it while the command runs; returns how many.
-        before: done to the folder before the command starts, and
-        after: when it has ended.
+        times: the number of faults to deal; a command may be dealt several.
+        deal: deals faults while the command runs, and returns their number.
+        before: changes the folder before the command starts.
+        after: changes it back after the command has ended.
         limits: called in the command's process before it starts.
-        why_not: why it cannot be dealt here; "" where it can.
+        why_not: the reason why it cannot be dealt here; "" if it can.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Scene:
 
 
 def at_random(kind: str, number: signal.Signals, most: int = 1) -> Deed:
-    """Send a signal to a process of this kind, chosen at random, at random moments."""
+    """Send a signal to a random process of this kind, at random moments."""
 
     def deal(command: Command, random: Random) -> int:
         dealt = 0
@@ -82,7 +82,7 @@ def while_importing(number: signal.Signals) -> Deed:
 
 
 def stopped_and_continued(command: Command, random: Random) -> int:
-    """Stop a process for a while, of any kind, and let it go on."""
+    """Stop a process of any kind for a while, and let it continue."""
     command.wait_until(lambda: WORKER in command.members().values(), _READY)
     if command.ended_within(random.uniform(0, 3)):
         return 0
@@ -94,7 +94,7 @@ def stopped_and_continued(command: Command, random: Random) -> int:
 
 
 def without_memory(command: Command, random: Random) -> int:
-    """Take from a run's process all memory but what it has."""
+    """Limit the memory of a run's process to its present use."""
     command.wait_until(lambda: WORKER in command.members().values(), _READY)
     if command.ended_within(random.uniform(0, 3)):
         return 0
@@ -110,7 +110,7 @@ def without_memory(command: Command, random: Random) -> int:
 
 
 def beside_another(command: Command, random: Random) -> int:
-    """A second command on the same folder; one of the two is killed."""
+    """Start a second command on the same folder, and kill one of the two."""
     other = Command(command.root, command.log.with_suffix(".other"))
     command.wait_until(lambda: len(records(command.root)) > 2, _READY)
     command.ended_within(random.uniform(0, 5))
@@ -123,7 +123,7 @@ def beside_another(command: Command, random: Random) -> int:
 
 
 def nothing_more(command: Command, random: Random) -> int:
-    """The fault is in the command's surroundings: wait."""
+    """Wait: the fault is in the command's surroundings."""
     return 1
 
 
@@ -160,12 +160,12 @@ def _writable(root: Path) -> None:
 
 
 def _may_mount() -> bool:
-    """Whether this process may mount: an administrator's, with all rights."""
+    """Return True if this process may mount: it has all rights of an administrator."""
     return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
 
 
 def scenes(kills: int) -> list[Scene]:
-    """All faults, with so many SIGKILLs in all."""
+    """List all faults, with `kills` SIGKILLs in all."""
     root = os.geteuid() == 0 and _may_mount()
     share = kills // 10
     found = [

@@ -1,4 +1,4 @@
-"""Tests that have to notice faults in more than one part of the package."""
+"""Groups of tests that have to notice faults in more than one part of the package."""
 
 from checks.mutants.mutant import named
 

@@ -1,4 +1,4 @@
-"""One fault: what is replaced by what in which file, why that is wrong, and which tests have to notice."""
+"""One fault: the file, the old and the new text, the reason why it is wrong, and the tests that have to notice it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def named(file: str, *names: str) -> str:
-    """Some tests of a file, as pytest wants them."""
+    """Name some tests of a file in pytest's syntax."""
     return " ".join(f"{file}::{name}" for name in names)
 
 
@@ -17,10 +17,10 @@ class Mutant:
 
     Attributes:
         file: in runner/.
-        old: text that is in the file exactly once; the lines around it make it so where it must.
-        new: what stands there instead.
-        why: what is wrong then, for people.
-        tests: in tests/, files or single tests, separated by spaces.
+        old: text that occurs exactly once in the file, with further lines if necessary.
+        new: the text that replaces it.
+        why: a description of the error, for people.
+        tests: files or single tests in tests/, separated by spaces.
     """
 
     file: str
@@ -33,15 +33,19 @@ class Mutant:
         """Put the fault into the copy of the package in `repository`.
 
         Raises:
-            ValueError: the old text is not there exactly once, or a test is not there: the code has changed, and the
-                fault has to follow it.
+            ValueError: the old text does not occur exactly once, or a test does not exist. The code has changed, and
+                the fault has to follow it.
         """
         path = repository / "runner" / self.file
         path.write_text(self.mutated(path.read_text(encoding="utf-8")), encoding="utf-8")
         self.check_tests(repository)
 
     def check_tests(self, repository: Path) -> None:
-        """Raise ValueError where a test that has to notice is not there."""
+        """Check that the tests that have to notice exist.
+
+        Raises:
+            ValueError: one does not.
+        """
         for test in self.tests.split():
             file, _, name = test.partition("::")
             where = repository / "tests" / file
@@ -49,7 +53,11 @@ class Mutant:
                 raise ValueError(f"{self.file}, '{self.why}': there is no tests/{test}.")
 
     def mutated(self, source: str) -> str:
-        """The source with the fault. Raises ValueError as `apply` does."""
+        """Return the source with the fault.
+
+        Raises:
+            ValueError: see `apply`.
+        """
         found = source.count(self.old)
         if found != 1 or self.new == self.old:
             raise ValueError(f"{self.file}, '{self.why}': the old text is there {found} times, not once: {self.old!r}.")

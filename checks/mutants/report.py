@@ -13,12 +13,16 @@ _HEADER = ("part", "file", "fault", "noticed by")
 
 
 def write(folder: Path, faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> Path:
-    """Write README.md; returns its path."""
+    """Write README.md.
+
+    Returns:
+        Its path.
+    """
     return write_text(folder / "README.md", page(faults, outcomes))
 
 
 def page(faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> str:
-    """The score, the score by part, and a row for each fault."""
+    """Make the page: the score, the score by part, and a row for each fault."""
     noticed = [outcome.word != PASSED for outcome in outcomes]
     parts = sorted({part for part, _ in faults})
     by_part = [

@@ -1,13 +1,13 @@
-"""`python -m checks mutants`: plant small faults, one at a time, and see whether the fast tests notice every one.
+"""Small planted faults, one at a time, which the fast tests have to notice: `python -m checks mutants`.
 
-A fault is a replaced text (see `mutants.mutant`), chosen by hand for what it would break: privacy, a gradient, a
-verdict. Tools that make mutants by themselves (mutmut, cosmic-ray) change operators and constants wherever there are
-any, by the thousand, most of them harmless, and take no list of one's own: what they find is how well lines are
-covered, not whether a forgotten charge or a batch cut off is noticed.
+A fault is a replaced text (see `mutants.mutant`), chosen by hand for its effect on privacy, a gradient or a verdict.
+Automatic tools (mutmut, cosmic-ray) change operators and constants everywhere, by the thousand, and most changes are
+harmless. They accept no list of faults. They measure how well lines are covered, and not the detection of a forgotten
+charge or an incomplete batch.
 
-Nothing is changed in place: each fault is in a copy of the tree, in a temporary folder, that its tests run on. At the
-end the tests that noticed one have to pass on a copy without any. Compiled kernels are kept under a hash of their
-source, so a fault in one is compiled anew and never found by anything else; and copies have a cache of their own.
+The source itself never changes: each fault is in a copy of the tree, in a temporary folder, on which its tests run. At
+the end, the tests that noticed a fault have to pass on a copy without one. Compiled kernels are cached under a hash of
+their source, so a fault in one is compiled anew. Copies have their own cache.
 
 Exit codes: 0 every fault was noticed, 1 one was not, 2 a fault no longer fits the code or the tests fail without one.
 """
@@ -33,7 +33,11 @@ _PAUSE = 0.05  # seconds
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try all faults and write the table. Returns the exit code."""
+    """Try all faults and write the table.
+
+    Returns:
+        The exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m checks mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="faults whose part, file or reason contains this; writes no table")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults tried at a time")
@@ -58,15 +62,19 @@ def main(arguments: Sequence[str]) -> int:
     noticed = sum(outcome.word in (NOTICED, HANGS) for outcome in found)
     print(f"{noticed} of {len(found)} faults noticed, {time.monotonic() - started:.0f} s")
     if not chosen.only:
-        from checks.mutants.report import write  # of the package, which no trial is to find imported
+        from checks.mutants.report import write  # here, because no trial may find modules of the package imported
 
         print(write(chosen.output, faults, found))
     return 0 if noticed == len(found) else 1
 
 
 def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outcome]:
-    """The outcome of each fault. Raises ValueError where a fault does not fit, or a test fails without it as well."""
-    tree = copied(REPOSITORY, folder / "tree")  # once: what is edited meanwhile is no part of any trial
+    """Return the outcome of each fault.
+
+    Raises:
+        ValueError: a fault does not fit, or a test also fails without it.
+    """
+    tree = copied(REPOSITORY, folder / "tree")  # once: later edits are no part of any trial
     for _, mutant in faults:
         mutant.mutated((tree / "runner" / mutant.file).read_text(encoding="utf-8"))
     cache = folder / "cache"
@@ -89,7 +97,7 @@ def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outc
 def _tried(
     trials: Sequence[tuple[list[str], Mutant | None]], tree: Path, cache: Path, jobs: int
 ) -> Iterator[tuple[int, Outcome]]:
-    """Number and outcome of each, as they end, so many at a time. However this ends, no process is left."""
+    """Yield number and outcome of each trial when it ends, with `jobs` at a time. No process is left in the end."""
     going: dict[int, Trial] = {}
     due = list(enumerate(trials))
     try:

@@ -1,4 +1,4 @@
-"""One fault tried: a copy of the tree with it, and the tests that should notice, in a process of its own."""
+"""One trial of a fault: a copy of the tree with it, and its tests, in a process of their own."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ PASSED, NOTICED, HANGS, UNUSABLE = "passed", "noticed", "hangs", "unusable"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: one of the words above, and the first test that failed or what pytest said."""
+    """The outcome of a trial: one of the words above, and the first test that failed or pytest's message."""
 
     word: str
     said: str
-    test: bool = False  # whether what is said is the name of a test
+    test: bool = False  # True if `said` is the name of a test
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Trial:
     started: float
 
     def ended(self) -> Outcome | None:
-        """What became of it; None while it goes on."""
+        """Return the outcome, or None while the trial runs."""
         ended, status = os.waitpid(self.process, os.WNOHANG)
         if not ended:
             if time.monotonic() - self.started < _LIMIT:
@@ -87,13 +87,17 @@ class Trial:
 
 
 def preload() -> None:
-    """Import once what every trial would take seconds to import. Nothing of this repository is among it."""
+    """Import once the libraries that every trial would take seconds to import, and no module of this repository."""
     for name in PRELOADED:
         importlib.import_module(name)
 
 
 def copied(repository: Path, copy: Path) -> Path:
-    """Copy what the tests need of a repository; returns where it is."""
+    """Copy the files that the tests need from a repository.
+
+    Returns:
+        The copy's path.
+    """
     copy.mkdir(parents=True)
     for name in COPIED:
         source = repository / name
@@ -105,7 +109,7 @@ def copied(repository: Path, copy: Path) -> Path:
 
 
 def compiled(tree: Path, cache: Path) -> None:
-    """Put the kernels of `tree` into `cache`: from the user's own, where they are compiled if they have not been."""
+    """Put the kernels of `tree` into `cache`, from the user's own cache, after compiling them there if necessary."""
     code = (
         "from runner.data.files import cache_folder\n"
         "from runner.speed import kernels\n"
@@ -124,7 +128,7 @@ def compiled(tree: Path, cache: Path) -> None:
 def start(tree: Path, folder: Path, cache: Path, tests: list[str], mutant: Mutant | None) -> Trial:
     """Start the tests on a copy of `tree`, with the fault or, for comparison, without.
 
-    `cache` holds the kernels without a fault; what a trial compiles goes into its own copy.
+    `cache` holds the kernels without a fault. A trial compiles into its own copy.
 
     Raises:
         ValueError: the fault does not fit the code: see `Mutant`.
@@ -140,7 +144,7 @@ def start(tree: Path, folder: Path, cache: Path, tests: list[str], mutant: Mutan
 
 
 def _test(copy: Path, folder: Path, cache: Path, tests: list[str]) -> None:
-    """In the forked process: run pytest on the copy, and end."""
+    """Run pytest on the copy in the forked process, and end it."""
     code = 70
     try:
         os.setpgid(0, 0)

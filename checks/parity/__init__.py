@@ -1,1 +1,1 @@
-"""Does a GPU compute what the CPU computes? `python -m checks parity`. It reads `runner`; nothing there reads it."""
+"""Comparison of a GPU's results with the CPU's: `python -m checks parity`. Nothing in `runner` reads it."""

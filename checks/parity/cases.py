@@ -1,4 +1,4 @@
-"""What is compared: every architecture, clipping and mechanism that conf/ names, each in a run that can have it."""
+"""Cases: every architecture, clipping and mechanism that conf/ names, each in a run that can have it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Case:
 
 
 def options(group: str) -> list[str]:
-    """The options of a group of conf/."""
+    """List the options of a group of conf/."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def cases(groups: Collection[str] | None = None) -> Iterator[Case]:
-    """A case for every option of the groups; None: of all."""
+    """Make a case for every option of the groups, or of all groups (None)."""
     for group in (group for group in GROUPS if groups is None or group in groups):
         for option in options(group):
             yield case(group, option)
 
 
 def case(group: str, option: str) -> Case:
-    """The option in the first experiment that names it; where none does, in the first that can have it.
+    """Prepare the option in the first experiment that names it, or else in the first that can have it.
 
     Raises:
         ConfigError: no experiment can.
@@ -62,7 +62,7 @@ def case(group: str, option: str) -> Case:
 
 
 def prepared(*overrides: str) -> Run:
-    """A run of these overrides.
+    """Prepare a run of these overrides.
 
     Raises:
         ConfigError: it cannot be run.
@@ -88,7 +88,7 @@ def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
 
 @cache
 def _experiments() -> dict[str, dict[str, str]]:
-    """Every experiment with the options that it and the files that it is based on choose."""
+    """Yield every experiment with the options that it and its base files choose."""
     folder = CONF / "experiment"
     paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
     return {path.relative_to(folder).with_suffix("").as_posix(): _chosen(path) for path in paths}

@@ -1,8 +1,8 @@
-"""`python -m checks parity`: does this machine's GPU compute what its CPU computes, and how fast is it?
+"""Comparison of this machine's GPU with its CPU, in numbers and in time: `python -m checks parity`.
 
-One step of every architecture, clipping and mechanism of conf/ on both; steps as a CUDA graph against steps call by
-call; runs in lockstep against each alone; then the short form of `python -m checks benchmark`. `--rehearse` does all
-of it on the CPU alone, whose steps are compared with the CPU's own by another engine, layout and division of the batch.
+It takes one step of every architecture, clipping and mechanism of conf/ on both. It compares steps as a CUDA graph with
+steps call by call, and runs in lockstep with each alone. Then it runs the short form of `python -m checks benchmark`.
+`--rehearse` does all of it on the CPU alone. There, the other side is another engine, layout and division of the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ OUTPUT = REPOSITORY / "results" / "gpu-check"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Compare, and print the results.
+
+    Returns:
+        The exit code.
+    """
     parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:1; cpu with --rehearse")
     parser.add_argument("--rehearse", action="store_true", help="the CPU against itself: the same code, without a GPU")
@@ -60,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def checked(device: str, only: Sequence[str] | None, *, rehearse: bool) -> Iterator[tuple[str, float, str, str]]:
-    """Each case's name, its largest difference and in what, and what is wrong with it, if anything."""
+    """Yield each case's name, its largest difference with the quantity, and the errors, if any."""
     reference, other = (OTHERWISE, CPU) if rehearse else (CPU, replace(CPU, device=device))
     for case in cases(only):
         yield _said(case.name, partial(compared, case, reference, other))

@@ -1,6 +1,6 @@
-"""Whole runs in small on one device: steps as a graph against steps call by call, runs in lockstep against each alone.
+"""Small whole runs on one device: steps as a graph against steps call by call, runs in lockstep against each alone.
 
-In float64, so that what differs is what is computed, and not how it is rounded.
+They use float64, so that differences come from the computation and not from rounding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Comparison = tuple[str, Callable[[], Difference]]
 AGREE = 1e-8
 _SMALL = ("epochs=2", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.3", "dataset.train_examples=100")
 _EXAMPLES = 100
-# What a step that is one fixed sequence has code of its own for; and numbers that runs of a lockstep may differ in
+# Options with separate code for a step as one fixed sequence, and numbers in which runs of a lockstep may differ
 WAYS: dict[str, tuple[str, ...]] = {
     "flat": (),
     "per layer": ("clipping=per_layer",),
@@ -45,20 +45,20 @@ class _Doubled(Run):
 
 
 def run_of(device: str, step: str, *overrides: str) -> Run:
-    """A run of ten steps, on made-up images."""
+    """Prepare a run of ten steps, on made-up images."""
     run = prepared(*_SMALL, *overrides, f"runtime.device={device}", f"runtime.step={step}")
     return _Doubled(**{each.name: getattr(run, each.name) for each in fields(run)})
 
 
 def trained(runs: Sequence[Run]) -> list[Trained]:
-    """These runs, together where they are several."""
+    """Train these runs, in lockstep if there are several."""
     inputs, targets = made_up(runs[0], _EXAMPLES)
     data = Split(inputs.double().to(runs[0].device), targets.to(runs[0].device))
     return training(runs, (data, data))([lambda row: None] * len(runs))
 
 
 def graph_against_eager(device: str) -> Iterator[Comparison]:
-    """Each way as a graph and call by call."""
+    """Compare each way of training as a graph and call by call."""
     for name, overrides in WAYS.items():
         yield f"graph: {name}", partial(_graph, device, overrides)
 
@@ -71,7 +71,7 @@ def _graph(device: str, overrides: Sequence[str]) -> Difference:
 
 
 def together_against_alone(device: str) -> Iterator[Comparison]:
-    """Runs that differ in seed and numbers, in the same steps, and each by itself."""
+    """Compare runs that differ in seed and numbers in lockstep with each of them alone."""
     together = cache(lambda: trained([run_of(device, "graph", *overrides) for overrides in _TOGETHER]))
     for place, overrides in enumerate(_TOGETHER):
         yield f"lockstep: {', '.join(overrides)}", partial(_lockstep, device, overrides, place, together)
@@ -85,7 +85,7 @@ def _lockstep(device: str, overrides: Sequence[str], place: int, together: Calla
 
 
 def apart(found: Trained, expected: Trained) -> Difference:
-    """The difference of the last weights, in units of `AGREE` of their norm."""
+    """Return the difference of the last weights, in units of `AGREE` times their norm."""
     weights = [
         torch.cat([p.detach().flatten() for p in each.objective.parameters()])
         for each in (found, expected)

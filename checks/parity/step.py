@@ -1,9 +1,9 @@
-"""One step of a run on one side and on the other: sums, norms, losses, what is released of them, the new weights.
+"""One step of a run on two sides: sums, norms, losses, the releases, and the new weights.
 
-In 64 bits both sides compute the same function, so they agree to many digits. In 32 bits they agree to rounding, but
-where a value lies so near a kink (of ReLU, of a maximum) that rounding puts it on the other side: one such unit of a
-million changes the fourth digit of a gradient. In deep networks that happens to a small batch in three, and to another
-one by chance again, where too few bits (TF32) happen to all. So of some batches one has to agree.
+In 64 bits both sides compute the same function, so they agree to many digits. In 32 bits they agree to rounding, except
+near a kink (of ReLU, of a maximum), where rounding may put a value on the other side. One such unit in a million
+changes the fourth digit of a gradient. In deep networks this happens to one small batch in three, by chance, but too
+few bits (TF32) affect all batches. So of some batches one has to agree.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from runner.training.prepare import Run
 AGREE = {torch.float64: 1e-9, torch.float32: 1e-4}  # rounding to 32 bits stays below, that to TF32 (10 bits) does not
 EXAMPLES = 6
 BATCHES = 8  # at most
-_FLOOR = 1e-3  # of the largest norm: a gradient that is zero but for rounding is held to no more
+_FLOOR = 1e-3  # of the largest norm: the tolerance for a gradient that is zero up to rounding
 _SIGMAS = 6.0
 _LEARNING_RATE = 1.0
 
 
 @dataclass(frozen=True)
 class Side:
-    """Where and how a step is computed: the device, the engine, the layout of images, examples at a time."""
+    """A way to compute a step: the device, the engine, the layout of images, and the number of examples at a time."""
 
     device: str
     engine: str = "one_pass"
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, order=True)
 class Difference:
-    """How far two sides are apart in what, in units of what is let pass."""
+    """The quantity in which two sides differ most, and the difference in units of the tolerance."""
 
     times: float
     what: str
@@ -66,7 +66,7 @@ class Difference:
 
 
 def made_up(run: Run, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Random features of the run's shape, of the largest norm where that is stated, and targets."""
+    """Draw random features of the run's shape, with the largest norm if one is stated, and targets."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(examples, *run.features.shape(run.dataset.shape), generator=generator)
     largest = input_bound(run.features, run.dataset).norm
@@ -76,7 +76,10 @@ def made_up(run: Run, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def take(run: Run, side: Side, dtype: torch.dtype = torch.float32, seed: int = 0) -> Step:
-    """A step from the run's first weights, by plain SGD: what an optimizer makes of small gradients is no rounding."""
+    """Take a step from the run's first weights, by plain SGD.
+
+    Other optimizers amplify small gradients beyond rounding.
+    """
     objective = run.new_objective().to(side.device, dtype)
     objective.start_epoch(0)
     inputs, targets = (tensor.to(side.device) for tensor in made_up(run, EXAMPLES, seed))
@@ -119,7 +122,7 @@ def _standardised(mechanism: Mechanism, noise: Mapping[str, Tensor]) -> dict[str
 
 
 def compared(case: Case, reference: Side, other: Side) -> Difference:
-    """The largest difference of the step: in 64 bits, and in 32 of the batch that agrees best."""
+    """Return the largest difference of the step: in 64 bits, and in 32 bits on the batch that agrees best."""
     found = [worst(case.run, reference, other, torch.float64)]
     batches: list[Difference] = []
     while len(batches) < BATCHES and all(batch.wrong for batch in batches):
@@ -128,7 +131,7 @@ def compared(case: Case, reference: Side, other: Side) -> Difference:
 
 
 def worst(run: Run, reference: Side, other: Side, dtype: torch.dtype, seed: int = 0) -> Difference:
-    """The largest difference of two steps on one batch."""
+    """Return the largest difference of two steps on one batch."""
     expected, found = (take(run, side, dtype, seed) for side in (reference, other))
     return max([*_differences(expected, found, AGREE[dtype]), *_of_noise(found)])
 
@@ -146,7 +149,7 @@ def _differences(expected: Step, found: Step, agree: float) -> Iterator[Differen
 
 
 def _of_noise(found: Step) -> Iterator[Difference]:
-    """Noise of the other side is its own: it has to have the standard deviation that is charged for."""
+    """Check that the other side's own noise has the standard deviation that is charged."""
     if found.noise:
         drawn = torch.cat([numbers.flatten() for numbers in found.noise.values()])
         let_pass = _SIGMAS * math.sqrt(2 / len(drawn))

@@ -1,1 +1,1 @@
-"""From records to verdicts: which runs a claim is about, what is read of them, and what follows."""
+"""Claims: their runs, the measured numbers, and the verdicts."""

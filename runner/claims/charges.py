@@ -1,4 +1,4 @@
-"""What an experiment's runs charge, from their config alone."""
+"""Charges of an experiment's runs, from their config alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runner.training.prepare import Run, prepare
 
 @lru_cache
 def prepared(sweep: str, experiment: str) -> Run:
-    """The parts of an experiment's first run in a sweep, on the CPU: no data is read."""
+    """Prepare an experiment's first run in a sweep, on the CPU and without reading data."""
     listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
     job = next(job for job in listed if job.experiment == experiment)
     config = copy.deepcopy(job.config)
@@ -27,7 +27,7 @@ def prepared(sweep: str, experiment: str) -> Run:
 
 @lru_cache
 def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
-    """The first run of an experiment in a sweep, what it charges as the paper counts, and what it releases."""
+    """Return an experiment's first run in a sweep, its charges as the paper counts, and its actual releases."""
     run = prepared(sweep, experiment)
     ledger = run.mechanism.charges_of_epochs(run.epochs)
     return run, ledger.claimed, ledger.actual
@@ -35,7 +35,7 @@ def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
 
 @computed
 def charged_epsilon(claim: Claim) -> Measured:
-    """Epsilon of the claim's experiment by its own accountant, and the sound one."""
+    """Compute epsilon of the claim's experiment by its own accountant, and the sound epsilon."""
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     delta = run.config.delta
     epsilon = run.accountant.epsilon(claimed, delta)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from runner.config import REPOSITORY
 
-THRESHOLDS = ("above", "below")  # directions of claims that a level is passed, by whatever number of runs
-ORDERS = ("above_other", "below_other")  # and that one setting is above another
+THRESHOLDS = ("above", "below")  # directions of claims that a level is passed
+ORDERS = ("above_other", "below_other")  # directions of claims that one setting is above another
 DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
-STATISTICS = ("mean", "best", "geometric", "largest")  # of one number a run
+STATISTICS = ("mean", "best", "geometric", "largest")  # of one number per run
 OVER_VALUES = ("best_value", "lowest", "spread", "correlation")  # of mean accuracies by the values of a field
 COMPARISONS = ("value", "difference", "ratio", "order")
 _RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
@@ -23,32 +23,32 @@ class Claim:
 
     place: its file and line.
 
-    What the paper says:
+    Statements of the paper:
 
-    claimed: the number as printed: "98.1", ">5", "~1"; empty where a quality is claimed.
-    of: the statistic: "mean of 10", "max of 5", "single", "computed", "copied". "(not said)" after it: the paper does
-        not say so, and the usual one is assumed.
-    source: where in the paper.
-    at_epsilon, at_delta: the privacy that it is claimed at, "2.93", "<3" or "inf"; empty where none is named.
-    accounting: whether the paper's accounting is valid for what it describes: "yes", "no" or "unclear".
-    reading: where the paper can be read in several ways, the one that is taken here. Claims that differ in nothing else
-        that the paper says are one claim; the first of them in the file leads and is the one that is counted.
+    claimed: the number as printed: "98.1", ">5", "~1"; empty if a quality is claimed.
+    of: the statistic: "mean of 10", "max of 5", "single", "computed", "copied". "(not said)" after it marks a usual
+        statistic that is assumed, because the paper gives none.
+    source: the place in the paper.
+    at_epsilon, at_delta: the claimed privacy, "2.93", "<3" or "inf"; empty if the paper names none.
+    accounting: "yes", "no" or "unclear": the paper's accounting is valid for what it describes.
+    reading: the interpretation that is taken here, if the paper allows several. Claims that otherwise agree in all that
+        the paper says are one claim. Only the first of them in the file is counted.
 
-    How it is checked:
+    The way to check it:
 
-    sweeps, pairs: whose records count. A pair is an experiment, or two that are compared. All pairs have to hold. The
-        runs of an experiment are those of the first sweep that has it.
+    sweeps, pairs: the records that count. A pair is an experiment, or two that are compared. All pairs have to hold.
+        An experiment's runs come from the first sweep that has it.
     number: a reader of one run (`runner.claims.readers`), or a function of the paper, with an argument in brackets.
     at: the epoch of each run (`runner.claims.epochs`).
-    where: which of the planned runs: "field = number", "target_epsilon = claimed" or "search_choice".
+    where: a selection of the planned runs: "field = number", "target_epsilon = claimed" or "search_choice".
     by, among: the swept field by whose values accuracies are compared, and the least value to take.
-    statistic: of the numbers of a setting's runs.
+    statistic: the statistic of the numbers of a setting's runs.
     compare: the number itself with the claim, or the two settings of a pair with each other.
-    level: what to compare with where `claimed` is not a number.
-    margin: the largest difference that still counts as reproduced; of a threshold or an order, the least that matters.
+    level: the number to compare with if `claimed` is not a number.
+    margin: the largest difference that still counts as reproduced; for a threshold or an order, the least that matters.
     direction: higher or lower is better; match, neither is; above or below the level; above_other or below_other, the
         second setting of a pair; none, shown and not judged.
-    open: what the paper leaves open and this project chose.
+    open: settings that the paper leaves open and this project chose.
     because: the reason for the margin, the direction or the runs.
     """
 
@@ -100,14 +100,14 @@ class Claim:
 
     @property
     def alone(self) -> str:
-        """The claim's experiment, if it has no other; else nothing."""
+        """The claim's experiment if it has no other, else empty."""
         return self.experiment if len(self.experiments) == 1 else ""
 
     @property
     def searches(self) -> list[str]:
-        """The sweeps that search for the settings of this one's: those named like it with `_search`.
+        """The sweeps that search for the settings of the claim's own: named like it with `_search`.
 
-        The runs at what a search chose may be a sweep of their own: `table_4_chosen` has the searches of `table_4`.
+        The runs at the chosen settings may be another sweep: `table_4_chosen` has the searches of `table_4`.
         """
         paper, _, name = self.sweep.removesuffix("_chosen").partition("/")
         found = (REPOSITORY / "sweeps" / paper).glob(f"{name}_search*.yaml") if name else ()
@@ -115,18 +115,18 @@ class Claim:
 
     @property
     def runs(self) -> int:
-        """The number of runs that the claimed number is the mean or the best of: 1 where the paper names none."""
+        """The number of runs behind the claimed mean or best; 1 if the paper names none."""
         found = _RUNS.fullmatch(self.of)
         return int(found[1]) if found else 1
 
     @property
     def copied(self) -> bool:
-        """Whether the paper only repeats another paper's number."""
+        """True if the paper only repeats another paper's number."""
         return self.of == "copied"
 
     @property
     def aim(self) -> float | None:
-        """The number to compare with; None where the claim has none."""
+        """The number to compare with; None if the claim has none."""
         if self.level is not None:
             return self.level
         text = self.claimed.lstrip("<>~")
@@ -134,7 +134,7 @@ class Claim:
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:
-        """The claimed epsilon, and whether it is claimed to be undercut; None where none is claimed.
+        """The claimed epsilon, and True if epsilon is claimed to be less; None if none is claimed.
 
         A quantity `epsilon` or `epsilon_...` is one itself, unless more is claimed to be needed (">6").
         """
@@ -154,16 +154,16 @@ class Claim:
 
     @property
     def delta(self) -> float | None:
-        """The claimed delta; None where none above 0 is claimed."""
+        """The claimed delta; None if none above 0 is claimed."""
         return float(self.at_delta or 0) or None
 
     def exceeded_by(self, delta: float | None) -> bool:
-        """Check that a delta, which may not be known, is not at most the claimed one."""
+        """Return True if a delta is above the claimed one, or unknown."""
         return self.delta is not None and (delta is None or delta > self.delta)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What all readings of one claim have in common."""
+        """The fields that all readings of one claim have in common."""
         return (self.paper, self.item, self.dataset, self.method, self.quantity, self.at_epsilon)
 
     @property

@@ -1,4 +1,4 @@
-"""What the runs behind a number cost in privacy."""
+"""The privacy cost of the runs behind a number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from runner.terminal import bound_text
 
 
 def charged(found: Measured, at: RunsAt) -> Measured:
-    """A number with the epsilons of the runs that it is made of, each up to its epoch: the largest of each.
+    """Charge a number with the largest epsilons of its runs, each up to its epoch.
 
-    Runs without privacy count only if there are no others. Of a run that decides how much it releases, the sound
-    epsilon is that of the most it could have released, and `epsilon_tries` that of what it did release.
+    Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
+    covers the most that it could have released, and `epsilon_tries` its actual releases.
     """
-    private = [pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])]
-    of = RunsAt(private or at)
+    of = RunsAt([pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])] or at)
     if not of:
         return found
     sound = [guaranteed(run) if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in of]
@@ -34,12 +33,12 @@ def charged(found: Measured, at: RunsAt) -> Measured:
 
 
 def most_guaranteed(runs: Runs) -> float:
-    """The largest of the sound epsilons that are guaranteed for the recorded runs."""
+    """Return the largest sound epsilon that is guaranteed for the recorded runs."""
     return max(guaranteed(run) for run in runs.recorded)
 
 
 def tries_text(runs: Runs) -> str:
-    """How many tries the recorded, screened runs took and what they cost, in words."""
+    """State, in words, the number of tries of the recorded, screened runs, and their cost."""
     tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
     costs = runs.finals("epsilon_sound")
     return (

@@ -15,7 +15,7 @@ _ROUNDING = 1e-9  # records are rounded up
 
 
 def epochs_of(claim: Claim) -> list[Epoch]:
-    """The epochs that a claim is about: one of each run, or `each_fifth`."""
+    """List the epochs that a claim is about: one of each run, or five with `each_fifth`."""
     name, argument = called(claim.at)
     if name == "each_fifth":
         return [_fifth(part) for part in range(1, FIFTHS + 1)]
@@ -37,37 +37,32 @@ def check(text: str) -> None:
         float(argument)
 
 
-def last(run: PlannedRun) -> int:
-    """The last epoch that the run recorded."""
-    return len(run.history("epoch")) - 1
-
-
-def last_with(run: PlannedRun, holds: Callable[[float], bool], by: str = "epsilon") -> int | None:
-    """The last epoch whose epsilon (or epsilon_sound) meets a condition; the last of all without privacy."""
+def _last_with(run: PlannedRun, holds: Callable[[float], bool], by: str = "epsilon") -> int | None:
+    """Return the last epoch whose epsilon (or epsilon_sound) meets a condition; without privacy the last of all."""
     spent = run.history(by)
     if math.isinf(spent[0]):
-        return last(run)
+        return run.last_epoch
     return max((epoch for epoch, value in enumerate(spent) if holds(value)), default=None)
 
 
 def _fifth(part: int) -> Epoch:
-    return lambda run: max(1, (last(run) + 1) * part // FIFTHS) - 1
+    return lambda run: max(1, (run.last_epoch + 1) * part // FIFTHS) - 1
 
 
 def _quarter(run: PlannedRun) -> int:
-    """A quarter of the epochs that were asked for, or the run's last if it diverged before."""
-    return min(max(1, int(run.field("epochs")) // 4) - 1, last(run))
+    """Return a quarter of the epochs in the config, or the run's last epoch if it diverged before."""
+    return min(max(1, int(run.field("epochs")) // 4) - 1, run.last_epoch)
 
 
 _EPOCHS: dict[str, Callable[[Claim, str], Epoch]] = {
-    "last": lambda *_: last,
+    "last": lambda *_: lambda run: run.last_epoch,
     "first": lambda *_: lambda _: 0,
     "quarter": lambda *_: _quarter,
-    "epoch": lambda _, number: lambda run: int(number) - 1 if int(number) <= last(run) + 1 else None,
-    "below": lambda claim, _: lambda run: last_with(run, lambda spent: spent < claim.bound),
-    "within": lambda claim, _: lambda run: last_with(run, lambda spent: spent <= claim.bound),
+    "epoch": lambda _, number: lambda run: int(number) - 1 if int(number) <= run.last_epoch + 1 else None,
+    "below": lambda claim, _: lambda run: _last_with(run, lambda spent: spent < claim.bound),
+    "within": lambda claim, _: lambda run: _last_with(run, lambda spent: spent <= claim.bound),
     "sound_within": lambda _, number: (
-        lambda run: last_with(run, lambda spent: spent < float(number) + _ROUNDING, "epsilon_sound")
+        lambda run: _last_with(run, lambda spent: spent < float(number) + _ROUNDING, "epsilon_sound")
     ),
 }
 _WITH_NUMBER = ("epoch", "sound_within")

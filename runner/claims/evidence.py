@@ -1,4 +1,4 @@
-"""What was planned, and what of it was recorded: the only place where aggregation reads records."""
+"""Planned runs, paired with their records. Aggregation reads records only here."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ PAPER_SCALE = PAPER
 
 @dataclass(frozen=True)
 class Evidence:
-    """The planned runs of some sweeps at one scale, by sweep, and the folder with the records; None: there is none."""
+    """The planned runs of some sweeps at one scale, by sweep, and the folder of their records, if there is one."""
 
     scale: str
     sweeps: Mapping[str, Sequence[PlannedRun]]
     folder: Path | None = None
 
     def planned(self, sweep: str, experiment: str) -> Runs:
-        """The planned runs of one experiment in one sweep, recorded or not."""
+        """Return the planned runs of one experiment in one sweep, recorded or not."""
         return Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment)
 
     def recorded(self, sweep: str, experiment: str) -> Runs:
-        """The runs of one experiment in one sweep that have a record."""
+        """Return the runs of one experiment in one sweep that have a record."""
         return self.planned(sweep, experiment).recorded
 
     def spread(self, dataset: str) -> Spread | None:
-        """The common spread of last accuracies about their settings' means, of all settings of a data set.
+        """Return the common spread of last accuracies about their settings' means, over all settings of a data set.
 
-        Runs that diverged are left out. None where no setting has two runs.
+        Runs that diverged are left out. None if no setting has two runs.
         """
         return self._spreads.get(dataset)
 
@@ -51,26 +51,30 @@ class Evidence:
         }
 
     def of(self, jobs: Iterable[Job]) -> Runs:
-        """Runs that no sweep plans, with the records there are."""
+        """Pair runs that no sweep plans with their records."""
         return Runs(PlannedRun(job, None if self.folder is None else _read(self.folder, job)) for job in jobs)
 
     def trials(self, space: Space) -> list[Trial]:
-        """What is recorded of a search, the trials that it stopped included."""
+        """Read the recorded trials of a search, the stopped ones included."""
         return [] if self.folder is None else trials_of(space, self.folder)
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:
-        """Whether any run of these sweeps has a record."""
+        """Return True if any run of these sweeps has a record."""
         return any(Runs(self.sweeps.get(sweep, ())).recorded for sweep in sweeps)
 
 
 def check_scale(scale: str) -> None:
-    """Raises ValueError, listing those there are, if there is no such scale."""
+    """Check that a scale exists.
+
+    Raises:
+        ValueError: there is no such scale; the message lists them.
+    """
     if scale not in scales():
         raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales())}.")
 
 
 def folder_of(scale: str, results_root: Path | None = None) -> Path:
-    """Where the results of a scale belong, by the rule that the runs themselves follow.
+    """Return the folder of a scale's results, by the rule that the runs themselves follow.
 
     Raises:
         ValueError: there is no such scale.
@@ -81,10 +85,10 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
 
 
 def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:
-    """List the runs of these sweeps and read the records that exist. Records of no planned run are not looked at.
+    """List the runs of these sweeps and read their records; other records are ignored.
 
     Raises:
-        ValueError: no such scale, or a record is damaged; the message names the file.
+        ValueError: there is no such scale, or a record is damaged; the message names the file.
     """
     folder = folder_of(scale, results_root)
     extra = (f"scale={scale}",)  # as the driver of a reproduction lists them: composed once, then cached

@@ -1,4 +1,4 @@
-"""What a run guarantees, where it decides itself how much it releases."""
+"""The guarantee of a run whose number of releases depends on the data."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from runner.records.files import upper_bound
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import Run, prepare
 
-_AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # in the final metrics of such a run, and of no other
+_AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # only such a run has it among its final metrics
 _planned: dict[str, Run] = {}  # by setting
 
 
 def decides(run: PlannedRun) -> bool:
-    """Whether the run, recorded or not, decides itself how much it releases."""
+    """Return True if the run, recorded or not, itself decides how much it releases."""
     return _takes_back(run) or _ended_early(run)
 
 
 def makes_all_tries(run: PlannedRun) -> bool:
-    """Whether how many steps an epoch has behind it, kept or not, hangs on nothing that the run saw."""
+    """Return True if the number of steps up to an epoch, rejected ones included, does not depend on the data."""
     return not (run.field("max_epsilon") is not None and _takes_back(run)) and not _ended_early(run)
 
 
 def _takes_back(run: PlannedRun) -> bool:
-    """Return True where the run's update rule may take steps back."""
+    """Return True if the run's update rule may take steps back."""
     return bool(run.field("screening")) and update_rule_of(run.job.config).takes_back
 
 
 def _ended_early(run: PlannedRun) -> bool:
-    """Whether the run diverged, or was stopped by who saw its accuracies: either hangs on the data."""
+    """Return True if the run diverged, or a search stopped it: both depend on the data."""
     return run.record is not None and run.record["status"] != "finished"
 
 
 def guaranteed(run: PlannedRun) -> float:
-    """The sound epsilon of all that the recorded run could have released, from its final metrics.
+    """Return the sound epsilon of all that the recorded run could have released, from its final metrics.
 
-    Old records of runs that ended early do not have it: it follows from their config.
+    Old records of runs that ended early do not have it. It then follows from their config.
     """
     if not decides(run):
         return run.final("epsilon_sound")
@@ -45,7 +45,7 @@ def guaranteed(run: PlannedRun) -> float:
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:
-    """The sound epsilon of all that a run could have released that was to end at so many kept steps."""
+    """Compute the sound epsilon of all that a run could have released, had it been told to end at `kept` kept steps."""
     planned = _plan(run)
     steps = planned.rule.most_steps(planned.most_steps, kept)
     return upper_bound(planned.sound_epsilon(planned.mechanism.charges(steps)))

@@ -1,4 +1,4 @@
-"""The interval that belongs to a claim and its measurement: like is compared with like."""
+"""The interval of a claim and its measurement, with the same statistic on both sides."""
 
 from __future__ import annotations
 
@@ -11,22 +11,17 @@ from runner.claims.measured import Measured
 from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, Mean
 
 FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
-_AGREEING = 5  # runs that all came out the same before their spread is taken to be zero
+_AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 
 
-def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: int | None = None) -> Interval | None:
-    """The interval of measured minus claimed; of an order, of the claim's setting minus the other.
+def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Interval | None:
+    """Compute the interval of measured minus claimed; for an order, of the claim's setting minus the other.
 
-    A best of k is compared with the best of k further runs, a mean of k with a mean of k. Of a claimed difference of
-    bests, the interval is that of single runs, which is too wide rather than too narrow. A setting with fewer than
-    `FEWEST_RUNS` runs is taken to spread as the settings of its data set do, where that is known.
+    A best of k is compared with the best of k further runs, a mean of k with a mean of k. A claimed difference of bests
+    gets the interval of single runs, which is too wide rather than too narrow. A setting with fewer than `FEWEST_RUNS`
+    runs gets the spread of its data set's settings, if that is known.
 
-    Args:
-        level: the confidence.
-        runs: as if so many runs of each setting had the present mean and spread; None for those there are.
-
-    Returns:
-        None where there is none: no runs, no spread, or a ratio of numbers that are not all positive.
+    None without runs, without a spread, or for a ratio of numbers that are not all positive.
     """
     if claim.direction not in ORDERS and claim.aim is None:
         return None
@@ -36,8 +31,8 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL, runs: in
     means = _means(measured)
     if not means:
         return None
-    if runs is not None:
-        means = [mean.of(runs) for mean in means]
+    if measured.runs is not None:
+        means = [mean.of(measured.runs) for mean in means]
     found = _interval(claim, measured, means, aim, level)
     return Interval(found.low, math.inf) if measured.at_least else found
 
@@ -54,36 +49,31 @@ def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: floa
     return statistics.less_claim(means, aim, None if exact else claim.runs, level)
 
 
-def enough_runs(claim: Claim, measured: Measured, runs: int | None = None) -> bool:
-    """Check that there are runs enough to confirm a claim: three of each setting, and k where a best of k is claimed.
-
-    Args:
-        runs: as if there were so many of each setting; None for those there are.
-    """
+def enough_runs(claim: Claim, measured: Measured) -> bool:
+    """Return True if there are enough runs to confirm a claim: three of each setting, and k for a best of k."""
     if measured.interval_at is not None:
         return True
-    sizes = [runs or len(sample.values) for sample in measured.samples]
+    sizes = [measured.runs or len(sample.values) for sample in measured.samples]
     least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
     return bool(sizes) and min(sizes) >= least
 
 
 def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
-    """Check that the planned runs could show claim and measurement to be equal within the margin, if they are.
+    """Return True if the planned runs could show claim and measurement to be equal within the margin, if they are.
 
-    Returns:
-        None where that is not known, or where the claim is a threshold, an order or not judged.
+    None if that is unknown, or if the claim is a threshold, an order or not judged.
     """
     if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
         return None
     runs = min(measured.planned_each)
-    found = interval_of(claim, measured, EQUIVALENCE, max(runs, 2))
+    found = interval_of(claim, measured.as_if(max(runs, 2)), EQUIVALENCE)
     if found is None or measured.interval_at is not None:
         return None
-    return enough_runs(claim, measured, runs) and found.half_width <= claim.margin
+    return enough_runs(claim, measured.as_if(runs)) and found.half_width <= claim.margin
 
 
 def own_precision(claim: Claim, measured: Measured) -> float | None:
-    """Half the 95% interval of the paper's own mean of k runs, if they spread as those measured; None if unknown."""
+    """Compute half the 95% interval of the paper's own mean of k runs, with the measured spread; None if unknown."""
     means = _means(measured)
     if not means or not claim.of.startswith("mean of ") or claim.runs < 2 or measured.comparison == "ratio":
         return None
@@ -92,12 +82,12 @@ def own_precision(claim: Claim, measured: Measured) -> float | None:
 
 
 def spreads_of(measured: Measured) -> list[float]:
-    """The standard deviation of a run of each setting, of its logarithm for a ratio; none if one has none."""
+    """Return the standard deviation of a run of each setting, of its logarithm for a ratio; empty if one has none."""
     return [mean.spread.std for mean in _means(measured)]
 
 
 def _means(measured: Measured) -> list[Mean]:
-    """The mean of each sample, of its logarithms where a ratio is compared; none where one has no finite spread."""
+    """Return the mean of each sample, of its logarithms for a ratio; empty if one has no finite spread."""
     means = []
     for sample in measured.samples:
         values: Sequence[float] = sample.values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import update_wrapper, wraps
 from statistics import fmean
 from types import ModuleType
@@ -23,7 +23,7 @@ from runner.claims.runs import Runs, RunsAt, Sample
 
 
 class Formula:
-    """A function of a claim and the evidence, found by its name: what no reader and comparison can say."""
+    """A function of a claim and the evidence, found by its name, for claims beyond readers and comparisons."""
 
     def __init__(self, function: Callable[[Claim, Evidence], Measured]) -> None:
         self.function = function
@@ -34,12 +34,12 @@ class Formula:
 
 
 def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
-    """The formulas of a module by their names."""
+    """Return the formulas of a module by their names."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Formula)}
 
 
 def computed(formula: Callable[[Claim], Measured]) -> Formula:
-    """A formula that needs no run."""
+    """Make a formula that needs no run."""
 
     @wraps(formula)
     def of_none(claim: Claim, _: Evidence) -> Measured:
@@ -49,7 +49,7 @@ def computed(formula: Callable[[Claim], Measured]) -> Formula:
 
 
 def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
-    """A formula of the planned runs of the claim's experiment, if any of them is recorded."""
+    """Make a formula of the planned runs of the claim's experiment, if any of them is recorded."""
 
     @wraps(formula)
     def of_one(claim: Claim, evidence: Evidence) -> Measured:
@@ -59,37 +59,33 @@ def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
     return Formula(of_one)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """An experiment's planned runs that a claim is about, and in words how they were chosen."""
-
-    planned: Runs
-    how: str = ""
-
-
 def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -> Measured:
-    """Measure a claim; the result is empty where its runs are not recorded."""
+    """Measure a claim; the result is empty if its runs are not recorded."""
     name, _ = claim.reader
     if name in formulas:
         return formulas[name](claim, evidence)
     settings = {name: _setting(claim, evidence, name) for name in claim.experiments}
-    every = Runs(run for setting in settings.values() for run in setting.planned)
-    lacking = tuple(name.rpartition("/")[2] for name, setting in settings.items() if not setting.planned.recorded)
+    planned, how = {name: runs for name, (runs, _) in settings.items()}, _how(settings)
+    every = Runs(run for runs in planned.values() for run in runs)
+    lacking = tuple(name.rpartition("/")[2] for name, runs in planned.items() if not runs.recorded)
     if claim.statistic in OVER_VALUES:
-        found = over_values(claim, evidence, [setting.planned for setting in settings.values()])
+        found = over_values(claim, evidence, list(planned.values()))
     elif lacking and claim.where == "search_choice":
-        found = Measured(explanation=_how(settings))
-        every = Runs(run for name in settings for run in planned_for(claim, evidence, name, chosen=False))
+        found = Measured(explanation=how)
+        every = Runs(run for name in planned for run in planned_for(claim, evidence, name, chosen=False))
     else:
-        found = _compared(claim, evidence, settings)
+        found = _compared(claim, evidence, planned, how)
     return counted(every, replace(found, lacking=lacking) if found.value is not None else found)
 
 
 def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bool = True) -> Runs:
-    """The planned runs of one of a claim's experiments: of the first of its sweeps that has it.
+    """Return the planned runs of one of a claim's experiments, from the first of its sweeps that has it.
 
     Args:
-        chosen: only those that `where` names.
+        claim: the claim.
+        evidence: the planned runs of its sweeps.
+        experiment: the experiment.
+        chosen: only the runs that `where` selects.
     """
     of_sweeps = (evidence.planned(sweep, experiment) for sweep in claim.sweeps)
     planned = next((runs for runs in of_sweeps if runs), Runs())
@@ -100,25 +96,25 @@ def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bo
     return Runs(run for run in planned if field_of(claim, run, field) in (value, None))  # none: without privacy
 
 
-def _setting(claim: Claim, evidence: Evidence, name: str) -> _Setting:
+def _setting(claim: Claim, evidence: Evidence, name: str) -> tuple[Runs, str]:
+    """Return an experiment's planned runs that a claim is about, and in words how they were chosen."""
     if claim.where == "search_choice":
-        planned, how = at_chosen_rate(claim, evidence, name)
-        return _Setting(planned, how)
-    return _Setting(planned_for(claim, evidence, name))
+        return at_chosen_rate(claim, evidence, name)
+    return planned_for(claim, evidence, name), ""
 
 
-def _how(settings: Mapping[str, _Setting]) -> str:
-    """Say how the runs of each setting were chosen."""
+def _how(settings: Mapping[str, tuple[Runs, str]]) -> str:
+    """Explain how the runs of each setting were chosen."""
     if len(settings) == 1:
-        return next(iter(settings.values())).how
-    return "; ".join(f"{name.rpartition('/')[2]}: {of.how}" for name, of in settings.items() if of.how)
+        return next(iter(settings.values()))[1]
+    return "; ".join(f"{name.rpartition('/')[2]}: {how}" for name, (_, how) in settings.items() if how)
 
 
-def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, _Setting]) -> Measured:
-    """The claim's statement about each pair, epoch and number; the value is that of the least favourable."""
+def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, Runs], how: str) -> Measured:
+    """Measure the claim's statement about each pair, epoch and number; the value is the least favourable one."""
     statements, used, texts = [], RunsAt(), []
     for pair in _whole(claim, settings):
-        planned = [settings[name].planned for name in pair]
+        planned = [settings[name] for name in pair]
         of_pair = []
         for epoch in epochs_of(claim):
             at = [runs.at(epoch) for runs in planned]
@@ -129,31 +125,31 @@ def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, _Setting]
             statements += of_pair
             texts.append(_text(claim, [runs.at(epochs_of(claim)[-1]) for runs in planned], of_pair))
     if not statements:
-        above = claim.at in ("below", "within") and any(setting.planned.recorded for setting in settings.values())
+        above = claim.at in ("below", "within") and any(runs.recorded for runs in settings.values())
         return Measured(explanation=f"no epoch of these runs stays {claim.at} {claim.bound:g}" if above else "")
     shown = min(statements, key=lambda found: _in_favour(claim, found))
-    how = "; ".join(filter(None, (_how(settings), *texts)))
+    how = "; ".join(filter(None, (how, *texts)))
     if len(statements) > 1:
         how += "; the least favourable counts"
     return replace(charged(shown, used), every=tuple(statements) if len(statements) > 1 else (), explanation=how)
 
 
 def _in_favour(claim: Claim, found: Measured) -> float:
-    """A number that is the larger the more a statement supports the claim; of an order, of the difference."""
+    """Return a number that grows with the support that a statement gives to the claim."""
     value = found.value if found.value is not None else math.nan
     sign = -1 if claim.direction in ("below", "below_other") else 1
     return -math.inf if math.isnan(value) else sign * (value - (found.reference or 0.0))
 
 
-def _whole(claim: Claim, settings: Mapping[str, _Setting]) -> list[tuple[str, ...]]:
-    """The pairs that are recorded. A setting that is compared with several has to be recorded with all of them."""
-    recorded = [pair for pair in claim.pairs if all(settings[name].planned.recorded for name in pair)]
+def _whole(claim: Claim, settings: Mapping[str, Runs]) -> list[tuple[str, ...]]:
+    """List the recorded pairs. A setting that is compared with several needs records of all of them."""
+    recorded = [pair for pair in claim.pairs if all(settings[name].recorded for name in pair)]
     asked, there = (Counter(pair[0] for pair in of) for of in (claim.pairs, recorded))
     return [pair for pair in recorded if asked[pair[0]] == there[pair[0]]]
 
 
 def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
-    """A statement for each number that the reader gives."""
+    """Measure a statement for each number that the reader returns."""
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
     of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
@@ -180,7 +176,7 @@ def _of_one(claim: Claim, sample: Sample, at: RunsAt) -> Measured:
     if claim.reader[0] == "test_accuracy":
         best_epochs = at.best_until("test_accuracy")
         best = max(best_epochs) if claim.statistic == "largest" else fmean(best_epochs)
-    if claim.statistic == "largest":  # of a number of runs that the paper does not give: nothing to compare
+    if claim.statistic == "largest":  # the paper gives no number of runs: no sample to compare
         return Measured(max(sample.values), sample.values, best=best, chosen_on_test=True)
     return replace(of_sample(claim.statistic, sample, best=best), chosen_on_test=on_test)  # type: ignore[arg-type]
 
@@ -191,12 +187,12 @@ def _of_two(claim: Claim, one: Sample, other: Sample) -> Measured:
     return replace(found, reference=0.0) if in_order else found
 
 
-_FEW = 6  # runs that are named one by one
+_FEW = 6  # runs, up to which each is named
 _WORDS = {"difference": "less", "ratio": "over", "order": "beside"}
 
 
 def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
-    """In words what was compared, and after which epoch."""
+    """Describe the comparison and its epoch."""
     if len(at) == 1:
         return _text_of_one(claim, at[0])
     values = [one.value or 0.0 for one in found]
@@ -218,7 +214,7 @@ def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
 
 
 def _middle_text(claim: Claim, found: Sequence[Measured]) -> list[str]:
-    """The statistic of each of the two settings, if there is one statement."""
+    """Return the statistic of each of the two settings, if there is one statement."""
     (one,) = found[:1]
     if len(found) > 1 or one.sample is None or one.against is None:
         return ["", ""]
@@ -243,7 +239,7 @@ def _text_of_each(claim: Claim, at: RunsAt) -> str:
 
 
 def counted(planned: Runs, found: Measured) -> Measured:
-    """Add the numbers of runs that are planned, recorded and diverged, and their cost if it is not there yet."""
+    """Add the numbers of planned, recorded and diverged runs, and their cost unless it is already there."""
     n, of = found.n or len(planned.recorded), found.planned or len(planned)
     counts = replace(found, n=n, planned=of, diverged=planned.diverged)
     return counts if found.value is None or found.delta is not None else charged(counts, planned.last)

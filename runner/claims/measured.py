@@ -1,10 +1,10 @@
-"""What a measure found: a number, the runs that it is of, and what these cost."""
+"""The result of measuring a claim: a number, its runs, and their cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
@@ -18,30 +18,30 @@ Comparison: TypeAlias = Literal["difference", "ratio", "order"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured for a claim.
+    """The measurement for a claim.
 
-    value: the number compared with the claim; None where it could not be measured.
-    values: the runs' own numbers that it summarises, empty where it does not summarise runs.
-    sample, statistic: the number of each run that the value is made of, and what is taken of them; None where the
-        value is not made of such numbers.
-    against, comparison: the sample that `sample` is compared with, whose statistic is the same, and how.
-    pooled: the spread of the data set's settings, for samples of fewer runs than show one of their own.
+    value: the number compared with the claim; None if it could not be measured.
+    values: the runs' own numbers that the value summarises, if it does.
+    sample, statistic: the number of each run that the value is made of, and the statistic that is taken, if there is
+        such a number.
+    against, comparison: the sample that `sample` is compared with, by the same statistic, and the comparison.
+    pooled: the spread of the data set's settings, for samples with too few runs to show their own.
     planned_each: the planned runs of each sample's setting.
-    interval_at: where the value lies with a confidence, where the measure has its own way to say so.
-    every: what was measured for each of several statements of which the claim says that all hold (a data set each, a
-        layer each); the value is then that of the one that supports it least. Empty where there is one.
-    lacking: experiments of the claim without any run, where the others say something without it.
-    chosen_on_test: whether the test data chose the epoch or the setting that was measured.
-    each: how many runs each of several settings is of, "6 x 5", where no two samples say so.
-    n, planned, diverged: runs recorded, planned, and of the recorded ones diverged. All 0 where `computed`.
-    epsilon, epsilon_sound: at the point that was measured, the largest over the runs; delta: what they are at, the
-        largest too.
-    epsilon_tries: where the run itself decides how much it releases: the sound epsilon of what it did release, had that
-        been fixed beforehand. `epsilon_sound` is then of the most that it could have released, and so what holds.
-    epsilon_least: a lower bound on the true epsilon, where one was computed or attacked.
+    interval_at: the interval of the value by confidence, if the measure has its own way to compute it.
+    every: the measurement of each of several statements that all have to hold (one for each data set or layer). The
+        value is then taken from the statement that supports the claim least. Empty if there is one statement.
+    lacking: experiments of the claim without any run, if the others give a measurement without it.
+    chosen_on_test: True if the test data chose the epoch or the setting that was measured.
+    each: the number of runs of each of several settings, "6 x 5", unless two samples give it.
+    n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs. All 0 if `computed`.
+    epsilon, epsilon_sound, delta: at the point that was measured, the largest over the runs.
+    epsilon_tries: if the run itself decides how much it releases, the sound epsilon of its actual releases, had their
+        number been fixed. `epsilon_sound` then covers the most that it could have released.
+    epsilon_least: a lower bound on the true epsilon, if one was computed or shown by an attack.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
-    at_least: whether no more is known than that the value is at least `value`, as runs ended before showing it.
+    at_least: True if `value` is only a lower bound, because runs ended before showing more.
+    runs: a hypothetical number of runs of each setting, with the present mean and spread; None for the actual one.
     """
 
     value: float | None = None
@@ -70,6 +70,11 @@ class Measured:
     explanation: str = ""
     at_least: bool = False
     delta: float | None = None
+    runs: int | None = None
+
+    def as_if(self, runs: int) -> Measured:
+        """Return the same measurement with a hypothetical number of runs of each setting."""
+        return replace(self, runs=runs, every=tuple(one.as_if(runs) for one in self.every))
 
     @property
     def samples(self) -> list[Sample]:
@@ -78,12 +83,12 @@ class Measured:
 
     @property
     def sizes(self) -> str:
-        """How many runs each of two samples is of, "5 + 5", or each of several; empty where there is but one."""
+        """The numbers of runs of two samples, "5 + 5", or of each of several; empty for one sample."""
         return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else self.each
 
 
 def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:
-    """A statistic of a number of each run."""
+    """Take a statistic of a sample."""
     value = _taken(statistic, sample)
     return Measured(value, sample.values, sample, statistic, best=best, explanation=explanation)
 
@@ -91,7 +96,7 @@ def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None
 def of_two(
     comparison: Comparison, statistic: Statistic, sample: Sample, against: Sample, explanation: str = ""
 ) -> Measured:
-    """A statistic of one sample less, over or, where the order is claimed, beside that of another."""
+    """Compare a statistic of two samples: by their difference, their ratio or their order."""
     one, other = _taken(statistic, sample), _taken(statistic, against)
     values = {"difference": one - other, "ratio": one / other if other else math.inf, "order": one}
     return Measured(

@@ -1,10 +1,10 @@
-"""Mean accuracies by the values of a swept field: which is best, how far they lie apart, how they rise.
+"""Mean accuracies by the values of a swept field: the best value, the range and the correlation.
 
-A parametric bootstrap tells where such a number lies. Each setting's mean is drawn again with its standard error,
-s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The best value and the
-correlation lie between quantiles of what is drawn. Where the best may be the least or the largest value that was
-tried, one beyond may be better, so that the interval has no end there. A range of means is larger by chance than that
-of the true means: once in what was measured, and again in what is drawn. So its interval is reflected, from
+The interval of such a number comes from a parametric bootstrap. Each setting's mean is drawn again with its standard
+error, s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The intervals of the
+best value and of the correlation are between quantiles of the draws. If the best value may be the least or the largest
+one tried, a value beyond may be better. The interval is then unbounded on that side. The range of measured means
+exceeds the range of the true means by chance, and the range of draws does so again. So its interval is reflected, from
 2 R - q_high to 2 R - q_low (the basic bootstrap), and begins at 0 at least.
 """
 
@@ -34,9 +34,10 @@ _MISSING = object()
 
 
 def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
-    """A number made of the accuracies of all settings of a sweep; of several experiments, the least favourable.
+    """Measure a number made of the accuracies of all settings of a sweep.
 
-    An experiment counts once half of its values have a run, two or more; for the best value two settings do.
+    Of several experiments, the least favourable counts. An experiment counts once half of its values, and at least two,
+    have a run. For the best value two settings are enough.
     """
     every = [Runs(run for run in runs if _among(claim, float(field_of(claim, run, claim.by)))) for runs in experiments]
     found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
@@ -54,7 +55,7 @@ def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -
 
 
 def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
-    """A field of a run's config.
+    """Return a field of a run's config.
 
     Raises:
         ValueError: there is no such field.
@@ -80,7 +81,7 @@ def _samples(claim: Claim, runs: Runs) -> Samples:
 
 
 def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
-    """The number of one experiment, with its interval where a spread is known."""
+    """Compute the number of one experiment, with its interval if a spread is known."""
     settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
     means = [fmean(of.sample().values) for of in settings]
     if claim.statistic == "lowest":

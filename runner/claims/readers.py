@@ -1,7 +1,7 @@
-"""What is read of one run for a claim, by the name that `number` has in a file of claims.
+"""Readers: the number of one run that a claim is about, by the name that `number` has in a file of claims.
 
-A reader is a function of a recorded run, an epoch from 0 and, where it says so, the argument in brackets. It gives one
-number, or several of which each has to hold. Diagnostics: see `runner.training.diagnostics`.
+A reader is a function of a recorded run, an epoch from 0 and, for some, the argument in brackets. It returns one
+number, or several numbers that all have to meet the claim. For diagnostics see `runner.training.diagnostics`.
 """
 
 from __future__ import annotations
@@ -13,38 +13,28 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from runner.claims import diagnostics
 from runner.claims.claim import called
-from runner.claims.diagnostics import (
-    PRE_ACTIVATIONS,
-    WEIGHTS,
-    class_accuracies,
-    cosines,
-    eigenvalues,
-    first_activation_norms,
-    first_epoch_cosines,
-    geometric_mean,
-    gradient_norms,
-    layer_norms,
-    level,
-    mean_gradient_norms,
-)
+from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS, geometric_mean, layer_norms, level
 from runner.claims.runs import PlannedRun
 
 Reader: TypeAlias = Callable[[PlannedRun, int], float | Sequence[float]]
+_OTHERS = ("reader_of", "check")  # functions of this module that are no readers
 
 
 def reader_of(text: str) -> Reader:
-    """The reader that a text names, with its argument."""
+    """Return the reader that a text names, with its argument."""
     name, argument = called(text)
     found: Callable[..., float | Sequence[float]] = _readers()[name]
     return (lambda run, epoch: found(run, epoch, argument)) if argument else found
 
 
 def check(text: str, formulas: Collection[str] = ()) -> None:
-    """Check the name of a reader, or of a function of the paper's own.
+    """Check the name of a reader, or of one of the paper's own functions.
 
     Args:
-        formulas: the names of these functions; any name, if there are none.
+        text: the name, with its argument.
+        formulas: the names of these functions; empty for any.
 
     Raises:
         ValueError: there is no such reader.
@@ -63,102 +53,99 @@ def _readers() -> dict[str, Callable[..., Any]]:
     return {name: value for name, value in own.items() if name not in _OTHERS and not name.startswith("_")}
 
 
-_OTHERS = ("reader_of", "check")
-
-
 def test_accuracy(run: PlannedRun, epoch: int) -> float:
-    """Accuracy in percent, on the images that the run is measured on."""
+    """Return the accuracy in percent, on the images that the run is measured on."""
     return run.history("test_accuracy")[epoch]
 
 
 def mean_accuracy(run: PlannedRun, epoch: int) -> float:
-    """Mean of the accuracies after each epoch up to this one, in percent."""
+    """Return the mean accuracy over the epochs up to this one, in percent."""
     return fmean(run.history("test_accuracy")[: epoch + 1])
 
 
 def mean_less_end(run: PlannedRun, epoch: int) -> float:
-    """Mean of the accuracies up to this epoch less the accuracy at the end, in points."""
+    """Return the mean accuracy up to this epoch minus the accuracy at the end, in points."""
     return mean_accuracy(run, epoch) - run.history("test_accuracy")[-1]
 
 
 def class_accuracy_std(run: PlannedRun, _: int) -> float:
-    """Standard deviation over the classes of the last epoch's accuracies, in points, with n in the denominator."""
+    """Return the standard deviation of the last epoch's class accuracies, in points, with n in the denominator."""
     return pstdev(float(value) for value in run.diagnostic("per_class_accuracy")[-1])
 
 
 def class_train_accuracy(run: PlannedRun, epoch: int, label: str) -> float:
-    """Accuracy in percent on the training images of the class with this label, from 0."""
-    return class_accuracies(run, epoch + 1)[int(label)]
+    """Return the accuracy in percent on the training images of the class with this label, from 0."""
+    return diagnostics.class_accuracies(run, epoch + 1)[int(label)]
 
 
 def logit_norm(run: PlannedRun, _: int) -> float:
-    """Norm of the logits after the last epoch."""
+    """Return the norm of the logits after the last epoch."""
     return layer_norms(run, PRE_ACTIVATIONS)[-1][-1]
 
 
 def last_weight_norm(run: PlannedRun, _: int) -> float:
-    """Norm of the last layer's weights after the last epoch."""
+    """Return the norm of the last layer's weights after the last epoch."""
     return layer_norms(run, WEIGHTS)[-1][-1]
 
 
 def hidden_weight_norms(run: PlannedRun, _: int) -> list[float]:
-    """Norm of each layer's weights after the last epoch, without the last layer."""
+    """Return the norm of each layer's weights after the last epoch, without the last layer."""
     return [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]]
 
 
 def pre_activation_norms(run: PlannedRun, _: int) -> list[float]:
-    """Norm of each layer's pre-activations after the last epoch."""
+    """Return the norm of each layer's pre-activations after the last epoch."""
     return [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)]
 
 
 def gradient_norm(run: PlannedRun, epoch: int) -> float:
-    """Mean norm of the per-example gradients of an epoch."""
-    return gradient_norms(run)["mean"][epoch]
+    """Return the mean norm of the per-example gradients of an epoch."""
+    return diagnostics.gradient_norms(run)["mean"][epoch]
 
 
 def gradient_norm_of_all(run: PlannedRun, _: int) -> float:
-    """Mean norm of the per-example gradients of all epochs."""
-    return fmean(gradient_norms(run)["mean"])
+    """Return the mean norm of the per-example gradients of all epochs."""
+    return fmean(diagnostics.gradient_norms(run)["mean"])
 
 
 def gradient_norm_spread(run: PlannedRun, epoch: int) -> float:
-    """The 90th percentile less the median of the norms of the per-example gradients of an epoch."""
-    norms = gradient_norms(run)
+    """Return the 90th percentile minus the median of an epoch's per-example gradient norms."""
+    norms = diagnostics.gradient_norms(run)
     return norms["p90"][epoch] - norms["median"][epoch]
 
 
 def gradient_norm_level(run: PlannedRun, _: int) -> float:
-    """The level at which the mean norm of a batch's per-example gradients ends."""
-    return level(*mean_gradient_norms(run))
+    """Return the level at which the mean norm of a batch's per-example gradients ends."""
+    return level(*diagnostics.mean_gradient_norms(run))
 
 
 def first_activation_level(run: PlannedRun, _: int) -> float:
-    """The level at which the mean norm of the first hidden activation ends."""
-    return level(*first_activation_norms(run))
+    """Return the level at which the mean norm of the first hidden activation ends."""
+    return level(*diagnostics.first_activation_norms(run))
 
 
 def cosine(run: PlannedRun, _: int) -> float:
-    """Cosine of clipped and unclipped mean gradient: mean over steps at equal distances."""
-    return float(np.mean(cosines(run)[1]))
+    """Return the cosine of clipped and unclipped mean gradient, averaged over steps at equal distances."""
+    return float(np.mean(diagnostics.cosines(run)[1]))
 
 
 def first_epoch_cosine(run: PlannedRun, _: int) -> float:
-    """Cosine of clipped and unclipped mean gradient: mean over the steps of the first epoch."""
-    return float(np.mean(first_epoch_cosines(run)[1]))
+    """Return the cosine of clipped and unclipped mean gradient, averaged over the steps of the first epoch."""
+    return float(np.mean(diagnostics.first_epoch_cosines(run)[1]))
 
 
 def eigenvalue(run: PlannedRun, _: int) -> float:
-    """Largest singular value of the Hessian: geometric mean over the epochs."""
-    return geometric_mean(eigenvalues(run)[1])
+    """Return the Hessian's largest singular value: geometric mean over the epochs."""
+    return geometric_mean(diagnostics.eigenvalues(run)[1])
 
 
 def early_eigenvalue(run: PlannedRun, _: int) -> float:
-    """Largest singular value of the Hessian: geometric mean of the first quarter of epochs over that of the rest."""
-    values = eigenvalues(run)[1]
+    """Return the Hessian's largest singular value: geometric mean of the first quarter of epochs over the rest's."""
+    values = diagnostics.eigenvalues(run)[1]
     quarter = 1 + (len(values) - 1) // 4  # epoch 0 is before training
     return geometric_mean(values[:quarter]) / geometric_mean(values[quarter:])
 
 
 def largest_image_norm(run: PlannedRun, _: int) -> float:
-    """Largest L2 norm of an image that the run saw."""
+    """Return the largest L2 norm of an image that the run saw."""
     return float(run.diagnostic("norm_histograms")["inputs"]["largest"])

@@ -1,9 +1,9 @@
-"""Read and check the claims of a paper, runner/papers/<paper>/claims.yaml (how it is made: `runner.claims.blocks`).
+"""The claims of a paper, read from runner/papers/<paper>/claims.yaml (see `runner.claims.blocks`) and checked.
 
-The fields are those of `Claim`, but for these: `epsilon` and `delta`, where it is claimed; `sweep`, one or several; and
-what makes up the pairs: `runs`, `against` (each of these beside the one of `runs`) and `every`, the data sets for which
-it has to hold. In experiments and sweeps the paper's own folder may be left out, and `{dataset}` stands for the data
-set's name as files have it.
+Most fields have the names of `Claim`. The others are `epsilon` and `delta`, at which a number is claimed; `sweep`, one
+or several; and three that make up the pairs: `runs`, `against` (each is compared with `runs`) and `every`, the data
+sets for which the claim has to hold. Experiments and sweeps may omit the paper's folder. In their names, `{dataset}`
+stands for the name that files give the data set.
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import fields as fields_of
 from functools import cache
 from pathlib import Path
 
 import yaml
 
 from runner.claims import epochs, readers
-from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in, place_of
+from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
 from runner.claims.claim import COMPARISONS, DIRECTIONS, OVER_VALUES, STATISTICS, Claim
 from runner.config import REPOSITORY
 
-_CHOICES = {"direction": DIRECTIONS, "statistic": (*STATISTICS, *OVER_VALUES), "compare": COMPARISONS}
+_CHOICES = {
+    "direction": DIRECTIONS,
+    "statistic": (*STATISTICS, *OVER_VALUES),
+    "compare": COMPARISONS,
+    "every": tuple(DATASETS),
+}
+_NUMBERS = ("among", "level", "margin")
 _BY_DIFFERENCE = ("higher", "lower", "match")  # directions that need a margin
 _WHERE = re.compile(r"search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
-_NONE = Value((), 0)
+_AS_GIVEN = {field.name for field in fields_of(Claim)}
+_NONE = Value(0, ())
 
 
 def claims_path(paper: str) -> Path:
-    """The file with a paper's claims."""
+    """Return the file with a paper's claims."""
     return REPOSITORY / "runner" / "papers" / paper / "claims.yaml"
 
 
@@ -36,76 +44,62 @@ def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[st
     """Read the claims of a paper, in the order of their file.
 
     Args:
-        items: the items there are; any, if none are named.
-        formulas: the names of the paper's own functions, which `number` may name; any, if none are named.
+        paper: its name.
+        items: the items that claims may name; empty for any.
+        formulas: the paper's own functions, which `number` may name; empty for any.
 
     Raises:
         ValueError: a field, data set, item, setting, reader, sweep or experiment is misspelt, or a number is none. The
             message has the file and the line.
     """
     path = claims_path(paper)
+    shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
     claims = []
-    for fields, line in claims_in(path):
-        for name, value in fields.items():
-            _check_field(path, name, value, items, formulas)
-        claim = _claim(path, paper, fields, line)
-        _check_claim(path, claim, line)
-        claims.append(claim)
+    try:
+        for fields, line in claims_in(path.read_text()):
+            for name, value in fields.items():
+                _check_field(name, value, {"item": items, **_CHOICES} if items else _CHOICES, formulas)
+            claim = _claim(f"{shown}, line {line}", paper, fields)
+            _check_claim(claim, line)
+            claims.append(claim)
+    except ClaimsError as error:
+        raise ValueError(f"{shown}, line {error.line}: {error}.") from error
     return claims
 
 
 def claims_of(paper: str, **fields: str) -> list[Claim]:
-    """The claims of a paper that have these values in these fields."""
+    """Read the claims of a paper that have these values in these fields."""
     return [claim for claim in read_claims(paper) if all(getattr(claim, k) == value for k, value in fields.items())]
 
 
-def _claim(path: Path, paper: str, fields: Fields, line: int) -> Claim:
-    def text(name: str, default: str = "") -> str:
-        return fields[name].text if name in fields else default
-
-    def number(name: str) -> float | None:
-        return float(text(name)) if text(name) else None
-
-    of, compare, direction = text("of"), text("compare", "value"), text("direction", "higher")
-    quantity = text("quantity", re.sub(r"\(([^()]*)\)", r"_\1", text("number", "test_accuracy")))
-    usual = "best" if of.startswith("max of ") else "geometric" if compare == "ratio" else "mean"
-    dataset = text("dataset")
+def _claim(place: str, paper: str, fields: Fields) -> Claim:
+    given = {name: value.text for name, value in fields.items() if name in _AS_GIVEN}
+    numbers = {name: float(text) if text else None for name, text in given.items() if name in _NUMBERS}
+    epsilon, delta = (fields.get(name, _NONE).text for name in ("epsilon", "delta"))
+    item, dataset = given["item"], given.get("dataset", "")
+    quantity = re.sub(r"\(([^()]*)\)", r"_\1", given.get("number", "test_accuracy"))
+    best, ratio = given.get("of", "").startswith("max of "), given.get("compare") == "ratio"
+    usual = {
+        "dataset": "",
+        "method": "",
+        "quantity": quantity,
+        "unit": "%" if given.get("quantity", quantity) == "test_accuracy" else "",
+        "source": item.replace("fig-", "figure ").replace("-", " "),
+        "statistic": "best" if best else "geometric" if ratio else "mean",
+    }
     return Claim(
-        place=place_of(path, line),
+        place=place,
         paper=paper,
-        item=text("item"),
-        dataset=dataset,
-        method=text("method"),
-        quantity=quantity,
-        claimed=text("claimed"),
-        unit=text("unit", "%" if quantity == "test_accuracy" else ""),
-        of=of,
-        source=text("source", text("item").replace("fig-", "figure ").replace("-", " ")),
-        network=text("network"),
-        accounting=text("accounting"),
-        reading=text("reading"),
-        note=text("note"),
-        at_epsilon=text("epsilon"),
-        at_delta="0" if text("epsilon") == "inf" else text("delta"),
+        **{**usual, **given, **numbers},  # type: ignore[arg-type]
+        at_epsilon=epsilon,
+        at_delta="0" if epsilon == "inf" else delta,
         sweeps=tuple(_path_of(paper, sweep, dataset) for sweep in fields.get("sweep", _NONE).texts),
         pairs=tuple(_pairs(paper, fields, dataset)),
-        number=text("number", "test_accuracy"),
-        at=text("at", "last"),
-        where=text("where"),
-        by=text("by"),
-        among=number("among"),
-        statistic=text("statistic", usual),
-        compare=compare,
-        level=number("level"),
-        margin=number("margin"),
-        direction=direction,
-        open=text("open"),
-        because=text("because"),
     )
 
 
 def _pairs(paper: str, fields: Fields, dataset: str) -> Iterator[tuple[str, ...]]:
-    """The experiments that are compared, a pair after another: of every data set, with each that it is against."""
+    """Yield the experiments of each data set, paired with each that they are compared with."""
     runs, against = (fields.get(name, _NONE).texts for name in ("runs", "against"))
     for of in fields["every"].texts if "every" in fields else (dataset,):
         names = [_path_of(paper, name, of) for name in runs]
@@ -120,47 +114,46 @@ def _path_of(paper: str, name: str, dataset: str) -> str:
     return name if "/" in name else f"{paper}/{name}"
 
 
-def _check_field(path: Path, name: str, value: Value, items: Collection[str], formulas: Collection[str]) -> None:
+def _check_field(name: str, value: Value, choices: dict[str, Collection[str]], formulas: Collection[str]) -> None:
     text = value.text
-    there_are: dict[str, Collection[str]] = {**_CHOICES, "every": DATASETS, **({"item": items} if items else {})}
-    for each in value.texts if name in there_are else ():
-        if each not in there_are[name]:
+    for each in value.texts if name in choices else ():
+        if each not in choices[name]:
             kind = "data set" if name == "every" else name
-            raise ClaimsError(path, value.line, f"no {kind} {each!r}: choose from {', '.join(there_are[name])}")
-    if name in ("among", "level", "margin", "epsilon", "delta") and text and not _is_number(text.lstrip("<>")):
-        raise ClaimsError(path, value.line, f"{name} is a number, and {text!r} is none")
+            raise ClaimsError(value.line, f"no {kind} {each!r}: choose from {', '.join(choices[name])}")
+    if name in (*_NUMBERS, "epsilon", "delta") and text and not _is_number(text.lstrip("<>")):
+        raise ClaimsError(value.line, f"{name} is a number, and {text!r} is none")
     if name == "where" and text and not _WHERE.fullmatch(text):
-        raise ClaimsError(path, value.line, f"where is search_choice or field = number, and not {text!r}")
+        raise ClaimsError(value.line, f"where is search_choice or field = number, and not {text!r}")
     try:
         if name == "at":
             epochs.check(text)
         if name == "number":
             readers.check(text, formulas)
     except ValueError as error:
-        raise ClaimsError(path, value.line, str(error)) from error
+        raise ClaimsError(value.line, str(error)) from error
 
 
-def _check_claim(path: Path, claim: Claim, line: int) -> None:
-    """Check what takes more than one field."""
+def _check_claim(claim: Claim, line: int) -> None:
+    """Check the rules that take more than one field."""
     if not claim.method or not claim.dataset:
-        raise ClaimsError(path, line, "a claim needs a method and a data set")
+        raise ClaimsError(line, "a claim needs a method and a data set")
     if claim.level is None and not _is_number(claim.claimed.lstrip("<>~") or "0"):
-        raise ClaimsError(path, line, f"{claim.claimed!r} is no number, so that the claim needs a level")
+        raise ClaimsError(line, f"{claim.claimed!r} is no number, so that the claim needs a level")
     if claim.direction in _BY_DIFFERENCE and not claim.copied and (claim.margin is None or claim.aim is None):
-        raise ClaimsError(path, line, f"direction {claim.direction} needs a number and a margin")
+        raise ClaimsError(line, f"direction {claim.direction} needs a number and a margin")
     for sweep in claim.sweeps:
         if experiments_of(sweep) is None:
-            raise ClaimsError(path, line, f"no sweep {sweep!r}")
+            raise ClaimsError(line, f"no sweep {sweep!r}")
     for name in claim.experiments:
         if not (REPOSITORY / "conf" / "experiment" / f"{name}.yaml").exists():
-            raise ClaimsError(path, line, f"no experiment {name!r}")
+            raise ClaimsError(line, f"no experiment {name!r}")
         if not any(name in (experiments_of(sweep) or ()) for sweep in claim.sweeps):
             of = ", ".join(claim.sweeps) or "none is named"
-            raise ClaimsError(path, line, f"{name} is an experiment of none of the claim's sweeps ({of})")
+            raise ClaimsError(line, f"{name} is an experiment of none of the claim's sweeps ({of})")
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is a number, infinity included."""
+    """Return True if a text is a number, infinity included."""
     try:
         return not math.isnan(float(text))
     except ValueError:
@@ -169,7 +162,7 @@ def _is_number(text: str) -> bool:
 
 @cache
 def experiments_of(sweep: str) -> tuple[str, ...] | None:
-    """The experiments that a sweep's file names; None if there is no such file."""
+    """Return the experiments that a sweep's file names, or None if there is no such file."""
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""A judged claim: what was claimed, what was measured, and what follows. Pages and tables are made of these."""
+"""A judged claim: the claim, its measurement and the verdict. Pages and tables are made of these."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ NOT_GUARANTEED = "not guaranteed"
 class ClaimRow:
     """A claim with its outcome.
 
-    verdict, reason: the word, and why there are too few runs or it is not judged.
-    guarantee: whether the claimed epsilon holds: guaranteed, not guaranteed, refuted and so on.
-    measured: the number that is compared with the claim; None where there is none. mean to max: of the runs' numbers.
-    n, n_planned, n_diverged: recorded runs, planned ones, and of the recorded ones diverged. n_each: "5 + 5" of two
-        settings, "6 x 5" of several.
-    computed: whether it follows without runs.
+    verdict, reason: the word, and the reason for too few runs or for no verdict.
+    guarantee: guaranteed, not guaranteed, refuted and so on: the state of the claimed epsilon.
+    measured: the number that is compared with the claim, if any. mean to max: statistics of the runs' numbers.
+    n, n_planned, n_diverged: numbers of recorded, planned, and recorded but diverged runs.
+    n_each: "5 + 5" for two settings, "6 x 5" for several.
+    computed: True if it follows without runs.
     best_epoch_mean: the best epoch's accuracy, chosen on the evaluation data.
-    at_least: whether no more is known than that the number is at least that.
-    difference: measured less claimed; of an order, the claim's setting less the other.
-    interval_low, interval_high: where that lies, at 95%.
-    runs_have, runs_needed: of too few runs, how many of each setting there are, and how many would do.
-    own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as those measured.
-    reproducible: whether the planned runs could show equality within the margin; None where that is not known.
-    planned_each, spread_each: of the one or two settings that are compared, the planned runs and the standard deviation
-        of a run (of its logarithm where a ratio is claimed), "5 + 5"; empty where they are not known.
-    statements: how many statements of this kind all have to hold.
+    at_least: True if the number is only a lower bound.
+    difference: measured minus claimed; for an order, the claim's setting minus the other.
+    interval_low, interval_high: the 95% interval of the difference.
+    runs_have, runs_needed: if there are too few runs, the present and the sufficient number for each setting.
+    own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as the measured ones do.
+    reproducible: True if the planned runs could show equality within the margin; None if that is unknown.
+    planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
+        compared (of its logarithm if a ratio is claimed); empty if unknown.
+    statements: the number of statements of this kind, which all have to hold.
     epsilon, epsilon_sound, epsilon_tries, epsilon_least, delta: see `runner.claims.measured.Measured`.
-    how: how it was measured, in words.
+    how: the way it was measured, in words.
     """
 
     claim: Claim
@@ -71,15 +71,17 @@ class ClaimRow:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval of the difference; None where there is none."""
+        """The interval of the difference, if there is one."""
         if self.interval_low is None or self.interval_high is None:
             return None
         return Interval(self.interval_low, self.interval_high)
 
     @property
     def explanation(self) -> str:
-        """For the reader: the reason, what of the setting the paper leaves open, runs that lack or diverged, a delta
-        above the claimed one, how it was measured, and the claim's own note.
+        """A note for the reader.
+
+        It has the verdict's reason, the settings that the paper leaves open, missing and diverged runs, and a delta
+        above the claimed one. Then come the way of measuring and the claim's own note.
         """
         parts = [self.reason, f"ours: {self.claim.open}" if self.claim.open else ""]
         if 0 < self.n < self.n_planned:

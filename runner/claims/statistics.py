@@ -1,10 +1,10 @@
-"""Intervals of a difference, measured minus claimed, from which verdicts follow.
+"""Intervals of a difference, measured minus claimed. Verdicts follow from them.
 
 Runs of one setting with different seeds are independent draws of a normal distribution with unknown mean and standard
 deviation. Let n runs have the mean m and the standard deviation s (n - 1 in its denominator), and let c be the claim.
 
 - c is the mean of k runs: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom. This is a prediction
-  interval (Patil, Peng and Leek 2016). No paper gives the spread of its runs, so they are taken to spread as ours do.
+  interval (Patil, Peng and Leek 2016). No paper gives the spread of its runs. The measured spread stands in for it.
 - c is a single run: the same with k = 1.
 - c is the best of k runs: the best of k further runs, by the distribution of (maximum of k - m) / s. See `best`.
 - c is the difference of the means of two settings, k runs each: the variance is
@@ -12,12 +12,12 @@ deviation. Let n runs have the mean m and the standard deviation s (n - 1 in its
 - c is a threshold or an order: a statement about means, so that 1/k is left out (Student's and Welch's intervals).
 - c is a ratio of positive numbers: the difference of their logarithms, so that means are geometric.
 
-A claim is equivalent to what was measured where the interval at `EQUIVALENCE` lies within the margin: two one-sided
-tests at 5% each (TOST; Schuirmann 1987). A claim is contradicted where it lies outside the interval at `LEVEL`.
+Claim and measurement are equivalent if the interval at `EQUIVALENCE` lies within the margin: two one-sided tests at 5%
+each (TOST; Schuirmann 1987). A claim is contradicted if it lies outside the interval at `LEVEL`.
 
-Runs of one seed share their data, first weights and batches. Over the 1,563 pairs of settings of one data set with five
-common seeds or more (November 2026), the correlation over the seeds is 0.06 in the mean on MNIST and 0.10 on
-FashionMNIST. Runs of two settings are therefore taken as independent, which makes intervals wider by about 5%.
+Runs of one seed share their data, first weights and batches. Their correlation over the seeds is 0.06 in the mean on
+MNIST and 0.10 on FashionMNIST (1,563 pairs of settings with five common seeds or more, November 2026). Runs of two
+settings are therefore treated as independent, which makes intervals wider by about 5%.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-LEVEL = 0.95  # confidence of the intervals that are shown, and beyond which a claim is contradicted
+LEVEL = 0.95  # confidence of the intervals on the pages; a claim outside of one is contradicted
 EQUIVALENCE = 0.90  # confidence of the interval that has to lie within the margin
-MOST_RUNS = 1000  # no larger number of runs is proposed
+MOST_RUNS = 1000  # the largest number of runs that is proposed
 _DRAWS = 2000  # of a bootstrap
 _NODES = 64  # of each quadrature
 
@@ -47,11 +47,11 @@ class Interval:
     high: float
 
     def within(self, margin: float) -> bool:
-        """Check that all of it is at most `margin` from zero."""
+        """Return True if all of it is at most `margin` from zero."""
         return -margin <= self.low and self.high <= margin
 
     def less(self, number: float) -> Interval:
-        """The interval of the difference less a number."""
+        """Subtract a number from both ends."""
         return Interval(self.low - number, self.high - number)
 
     @property
@@ -61,7 +61,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation of a run about its setting's mean, and the degrees of freedom that it is known with."""
+    """The standard deviation of a run about its setting's mean, and the degrees of freedom of this estimate."""
 
     std: float
     freedom: int
@@ -76,12 +76,12 @@ class Mean:
     spread: Spread
 
     def of(self, runs: int) -> Mean:
-        """The same mean and standard deviation of another number of runs."""
+        """Return the same mean and standard deviation with another number of runs."""
         return Mean(self.value, runs, Spread(self.spread.std, runs - 1))
 
 
 def measured_mean(values: Sequence[float]) -> Mean:
-    """The mean of runs with their own spread.
+    """Compute the mean of runs, with their own spread.
 
     Raises:
         ValueError: there are fewer than two.
@@ -92,7 +92,7 @@ def measured_mean(values: Sequence[float]) -> Mean:
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """The common spread of settings, from the runs of each; None if no setting has two runs.
+    """Estimate the common spread of settings, from the runs of each; None if no setting has two runs.
 
     Its variance is the mean of the settings' variances, weighted with their degrees of freedom.
     """
@@ -105,10 +105,12 @@ def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
 
 
 def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: float = LEVEL) -> Interval:
-    """The interval of a mean, or of the first mean less the second, minus a claim.
+    """Compute the interval of a mean, or of the first mean minus the second, minus a claim.
 
     Args:
-        runs: how many runs each claimed mean is of; None if the claim is an exact number, as a threshold is.
+        means: one mean, or two.
+        claimed: the claim.
+        runs: the number of runs behind each claimed mean; None if the claim is an exact number, as a threshold is.
         level: the confidence.
     """
     variances = [mean.spread.std**2 * (1 / mean.runs + (1 / runs if runs else 0)) for mean in means]
@@ -120,17 +122,17 @@ def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: f
 
 
 def mean_of(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Student's interval of the mean of a setting's runs, of which there are two or more."""
+    """Compute Student's interval of the mean of a setting's two or more runs."""
     return less_claim([measured_mean(values)], 0.0, None, level)
 
 
 def difference(one: Sequence[float], other: Sequence[float], level: float = LEVEL) -> Interval:
-    """Welch's interval of the difference of two means, one minus the other, of two runs or more each."""
+    """Compute Welch's interval of the difference of two means, one minus the other, of two or more runs each."""
     return less_claim([measured_mean(one), measured_mean(other)], 0.0, None, level)
 
 
 def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:
-    """The interval of the best of so many `runs` like those measured, minus the claim."""
+    """Compute the interval of the best of `runs` further runs of the same setting, minus the claim."""
     tail = (1 - level) / 2
     quantiles = [best(runs, mean.runs, mean.spread.freedom, p) for p in (tail, 1 - tail)]
     low, high = (mean.value + mean.spread.std * quantile - claimed for quantile in quantiles)
@@ -139,12 +141,12 @@ def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL)
 
 @lru_cache
 def best(runs: int, measured: int, freedom: int, probability: float) -> float:
-    """The quantile of (maximum of `runs` new values - m) / s, with m the mean of `measured` values of the same normal.
+    """Compute the quantile of (maximum of `runs` new values - m) / s, for values from one normal distribution.
 
-    The standard deviation s has so many degrees of freedom. Given m and s, the new maximum is below m + q s with
-    probability Phi(m + q s)^runs for the standard normal. This is averaged over m ~ N(0, 1/measured) and
-    freedom s^2 ~ chi-squared, by Gauss-Legendre quadrature over their own quantiles. For one run it is Student's t
-    quantile times sqrt(1 + 1/measured).
+    The mean m has `measured` values. The standard deviation s has `freedom` degrees of freedom. Given m and s, the
+    new maximum is below m + q s with probability Phi(m + q s)^runs for the standard normal. This is averaged over
+    m ~ N(0, 1/measured) and freedom s^2 ~ chi-squared, by Gauss-Legendre quadrature over their quantiles. For one run
+    the result is Student's t quantile times sqrt(1 + 1/measured).
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     places, weights = (nodes + 1) / 2, weights / 2
@@ -161,9 +163,9 @@ def best(runs: int, measured: int, freedom: int, probability: float) -> float:
 def redrawn(
     statistic: Callable[[NDArray[np.float64]], float], means: Sequence[float], errors: Sequence[float]
 ) -> NDArray[np.float64]:
-    """A statistic of settings' means, of draws of these means with their standard errors: [draws], sorted.
+    """Compute a statistic of settings' means for draws of these means with their standard errors: [draws], sorted.
 
-    This is a parametric bootstrap. The draws are the same whenever it is called.
+    This is a parametric bootstrap. The draws are the same in every call.
     """
     noise = np.random.default_rng(0).normal(size=(_DRAWS, len(means)))
     drawn = np.asarray(means) + np.asarray(errors) * noise
@@ -171,10 +173,11 @@ def redrawn(
 
 
 def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
-    """The number of runs that would decide, if they came out as those measured did; None where no number would.
+    """Find the number of runs that would decide, with the present mean and spread; None if no number would.
 
     Args:
-        decided: whether so many runs would; where some would, more would, too.
+        decided: returns True if a number of runs would; it then does so for larger numbers, too.
+        have: the present number.
     """
     few, many = have, MOST_RUNS
     if not decided(many):

@@ -1,4 +1,4 @@
-"""The numbers that describe several runs of one setting."""
+"""Summary statistics of several runs of one setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of n values; everything but n is None where n is 0, and std where n is 1 or one is not finite."""
+    """Statistics of n values. All but n are None if n is 0. So is std if n is 1 or a value is not finite."""
 
     n: int
     mean: float | None = None
@@ -18,15 +18,15 @@ class Summary:
     max: float | None = None
 
     def columns(self, prefix: str) -> dict[str, float | None]:
-        """The statistics as columns of a table, less n: {prefix}_mean, {prefix}_std, ..."""
+        """Return the statistics without n as columns of a table: {prefix}_mean, {prefix}_std, ..."""
         return {f"{prefix}_{name}": getattr(self, name) for name in ("mean", "std", "min", "median", "max")}
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, standard deviation with n - 1 in the denominator, minimum, median and maximum."""
+    """Compute mean, standard deviation with n - 1 in the denominator, minimum, median and maximum."""
     if not values:
         return Summary(0)
-    import numpy as np  # both not above: whatever shows a table imports this, and few need a statistic
+    import numpy as np  # here, because every table imports this module and few need a statistic
     import pandas as pd
 
     series = pd.Series(values, dtype="float64")

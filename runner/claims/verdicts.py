@@ -1,4 +1,4 @@
-"""Does a claim hold? Its number by an interval, and apart from that its epsilon.
+"""Verdicts on a claim: on its number by an interval, and on its epsilon.
 
 The words for a number, with d = measured minus claimed and m the claim's margin:
 
@@ -8,8 +8,8 @@ The words for a number, with d = measured minus claimed and m the claim's margin
 - *consistent*: 0 lies in the 95% interval of d, which reaches at most `WIDEST` margins to either side.
 - *differs*: 0 lies outside the 95% interval of d, which reaches into the margin.
 - *not reproduced*: the 95% interval of d lies beyond m on the bad side; of a threshold or an order, on the other side.
-- *too few runs*: nothing of these can be said. With fewer than three runs of a setting a claim can be *not reproduced*,
-  by the spread of its data set's settings, and nothing else.
+- *too few runs*: none of these can be decided. With fewer than three runs of a setting, the only other possible verdict
+  is *not reproduced*, by the spread of its data set's settings.
 - *not run*: there is no measurement.
 - *holds*, *fails*: the claim follows from a formula, without runs, or does not.
 - *not judged*: shown for context.
@@ -39,9 +39,9 @@ CONFIRMED = (REPRODUCED, EXCEEDS, CONSISTENT)  # consistent or better
 GUARANTEED, REFUTED = "guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
 
-WIDEST = 2  # margins that an interval may reach to either side and still say consistent
+WIDEST = 2  # margins that an interval may reach to either side for *consistent*
 _AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_tries", "epsilon_sound", "epsilon_least", "delta")
-_NEVER = 5  # runs, none of which reaches a number, before it is taken for one that is never reached
+_NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
 _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
 
 
@@ -49,9 +49,8 @@ _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several
 class Verdict:
     """The outcome for a claim's number.
 
-    interval: where measured minus claimed lies, of an order the claim's setting minus the other, at 95%; None where
-        there is none.
-    reason: why there are too few, or why it is not judged.
+    interval: the 95% interval of measured minus claimed, or for an order of the claim's setting minus the other.
+    reason: the reason for too few runs, or for no verdict.
     """
 
     word: str
@@ -60,9 +59,9 @@ class Verdict:
 
 
 def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
-    """Compare a claim with what was measured for it.
+    """Compare a claim with its measurement.
 
-    At any scale but the paper's, runs say nothing about a claim: only what is computed is judged there.
+    At any scale but the paper's, only claims computed without runs are judged.
     """
     if measured.value is None:
         return _row(claim, measured, scale, None, Verdict(NOT_RUN), NOT_RUN)
@@ -107,50 +106,46 @@ def _row(
 
 
 def _difference(claim: Claim, value: float) -> float | None:
-    """Measured minus claimed, or minus the target where what is claimed is not a number."""
+    """Return measured minus claimed, or minus the level if the claim is not a number."""
     if claim.aim is None or claim.direction in ORDERS:
         return None
     return round(value - claim.aim, 9)  # 96.6 - 96.1 has to be 0.5
 
 
-def verdict_of(claim: Claim, measured: Measured, runs: int | None = None) -> Verdict:
-    """Judge the number of a claim that has been measured at the paper's scale.
-
-    Args:
-        runs: as if there were so many runs of each setting, of the present mean and spread; None for those there are.
-    """
+def verdict_of(claim: Claim, measured: Measured) -> Verdict:
+    """Judge the number of a claim that has been measured at the paper's scale."""
     if claim.direction == "none":
         return Verdict(NOT_JUDGED, _shown_alone(claim, measured), claim.because)
     if claim.copied:
         return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
-    found = _of_all(claim, measured, runs) if len(measured.every) > 1 else _of_one(claim, measured, runs)
+    found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
     if measured.lacking and found.word not in (NOT_REPRODUCED, FAILS):
         return replace(found, word=TOO_FEW_RUNS, reason=f"without a run: {', '.join(measured.lacking)}")
     return found
 
 
 def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
-    """The interval of a number that nobody claims, where it has one."""
+    """Return the interval of a number without a claim, if it has one."""
     return measured.interval_at(LEVEL) if claim.direction == "none" and measured.interval_at else None
 
 
 def _runs_needed(claim: Claim, measured: Measured) -> int | None:
-    """The number of runs of each setting that would do if they came out alike; None where no number does."""
+    """Return a sufficient number of runs of each setting, with the present mean and spread; None if there is none."""
     sizes = [len(sample.values) for one in (measured, *measured.every) for sample in one.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
-    return more_runs(lambda runs: verdict_of(claim, measured, runs).word != TOO_FEW_RUNS, min(sizes))
+    return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != TOO_FEW_RUNS, min(sizes))
 
 
-def _of_all(claim: Claim, measured: Measured, runs: int | None) -> Verdict:
-    """All of several statements have to hold, so that the worst word decides.
+def _of_all(claim: Claim, measured: Measured) -> Verdict:
+    """Judge several statements, which all have to hold: the worst word decides.
 
-    That all of m hold is no more likely by chance than that one does. That one of m true ones is contradicted at 95%
-    happens at up to m times 5%, so that each is contradicted at 1 - 5%/m only (Bonferroni).
+    All of m hold by chance no more often than one does. One of m true statements is contradicted at 95% with a
+    probability of up to m times 5%, so each is contradicted only at 1 - 5%/m (Bonferroni).
 
-    The interval is that of the statement whose value is shown. Where another one decides, its own is in the reason.
+    The interval belongs to the statement whose value is shown. If another one decides, its interval is in the reason.
     """
-    each = [(one, _of_one(claim, one, runs, len(measured.every))) for one in measured.every]
+    each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
     shown = next(verdict for one, verdict in each if one is _shown(measured))
     for word in _WORST_FIRST:
         deciding = [(one, verdict) for one, verdict in each if verdict.word == word]
@@ -158,17 +153,17 @@ def _of_all(claim: Claim, measured: Measured, runs: int | None) -> Verdict:
             one, verdict = next((found for found in deciding if found[1] is shown), deciding[0])
             count = f"{len(deciding)} of {len(each)} statements: {word}"
             where = verdict.reason if verdict is shown else _elsewhere(claim, one, verdict)
-            return Verdict(word, shown.interval, _joined(count, where))
+            return Verdict(word, shown.interval, f"{count}, {where}" if where else count)
     return shown
 
 
 def _shown(measured: Measured) -> Measured:
-    """The statement whose value stands for all."""
+    """Return the statement whose value stands for all."""
     return next(one for one in measured.every if one.sample is measured.sample and one.against is measured.against)
 
 
 def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
-    """Name the statement that decides, where another one is shown."""
+    """Describe the statement that decides, if another one is shown."""
     if verdict.interval is None:
         return verdict.reason
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
@@ -176,21 +171,17 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
     return f"such as one with {one.value:.4g}, which lies in [{low:.4g}, {high:.4g}]"
 
 
-def _joined(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
-
-
-def _of_one(claim: Claim, measured: Measured, runs: int | None, statements: int = 1) -> Verdict:
-    """`statements`: how many of the claim it is one of."""
+def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
+    """Judge one of a claim's `statements` statements."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(HOLDS if _holds(claim, measured) else FAILS)
     if measured.sample and any(map(math.isinf, measured.sample.values)):
         return _of_never_reached(claim, measured.sample.values, statements)
-    interval = interval_of(claim, measured, runs=runs)
+    interval = interval_of(claim, measured)
     if interval is None:
         return Verdict(TOO_FEW_RUNS, reason=_without_interval(measured))
-    word = _word(claim, measured, statements, runs)
+    word = _word(claim, measured, statements)
     if word == DIFFERS and measured.chosen_on_test and interval.low * _sign(claim) > 0:
         return Verdict(word, interval, "better, but at an epoch or setting picked on test data")
     if word != TOO_FEW_RUNS:
@@ -208,20 +199,15 @@ def _without_interval(measured: Measured) -> str:
     return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"
 
 
-def _word(claim: Claim, measured: Measured, statements: int, runs: int | None) -> str:
-    """The word that the intervals give.
-
-    Args:
-        statements: how many of the claim it is one of.
-        runs: as if there were so many of each setting; None for those there are.
-    """
+def _word(claim: Claim, measured: Measured, statements: int) -> str:
+    """Return the word that follows from the intervals."""
 
     def at(level: float) -> Interval:
-        found = interval_of(claim, measured, level, runs)
+        found = interval_of(claim, measured, level)
         assert found is not None
         return found
 
-    enough = enough_runs(claim, measured, runs)
+    enough = enough_runs(claim, measured)
     usual, strict = at(LEVEL), at(1 - (1 - LEVEL) / statements)
     if claim.direction in (*ORDERS, *THRESHOLDS):
         sign = 1 if claim.direction.startswith("above") else -1
@@ -243,16 +229,16 @@ def _word(claim: Claim, measured: Measured, statements: int, runs: int | None) -
 
 
 def _sign(claim: Claim) -> int:
-    """1 where higher is better, -1 where lower is, 0 where neither is."""
+    """Return 1 if higher is better, -1 if lower is, 0 if neither is."""
     return {"higher": 1, "lower": -1}.get(claim.direction, 0)
 
 
 def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
-    """Runs of which some never reach what the claimed number is the cost of: infinite, as the paper counts them.
+    """Judge the cost of reaching a target, if some runs never reach it: their cost is infinite, as in the paper.
 
-    A finite claim means that all of the paper's runs reached it. It fails where Fisher's exact test tells the two
-    numbers of runs apart, at 2.5% (over all the `statements` of a claim) as it looks to one side. That it is never
-    reached holds where none of five runs or more does: a run in two may reach it, and two that do not are no surprise.
+    A finite claim means that all of the paper's runs reached the target. It fails if Fisher's exact test distinguishes
+    the two numbers of runs at 2.5%, one-sided, divided by the number of statements. The claim that no run reaches it
+    holds if none of five or more runs does. Two such runs would be no surprise even if half of all runs reached it.
     """
     never = sum(map(math.isinf, values))
     text = f"{never} of {len(values)} runs never reach it"
@@ -264,7 +250,7 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
 
 
 def _holds(claim: Claim, measured: Measured) -> bool:
-    """Decide a claim by what is computed, which is exact: the number alone counts."""
+    """Judge a computed number, which is exact."""
     assert measured.value is not None
     above = claim.direction.startswith("above")
     if claim.direction in ORDERS:
@@ -284,15 +270,15 @@ def _margin(claim: Claim) -> float:
 
 
 def privacy(claim: Claim, measured: Measured) -> str:
-    """Judge whether the epsilon and delta that a claim names hold for what was run.
+    """Judge the epsilon and delta that a claim names, for the runs that were made.
 
-    Guaranteed where they cover its sound epsilon, an upper bound, and its delta. That they do not shows nothing false:
-    refuted is a claim below a lower bound on the true epsilon.
+    They are guaranteed if they cover the sound epsilon, an upper bound, and the delta. If they do not, the claim may
+    still be true. It is refuted only below a lower bound on the true epsilon.
     """
     if claim.epsilon is None:
         return NONE_CLAIMED
     if measured.epsilon_sound is None:
-        return NOT_RUN if measured.value is None else NOT_REACHED  # what it is claimed for
+        return NOT_RUN if measured.value is None else NOT_REACHED
     bound, strict = claim.epsilon
     if math.isinf(bound):
         return NOT_PRIVATE

@@ -1,8 +1,8 @@
-"""`python -m runner aggregate tempered_sigmoid`: from records to tables, figures, claims and the report.
+"""Tables, figures, claims and the report from the records of a paper: `python -m runner aggregate tempered_sigmoid`.
 
-Reads records and configs, and trains nothing.
+It reads records and configs, and trains nothing.
 
-Exit codes: 0 done, 2 bad input (an unknown name, a damaged record), said in one sentence.
+Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sentence.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 def aggregate(
     paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
 ) -> list[Path]:
-    """Aggregate what is recorded of a paper; returns the files written.
+    """Aggregate the records of a paper.
 
-    All items (None): also the report on all claims, and the table of the README where it is the repository's own
-    results. Some items: only their folders, as the report would show the others as they were. Unchanged records
-    give byte-identical files. An item without a record, or with too
-    few, gets no figure, and an old one is removed.
+    Without `items`, it also writes the report on all claims and, for the repository's own results, the table of the
+    README. With `items`, it writes only their folders, because the report would mix new and old items. Unchanged
+    records give byte-identical files. An item with too few records gets no figure, and an old one is removed.
+
+    Returns:
+        The files.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
@@ -72,7 +74,7 @@ def aggregate(
 def headline(
     paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
 ) -> str:
-    """The claims of a paper's first item (or of the items named) as last aggregated, as text for a terminal.
+    """Format the claims of a paper's first item, or of the items named, at the last aggregation, for a terminal.
 
     Raises:
         ValueError: an unknown paper, scale or item.
@@ -81,7 +83,7 @@ def headline(
 
 
 def shown(paths: Sequence[Path]) -> str:
-    """Files for people: a line for each folder, named from the current directory where it is inside it."""
+    """List files for people: a line for each folder, relative to the current directory if it is inside."""
     names: dict[Path, list[str]] = {}
     for path in paths:
         names.setdefault(path.parent, []).append(path.name)
@@ -112,7 +114,7 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[C
 
 
 def _label(item: Item, evidence: Evidence) -> str:
-    """The scale, to mark an item with that is made of runs, where it is not the paper's; else nothing."""
+    """Return the scale, to mark an item made of runs, unless it is the paper's."""
     return evidence.scale if item.sweeps and evidence.scale != PAPER_SCALE else ""
 
 
@@ -128,7 +130,11 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Aggregate a paper and print its headline.
+
+    Returns:
+        The exit code.
+    """
     parser = Parser(
         prog="python -m runner aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",

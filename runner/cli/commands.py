@@ -1,4 +1,4 @@
-"""The commands by name, and how one is carried out: errors become one sentence and an exit code."""
+"""The commands by name, and their execution: errors become one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runner.cli.signals import STOPPED
 from runner.terminal import one_line
 
 Main = Callable[[Sequence[str]], int]
-_UNREAD = 141  # the exit code that a shell gives a command whose pipe was closed
+_UNREAD = 141  # a shell's exit code for a command whose pipe was closed
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: the module whose `main` carries it out, and one line for the list of commands."""
+    """A command: the module with its `main`, and one line for the list of commands."""
 
     module: str
     help: str
@@ -43,7 +43,7 @@ COMMANDS = {
 
 
 def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
-    """Say in one sentence that a program has no command of this name."""
+    """State in one sentence that a program has no command of this name."""
     near = difflib.get_close_matches(name, commands, n=1)
     hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(commands)}."
     return f"{program}: there is no command {one_line(name)!r}. {hint}"

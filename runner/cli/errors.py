@@ -22,12 +22,12 @@ _EXTRAS = {
     "optuna": "search",
     "wandb_workspaces": "dashboard",
 }
-_ALIKE = 0.75  # of two words, from which one may have been meant for the other
-_FRAMES = "\nException raised from"  # what some of PyTorch's messages go on with: a stack of C++
+_ALIKE = 0.75  # similarity of a suggested field
+_FRAMES = "\nException raised from"  # the beginning of a stack of C++ in some of PyTorch's messages
 
 
 def refused(error: Exception) -> str | None:
-    """Say in one sentence why a request cannot be carried out; None for an error that is no user's."""
+    """Explain in one sentence why a request cannot be carried out; None if the error is no user's."""
     from runner.data import DataError
 
     if isinstance(error, (HydraException, OmegaConfBaseException)):
@@ -39,7 +39,7 @@ def refused(error: Exception) -> str | None:
 
 
 def explained(error: Exception) -> tuple[str, int]:
-    """What is said of an error, and the exit code: 2 where the configuration cannot be run, 1 where a run failed."""
+    """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run."""
     from runner.data import DataError
 
     if isinstance(error, (HydraException, OmegaConfBaseException)):
@@ -51,7 +51,7 @@ def explained(error: Exception) -> tuple[str, int]:
 
 
 def sentence(error: BaseException) -> str:
-    """What Hydra or OmegaConf has to say, in one line: the message of the innermost cause, and where."""
+    """Reduce an error of Hydra or OmegaConf to one line: the message of the innermost cause, and its place."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
@@ -70,7 +70,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _no_option(missing: str, options: Sequence[str]) -> str:
-    """Says that a group has no option of this name, which options it has, and which may have been meant."""
+    """State that a group has no option of this name, and list its options, with the most similar one."""
     group, _, name = missing.rpartition("/")
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ""
@@ -78,7 +78,7 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
 
 
 def _options_with(field: str) -> str:
-    """Which options of a group have the field `group.name` that the chosen one has not."""
+    """List the options of a group that have the field `group.name`, which the chosen one lacks."""
     group, _, name = field.partition(".")
     files = sorted((REPOSITORY / "conf" / group).glob("*.yaml")) if name else []
     options = [f"{group}={path.stem}" for path in files if name in OmegaConf.load(path)]
@@ -86,7 +86,7 @@ def _options_with(field: str) -> str:
 
 
 def _nearest(missing: str) -> str:
-    """What an experiment or a sweep may have been meant to be: those are too many to list."""
+    """Suggest similar experiments or sweeps, which are too many to list."""
     group, _, name = missing.partition("/")
     folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
     if folder is None:
@@ -100,7 +100,7 @@ def _nearest(missing: str) -> str:
 
 
 def _fields(error: BaseException, name: str) -> str:
-    """Which field may have been meant, or all there are, in the part of the config where one was not found."""
+    """Suggest a similar field, or list all fields, in the part of the config that lacks one."""
     fields = [field for field in _names(error) if field != "hydra" and not field.startswith("_")]
     parent: Any = getattr(error, "parent_node", None)
     inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
@@ -112,12 +112,12 @@ def _fields(error: BaseException, name: str) -> str:
 
 
 def _names(error: BaseException) -> list[str]:
-    """The fields of the part of the config that an error is about."""
+    """Return the fields of the part of the config that an error is about."""
     return [str(field) for field in getattr(error, "parent_node", None) or ()]
 
 
 def _options_named(field: str, overrides: Sequence[str]) -> str:
-    """Which groups have the option that was asked of one that is not there: `model=resnet` is an architecture."""
+    """Suggest the groups that have an option given to a missing field: `model=resnet` is an architecture."""
     values = [value for name, _, value in (text.partition("=") for text in overrides) if name == field and value]
     paths = sorted((REPOSITORY / "conf").glob("*/*.yaml")) if values else []
     options = [f"{path.parent.name}={path.stem}" for path in paths if values[0] in path.stem.split("_")]

@@ -1,6 +1,6 @@
-"""`python -m runner explain RUN`: what a recorded run was, what it released and what that cost; or an item of a paper.
+"""A recorded run (its training, releases and cost) or an item of a paper, explained: `python -m runner explain RUN`.
 
-Exit codes: 0 explained, 2 bad input (no such run or item, a damaged record), said in one sentence.
+Exit codes: 0 explained, 2 bad input (no such run or item, a damaged record) with one sentence.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from runner.terminal import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Explain a run or an item.
+
+    Returns:
+        The exit code.
+    """
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
     parser.add_argument("what", help="a run's id or its beginning (9f3a), or an item (tempered_sigmoid/fig-3)")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="what runtime.results_root was")
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
-    from runner.report.explain import found, item_text, named, run_text  # PyTorch and all: --help does without
+    from runner.report.explain import found, item_text, named, run_text  # here, because --help needs no PyTorch
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
         print(run_text(found(results, chosen.what), results))

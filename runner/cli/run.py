@@ -1,4 +1,4 @@
-"""`python -m runner`: one run, or a Hydra multirun of many.
+"""One run, or a Hydra multirun of many: `python -m runner`.
 
 Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run, 130 interrupted.
 """
@@ -27,12 +27,15 @@ OmegaConf.register_new_resolver("commands", listed, replace=True)
 
 _ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
 _SHOWN = 100  # runs of a table at the end, at most
-_SILENCE = 10.0  # seconds without a word, after which a run says which step it is at
+_SILENCE = 10.0  # seconds without output, after which a run prints its step
 
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
 def run(composed: DictConfig) -> None:
-    """Carry out one composed config. In a sweep, says at once what failed; Hydra goes on and raises it at the end."""
+    """Carry out one composed config.
+
+    In a sweep, a failure is printed at once. Hydra continues, and raises it at the end.
+    """
     try:
         _run(composed)
     except KeyboardInterrupt as stopped:
@@ -70,7 +73,7 @@ def _run(composed: DictConfig) -> None:
     if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
         config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")
     line, started = Line(), time.monotonic()
-    behind: list[float] = []  # how much of the run was done before this process went on with it
+    behind: list[float] = []  # the part of the run that was done before this process resumed it
     for name in FIELDS:
         if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
             line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
@@ -110,7 +113,7 @@ def _run(composed: DictConfig) -> None:
         line.keep(f"being computed by another process: {path}")
         return
     if outcome == "skipped":
-        if path in _ENDED:  # as where scale=smoke takes few seeds for many
+        if path in _ENDED:  # for example because scale=smoke reduces the seeds
             line.keep(f"run {run_id}: shown above")
             return
         on_record(path)
@@ -122,8 +125,8 @@ def _run(composed: DictConfig) -> None:
 
 
 def main() -> None:
-    """Run Hydra, and turn what it raises into one sentence and an exit code."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing: it is explained below
+    """Run Hydra, and turn its exceptions into one sentence and an exit code."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing, for the explanation below
     from runner.data import DataError
     from runner.records.hydra_keys import judge
     from runner.records.options import check_options
@@ -147,7 +150,7 @@ def main() -> None:
 
 
 def _show_ended() -> None:
-    """A table of the runs of a multirun, those recorded before included; of very many the last ones. Then a plot."""
+    """Print a table of the runs of a multirun, with earlier ones, or only the last of very many. Then draw a plot."""
     if len(_ENDED) > 1:
         from runner.records.files import read_record
         from runner.report.own import runs_text

@@ -1,7 +1,7 @@
-"""`python -m runner search <sweep>`: a search over the fields that a sweep draws, by Optuna, with Hyperband stopping.
+"""A search over the fields that a sweep draws, by Optuna, with Hyperband stopping: `python -m runner search SWEEP`.
 
-The sweep's own draws come first, then suggestions. A trial is a run with a record like any other, and what is recorded
-is not run again, so the same command goes on after an interruption. Trials are judged on held-out training images.
+The sweep's own draws come first, then suggestions. A trial is a run with an ordinary record. Recorded trials are not
+run again, so the same command resumes an interrupted search. Trials are judged on held-out training images.
 
 Exit codes: 0 done, 1 a trial failed, 2 the request or a configuration is wrong, 130 interrupted.
 """
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(f"Expected --{name} >= {least}, got {getattr(options, name)}.")
     if not options.epsilon > 0:
         raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
-    ours, overrides = split(options.overrides)
+    of_launcher, overrides = split(options.overrides)
     check_overrides(overrides)
-    launcher = launcher_of(options.launcher, ours)
+    launcher = launcher_of(options.launcher, of_launcher)
     space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float) -> str:
-    """The front of all epochs, how many trials there are, and how to train the chosen one."""
+    """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
     stopped = sum(trial.stopped for trial in trials)
@@ -83,8 +83,8 @@ def _parser() -> Parser:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
     parser.add_argument(
         "--retrain", type=int, default=0, metavar="SEEDS",
-        help=f"then train the best one with so many other seeds, on all training images, and report on test images "
-        f"(the figures show {RETRAINED})",
+        help=f"then train the best one with this number of other seeds, on all training images, and report on test "
+        f"images (the figures show {RETRAINED})",
     )  # fmt: skip
     parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
     parser.add_argument("--scale", default="paper", help="paper (default) or smoke")

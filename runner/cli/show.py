@@ -1,6 +1,6 @@
-"""`python -m runner show`: the runs of one's own, those in the results that this repository does not hold.
+"""A table of your own runs, the recorded ones that are not committed here: `python -m runner show`.
 
-Exit codes: 0 shown, 1 all shown but files that cannot be read, 2 no such folder; each is said in one sentence.
+Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder. Each problem gets one sentence.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from runner.terminal import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
-    parser = Parser(prog="python -m runner show", description="A table of one's own runs.")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="what runtime.results_root was")
-    parser.add_argument("--last", type=int, default=30, help="so many at most, the latest (default: 30)")
+    """Print the table.
+
+    Returns:
+        The exit code.
+    """
+    parser = Parser(prog="python -m runner show", description="Print a table of your own runs.")
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    parser.add_argument("--last", type=int, default=30, help="number of runs, the latest (default: 30)")
     chosen = parser.parse_args(arguments)
     folder = chosen.results.expanduser()
     if not folder.is_dir() or chosen.last < 1:

@@ -9,14 +9,14 @@ import time
 from typing import NoReturn
 
 STOPPED = "Stopped. What is recorded stays; the same command goes on from there."
-_TWICE = 1.0  # seconds within which one signal may come in two ways
+_TWICE = 1.0  # seconds within which one signal may arrive twice
 
 
 def on_termination_as_on_interrupt() -> None:
-    """Have SIGTERM raise KeyboardInterrupt, as SIGINT does; a second one of either ends the process at once.
+    """Make SIGTERM raise KeyboardInterrupt, as SIGINT does; a second one of either ends the process at once.
 
-    What ends with it needs no more time: records are written whole, and the processes of runs end with their parent.
-    One that comes within `_TWICE` of the first is the first again: `make` passes on a SIGTERM that its whole group got.
+    Nothing is lost: records are written whole, and the processes of runs end with their parent. A signal within
+    `_TWICE` of the first counts as the first, because `make` passes on a SIGTERM that its whole group also got.
     """
 
     def interrupt(number: int, frame: object) -> NoReturn:
@@ -30,9 +30,9 @@ def on_termination_as_on_interrupt() -> None:
             signal.signal(each, again)
         raise KeyboardInterrupt
 
-    # A shell has SIGINT ignored in what it starts by "&", and that stays so.
+    # A shell has SIGINT ignored in jobs started by "&". It stays ignored.
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     for each in numbers:
         signal.signal(each, interrupt)
-    # When Python ends, handlers are gone before the process is: a SIGTERM that comes then would change its exit code.
+    # At its end, Python removes handlers before the process ends. A SIGTERM in between would change the exit code.
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)

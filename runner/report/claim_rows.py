@@ -1,4 +1,4 @@
-"""The judged claims of an item as results/<paper>/<item>/claims.csv has them."""
+"""The judged claims of an item in results/<paper>/<item>/claims.csv."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
@@ -24,19 +23,34 @@ _OUTCOME = tuple(field.name for field in fields(ClaimRow) if field.name != "clai
 
 
 def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
-    """Write claims.csv: a row a claim, what is claimed and what came of it."""
-    cells = [{**_of_claim(row.claim), **{name: _cell(getattr(row, name)) for name in _OUTCOME}} for row in rows]
+    """Write claims.csv: a row for each claim, with its outcome."""
+    cells = [
+        {
+            **{name: getattr(row.claim, name) for name in _CLAIM},
+            "experiments": " ".join(row.claim.experiments),
+            **{name: _cell(getattr(row, name)) for name in _OUTCOME},
+        }
+        for row in rows
+    ]
     return write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), cells)
 
 
+def rows_of(folder: Path, paper: Paper, items: Sequence[str] | None = None) -> list[ClaimRow]:
+    """Read the judged claims of all items of a paper, or of the items named (see `read_rows`)."""
+    chosen = paper.items if items is None else [paper.item(name) for name in items]
+    return [row for item in chosen for row in read_rows(folder, paper, item)]
+
+
 def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
-    """The judged claims of an item as they were last aggregated; as not run if they never were.
+    """Read the judged claims of an item from its last aggregation; without one, they are not run.
 
     Args:
-        folder: of the results.
+        folder: the folder of results.
+        paper: the paper.
+        item: its item.
 
     Raises:
-        ValueError: they were aggregated by another version, or of other claims.
+        ValueError: another version aggregated them, or the claims have changed since.
     """
     path = folder / paper.name / item.name / "claims.csv"
     claims = [claim for claim in paper.claims if claim.item == item.name]
@@ -53,16 +67,12 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     ]
 
 
-def _of_claim(claim: Claim) -> dict[str, Any]:
-    return {**{name: getattr(claim, name) for name in _CLAIM}, "experiments": " ".join(claim.experiments)}
-
-
 def _cell(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 def _value(name: str, text: str) -> Any:
-    """A cell as the type that its field has."""
+    """Convert a cell to the type of its field."""
     kind = _TYPES[name]
     if kind is str:
         return text

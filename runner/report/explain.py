@@ -1,8 +1,9 @@
-"""One run in words: what it trained, what it released, what that costs by each accountant, and whom it serves."""
+"""A recorded run in words: its training, its releases, their cost by each accountant, and its claims."""
 
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
-from runner.report.claim_rows import read_rows
+from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, read_csv
 from runner.report.markdown import cells_of
 from runner.report.own import (
@@ -39,13 +40,13 @@ from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
 _NAMED = ("dataset", "features", "normalization", "architecture", "activation", "loss", "optimizer", "schedule")
-_LISTED = 6  # kinds of releases; of more, those that are sampled alike are one, with the range of their noise
+_LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A row of an item's runs.csv: where a run stands among those of a paper, as last aggregated."""
+    """A row of an item's runs.csv: the position of a run in a paper at the last aggregation."""
 
     paper: Paper
     item: Item
@@ -54,7 +55,7 @@ class Place:
 
 
 def found(results: Path, beginning: str) -> Path:
-    """The record whose id begins so.
+    """Find the record whose id has this beginning.
 
     Raises:
         ValueError: there is none, or more than one.
@@ -69,10 +70,10 @@ def found(results: Path, beginning: str) -> Path:
 
 
 def named(what: str) -> tuple[Paper, Item]:
-    """A paper and its item by their names, "tempered_sigmoid/fig-3".
+    """Find a paper and its item by their names, "tempered_sigmoid/fig-3".
 
     Raises:
-        ValueError: there is no such item; the message has the nearest ones, or which there are.
+        ValueError: there is no such item; the message lists the nearest ones, or all.
     """
     name, _, item = what.partition("/")
     name = name.replace("-", "_")
@@ -97,10 +98,10 @@ def _either(paper: str, names: Sequence[str]) -> str:
 
 
 def run_text(path: Path, results: Path) -> str:
-    """All that is known of a recorded run, for a terminal.
+    """Explain a recorded run, for a terminal.
 
     Raises:
-        ValueError: the record is damaged, or cannot be prepared by the code of today.
+        ValueError: the record is damaged, or the present code cannot prepare it.
     """
     record = read_record(path)
     run, places = run_of(record["config"]), list(places_of(results, path.stem))
@@ -112,11 +113,7 @@ def run_text(path: Path, results: Path) -> str:
         "It serves": served_text(results, places),
         "The same again": command_text(record, places),
     }
-    return "\n\n".join("\n".join([name, *(_indented(line) for line in lines)]) for name, lines in sections.items())
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
 
 
 def _best(record: Record) -> list[str]:
@@ -132,7 +129,7 @@ def _best(record: Record) -> list[str]:
 
 
 def trained_text(record: Record, run: Run) -> list[str]:
-    """What was trained on what, and how long."""
+    """Describe the training: data, network, loss, optimizer and length."""
     config, final = record["config"], record["final"]
     of = "the test images" if config["evaluation"] == "test" else "training images held out"
     return [
@@ -144,15 +141,16 @@ def trained_text(record: Record, run: Run) -> list[str]:
 
 
 def class_text(group: Mapping[str, Any]) -> str:
-    """A class by its bare name, with its arguments."""
+    """Format a class by its bare name, with its arguments."""
     arguments = ", ".join(f"{name}={value}" for name, value in group.items() if not name.startswith("_"))
     return f"{group['_target_'].rpartition('.')[2]}({arguments})"
 
 
 def ledgers(record: Record, run: Run) -> dict[str, Releases]:
-    """What was released, what the paper charges of it, and where the run decides how much it releases, the most.
+    """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
-    Where no sound epsilon is known, what the class states.
+    The last exists only if the run decides how much it releases. If no sound epsilon is known, the only ledger is the
+    one that the class states.
     """
     steps, takes_back = int(record["final"]["steps"]), run.rule.takes_back
     claimed = run.mechanism.charges(int(record["final"]["accepted"]) if takes_back else steps).claimed
@@ -163,7 +161,7 @@ def ledgers(record: Record, run: Run) -> dict[str, Releases]:
 
 
 def released_text(record: Record, run: Run) -> list[str]:
-    """The ledger in words: each kind of release once, with its sampling and how often."""
+    """Describe the ledgers: each kind of release once, with its sampling and its number."""
     config = record["config"]
     lines = [f"{name}: {class_text(config[name])}" for name in _PRIVATE if config.get(name)]
     for what, releases in ledgers(record, run).items():
@@ -174,7 +172,7 @@ def released_text(record: Record, run: Run) -> list[str]:
 
 
 def release_texts(releases: Releases, delta: float) -> list[str]:
-    """A sentence for every kind of release.
+    """Describe every kind of release by a sentence.
 
     >>> from dp_accounting import GaussianDpEvent
     >>> release_texts(((GaussianDpEvent(2.0), 3),), 1e-5)
@@ -197,17 +195,14 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
 
 
 def _sums_text(q: float, times: int, noise: str) -> str:
-    return f"{times:,} sums over {_batch(q)}, with noise of {noise} times what one example can move"
-
-
-def _batch(q: float) -> str:
+    batch = f"batches that each example joins with probability {q:.4g}"
     if q == 1:
-        return "all examples, or parts of them that share none"
-    return f"batches that each example joins with probability {q:.4g}"
+        batch = "all examples, or parts of them that share none"
+    return f"{times:,} sums over {batch}, with noise of {noise} times what one example can move"
 
 
 def cost_text(record: Record, run: Run) -> str:
-    """Epsilon of these ledgers by every accountant, and what the record says."""
+    """Tabulate epsilon of the ledgers by every accountant, and the recorded values."""
     final = record["final"]
     columns = ledgers(record, run)
     if run.unsound:
@@ -229,7 +224,7 @@ def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
 
 
 def places_of(results: Path, run_id: str) -> Iterable[Place]:
-    """Where a run stands in the tables of the papers' items."""
+    """Yield the positions of a run in the tables of the papers' items."""
     for paper in papers_and_studies():
         for item in paper.items:
             path = results / paper.name / item.name / "runs.csv"
@@ -239,23 +234,22 @@ def places_of(results: Path, run_id: str) -> Iterable[Place]:
 
 
 def served_text(results: Path, places: Sequence[Place]) -> list[str]:
-    """The claims that are measured by the experiments that a run belongs to, with what became of them."""
+    """List the claims that a run's experiments measure, with their outcomes."""
     if not places:
-        return ["no item of a paper, as last aggregated: it is a run of one's own"]
+        return ["no item of a paper at the last aggregation: it is your own run"]
     among = {(place.sweep, place.experiment) for place in places}
     lines = [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
     for paper in {place.paper.name: place.paper for place in places}.values():
-        for item in paper.items:
-            for row in read_rows(results, paper, item):
-                if any((sweep, name) in among for sweep in row.claim.sweeps for name in row.claim.experiments):
-                    lines.append(f"claim of {paper.name}/{item.name}: {claim_text(row)}")
+        for row in rows_of(results, paper):
+            if any((sweep, name) in among for sweep in row.claim.sweeps for name in row.claim.experiments):
+                lines.append(f"claim of {paper.name}/{row.claim.item}: {claim_text(row)}")
     return lines
 
 
 def claim_text(row: ClaimRow) -> str:
-    """A claim, what was measured of how many runs, its difference (of an order the lead), and what it cost."""
+    """Format a claim, its measurement, the difference (for an order the lead), the verdict and the privacy cost."""
     of = cells_of(row)
-    what = f"{of.dataset}, {of.method}: claimed {of.claimed}" + (f" at ε {of.at}" if of.at != "–" else "")
+    what = f"{of.what}: claimed {of.claimed}" + (f" at ε {of.at}" if of.at != "–" else "")
     if row.measured is None:
         return f"{what}; {of.verdict}"
     if row.claim.direction in ORDERS and row.difference is not None:
@@ -267,9 +261,9 @@ def claim_text(row: ClaimRow) -> str:
 
 
 def _lead_text(row: ClaimRow, lead: float) -> str:
-    """Of an order: the difference with its interval and its runs, of which settings, and what each of two reached.
+    """Format the outcome of an order: the difference with its interval and runs, and the two settings' numbers.
 
-    Where a claim says it of several pairs, the number is that of the pair that supports it least.
+    For a claim about several pairs, the number comes from the pair that supports it least.
     """
     of, names = cells_of(row), [name.rpartition("/")[2] for name in row.claim.experiments]
     text = f"difference {of.difference} ({of.runs})"
@@ -281,9 +275,9 @@ def _lead_text(row: ClaimRow, lead: float) -> str:
 
 
 def command_text(record: Record, places: Sequence[Place]) -> list[str]:
-    """Return the command that repeats a run into another folder, as it is recorded here already.
+    """Return the command that repeats a run into another folder, because it is already recorded here.
 
-    It is the record's own; an older record has that of its run in a sweep.
+    It is the record's own. For an older record, the command of its run in a sweep stands in.
     """
     command = record["provenance"].get("command")
     jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
@@ -299,13 +293,12 @@ def command_text(record: Record, places: Sequence[Place]) -> list[str]:
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:
-    """An item of a paper: its claims with their verdicts, and the runs behind them."""
+    """Explain an item of a paper: its claims with their verdicts, and the runs behind them."""
     lines = [f"{paper.title}: {item.title}", ""]
-    lines += [claim_text(row) for row in read_rows(results, paper, item)] or ["No claim of it is checked."]
+    lines += [claim_text(row) for row in rows_of(results, paper, [item.name])] or ["No claim of it is checked."]
     path = results / paper.name / item.name / "runs.csv"
     ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
     if ids:
         lines += ["", runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
-    dashed = paper.name.replace("_", "-")
-    made = f"make reproduce-{dashed} ITEMS={item.name}" if item.sweeps else f"make aggregate-{dashed} ITEMS={item.name}"
+    made = f"make {'reproduce' if item.sweeps else 'aggregate'}-{paper.name.replace('_', '-')} ITEMS={item.name}"
     return "\n".join([*lines, "", f"Made by {made}; every number in results/{paper.name}/{item.name}/."])

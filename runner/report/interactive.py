@@ -1,10 +1,10 @@
 """`python -m runner report`: one page of all results that needs no network, results/report.html.
 
-It shows what was found, the leaderboard, every claim with filters, the curves of every item, and for each run its
-config, its history, its ledger in words and the command that repeats it. Nothing is computed anew but the ledgers: the
-page is made of the records and of what was last aggregated. Needs the extra `report`.
+The page has the findings, the leaderboard, every claim with filters, and the curves of every item. For each run it has
+config, history, ledger in words and the command that repeats it. It is made from the records and the last aggregation;
+only the ledgers are computed anew. It needs the extra `report`.
 
-Exit codes: 0 written, 2 bad input (a damaged record, the extra is not installed), said in one sentence, 130 stopped.
+Exit codes: 0 written, 2 bad input (a damaged record, the extra is not installed) with one sentence, 130 stopped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.verify import run_of
-from runner.report.claim_rows import read_rows
+from runner.report.claim_rows import rows_of
 from runner.report.explain import released_text, trained_text
 from runner.report.files import read_csv, write_text
 from runner.report.findings import findings_table
 from runner.report.leaderboard.entries import planned_runs
-from runner.report.markdown import CLAIMED_EPSILON, cells_of
+from runner.report.markdown import CLAIMED_EPSILON, chosen_cells
 from runner.report.own import result_text
 from runner.report.papers import Paper, every_paper, papers_and_studies
 from runner.terminal import Line, Parser
@@ -33,13 +33,18 @@ TEMPLATE = Path(__file__).with_suffix(".html")
 WRITTEN = "report.html"
 _CURVES = ("epoch", "test_accuracy", "test_loss", "epsilon", "epsilon_sound")
 _BOARD = ("dataset", "sound ε at most", "method", "mean (%)", "± std", "n", "of", "settings", "run made for it")
+_COLUMNS = {  # headings, and the cells of a claim below them
+    **{"data set": "dataset", "claim": "method", "claimed": "claimed", "at ε": "at", "measured": "measured_of"},
+    **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon", "sound ε": "sound"},
+    CLAIMED_EPSILON: "guarantee",
+}
 
 
 def page(results: Path, line: Line) -> str:
-    """The page, as text.
+    """Make the page, as text.
 
     Raises:
-        ValueError: a record is damaged, or something was aggregated by another version.
+        ValueError: a record is damaged, or another version has aggregated the results.
         ImportError: a library of the extra is not installed.
     """
     import jinja2
@@ -49,7 +54,10 @@ def page(results: Path, line: Line) -> str:
     recorded = {run.job.run_id: run for run in planned_runs() if run.record is not None}
     templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        findings=[{"paper": row[0], "found": inline(row[1]), "numbers": row[2]} for row in _findings(results)],
+        findings=[
+            {"paper": paper, "found": inline(found), "numbers": numbers}
+            for paper, found, numbers, _ in findings_table(papers_and_studies(), results).rows
+        ],
         tables_head=tables_head(),
         board=searchable_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),
         claims=searchable_table(*_claims(results, papers), ["paper", "data set", "verdict", CLAIMED_EPSILON]),
@@ -61,7 +69,7 @@ def page(results: Path, line: Line) -> str:
 
 
 def inline(text: str) -> Any:
-    """Markdown's bold and links as HTML, everything else as it is; links into the repository lose their target.
+    """Convert Markdown's emphasis to HTML, and its links, which point into the repository, to their text.
 
     >>> str(inline("**a < b**, [fig-3](results/x.png)"))
     '<strong>a &lt; b</strong>, fig-3'
@@ -72,12 +80,8 @@ def inline(text: str) -> Any:
     return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)))
 
 
-def _findings(results: Path) -> Sequence[Sequence[str]]:
-    return findings_table(papers_and_studies(), results).rows
-
-
 def _script(text: str) -> Any:
-    """JavaScript for inside a script element: what would end the element, or begin a comment, is written otherwise."""
+    """Escape JavaScript for a script element, so that it neither ends the element nor begins a comment."""
     from markupsafe import Markup
 
     return Markup(re.sub("</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", r"<\!--"))
@@ -91,7 +95,7 @@ def _vega() -> str:
 
 
 def _chart() -> dict[str, Any]:
-    """Accuracy against epsilon, a line a run in the colour and dashes of its setting; rows come when it is shown."""
+    """Specify a chart of accuracy against epsilon, without data: a line for each run, a colour for each setting."""
     import altair as alt
 
     base = alt.Chart(alt.NamedData("curves")).encode(
@@ -108,7 +112,7 @@ def _chart() -> dict[str, Any]:
 
 
 def tables_head() -> Any:
-    """DataTables itself, once for all tables."""
+    """Return DataTables itself, once for all tables."""
     from itables.javascript import generate_init_offline_itables_html
     from itables.utils import UNPKG_DT_BUNDLE_URL, find_package_file
     from markupsafe import Markup
@@ -118,9 +122,9 @@ def tables_head() -> Any:
 
 
 def searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
-    """A table that sorts and searches, with the values of some columns to filter by, and how many rows have each.
+    """Make a table to sort and search, with filters by the values of some columns.
 
-    Cells are shown as the texts that they are, but for those that are `markupsafe.Markup`.
+    Cells are escaped unless they are `markupsafe.Markup`.
     """
     import pandas as pd
     from itables import to_html_datatable
@@ -156,25 +160,22 @@ def _board(results: Path) -> list[list[str]]:
 
 
 def _claims(results: Path, papers: Sequence[Paper]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of all claims, as the papers' pages have them."""
+    """Return header and rows of all claims."""
     from markupsafe import Markup
 
-    header = ["paper", "item", "data set", "claim", "claimed", "at ε", "measured", "difference [95%]", "verdict"]
     rows = []
     for paper in papers:
-        for item in paper.items:
-            for row in read_rows(results, paper, item):
-                of = cells_of(row)
-                place = f"{paper.name}/{item.name}"
-                cells = [of.dataset, of.method, of.claimed, of.at, of.measured_of, of.difference]
-                cells += [row.verdict, of.epsilon, of.sound, of.guarantee, row.explanation]
-                link = Markup('<a href="#item={}">{}</a>').format(place, item.name)
-                rows.append([paper.name.replace("_", "-"), link, *cells])
-    return [*header, "ε of the run", "sound ε", CLAIMED_EPSILON, "note"], rows
+        judged = rows_of(results, paper)
+        for row, cells in zip(judged, chosen_cells(judged, _COLUMNS), strict=True):
+            item = row.claim.item
+            link = Markup('<a href="#item={}">{}</a>').format(f"{paper.name}/{item}", item)
+            cells[list(_COLUMNS).index("verdict")] = row.verdict  # the bare word, to filter by
+            rows.append([paper.name.replace("_", "-"), link, *cells, row.explanation])
+    return ["paper", "item", *_COLUMNS, "note"], rows
 
 
 def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, PlannedRun]) -> dict[str, Any]:
-    """Of each item that has runs: its title, and its recorded runs, as last aggregated, with what each is a run of."""
+    """Return the title of each item with runs, and the ids and labels of its recorded runs."""
     found: dict[str, Any] = {}
     for paper in papers:
         for item in paper.items:
@@ -187,13 +188,13 @@ def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, Plan
 
 
 def label(run: PlannedRun) -> str:
-    """What a run is one of: its experiment, with what else its sweep varies than seeds."""
+    """Name a run's experiment, with the other fields that its sweep varies, except the seed."""
     others = [f"{name}={value}" for name, value in run.job.overrides.items() if name not in ("experiment", "seed")]
     return " ".join([run.name, *others])
 
 
 def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:
-    """Of each run what its own page shows, by run id. Runs of one setting share what is said of it."""
+    """Return the content of each run's own page, by run id. Runs of one setting share its description."""
     found: dict[str, Any] = {}
     said: dict[str, tuple[list[str], list[str]]] = {}
     for number, run in enumerate(runs, 1):
@@ -220,7 +221,11 @@ def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Write the page.
+
+    Returns:
+        The exit code.
+    """
     parser = Parser(prog="python -m runner report", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / WRITTEN)
     chosen = parser.parse_args(arguments)

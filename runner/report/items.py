@@ -1,4 +1,4 @@
-"""What a paper is to this project: items (tables, figures, statements of the text) and ways to measure its claims."""
+"""Papers: their items (tables, figures, statements of the text) and ways to measure their claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runner.report.files import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Draw: TypeAlias = Callable[[Evidence], "Figure | None"]  # None: too few runs for a figure to show anything
+Draw: TypeAlias = Callable[[Evidence], "Figure | None"]  # None: too few runs for a figure
 Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 
 
@@ -29,13 +29,12 @@ class Item:
     """One table, figure or statement of a paper.
 
     name: as in claims.yaml, and the name of its folder under results/<paper>/.
-    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty where it is computed without runs.
-    also: sweeps whose runs its figure shows beside those, where they are recorded, and that other items list.
-    fields: config fields to show beside what the sweeps vary ("activation.scale").
-    draw: its figure, called only where at least one of its runs is recorded, or where it is computed; None where those
-        are too few to show anything.
-    table: its table, called with the item's judged claims.
-    data: what a computed figure shows, as a table for programs (figure.csv).
+    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty if it is computed without runs.
+    also: sweeps of other items whose recorded runs its figure shows, too.
+    fields: config fields to show in addition to the swept ones ("activation.scale").
+    draw: makes its figure. It is called only if at least one run is recorded, or if the figure is computed.
+    table: makes its table from the item's judged claims.
+    data: makes the table of a computed figure, for programs (figure.csv).
     """
 
     name: str
@@ -50,11 +49,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim's outcome means, in words.
+    """The meaning of a claim's outcome, in words.
 
-    claim: fields of the claim, so many that there is one such claim.
-    says: by its verdict, or by what its epsilon is (guaranteed, refuted, ...), a part of a sentence; {claimed},
-        {measured}, {difference} and {sound} stand for the row's numbers. Under any other outcome nothing is said.
+    claim: fields of the claim, enough to identify it.
+    says: a part of a sentence by verdict, or by the state of the claimed epsilon (guaranteed, refuted, ...). Other
+        outcomes give no sentence. {claimed}, {measured}, {difference} and {sound} stand for the row's numbers.
     """
 
     claim: Mapping[str, str]
@@ -63,11 +62,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its name (as in sweeps/<name>), its title, its items with the headline first; its place among the papers
-    on the pages (the smallest first); what a reader of its numbers has to know, in sentences without numbers, {results}
-    for the path of the results folder; and what was found.
+    """A paper or a study.
 
-    study: whether it is a question of this project's own, whose rows nobody claims: it is in no count of claims.
+    name: as in sweeps/<name>.
+    items: its items, the headline first.
+    place: its position among the papers on the pages, the smallest first.
+    remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
+    findings: the sentences on its outcomes.
+    study: True for a question of this project's own. Its rows are no claims and are not counted as such.
     """
 
     name: str
@@ -80,7 +82,7 @@ class Paper:
 
     @cached_property
     def formulas(self) -> dict[str, Formula]:
-        """The functions that its claims may name: those in the modules of its package, and what every paper has."""
+        """The functions that its claims may name: its package's own, and the common ones."""
         package = import_module(f"runner.papers.{self.name}")
         own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
         return {name: found for module in (charges, *own) for name, found in formulas_in(module).items()}
@@ -95,7 +97,11 @@ class Paper:
         return read_claims(self.name, [item.name for item in self.items], self.formulas)
 
     def item(self, name: str) -> Item:
-        """The item of this name. Raises ValueError, listing those there are."""
+        """Return the item of this name.
+
+        Raises:
+            ValueError: there is no such item; the message lists all.
+        """
         for item in self.items:
             if item.name == name:
                 return item

@@ -1,8 +1,8 @@
-"""Claims next to measurements, as cells of a table for people."""
+"""Judged claims as cells of a table for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
@@ -13,18 +13,19 @@ from runner.report.files import Table, bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 
-HEADER = (
-    *("dataset", "method", "claimed", "margin", "at ε"),
-    *("measured", "min / median / max", "n", "best epoch", "difference [95%]", "verdict"),
-    *("ε of the run", "sound ε of the run", CLAIMED_EPSILON),
-)
+_COLUMNS = {  # headings of an item's table, and the cells below them
+    **{"dataset": "dataset", "method": "method", "claimed": "claimed", "margin": "margin", "at ε": "at"},
+    **{"measured": "measured", "min / median / max": "spread", "n": "n", "best epoch": "best"},
+    **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon"},
+    **{"sound ε of the run": "sound", CLAIMED_EPSILON: "guarantee"},
+}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A judged claim as texts, in the units of the claim; a dash for what there is not.
+    """A judged claim as texts, in the units of the claim, with a dash for an empty cell.
 
-    measured: the number ± the standard deviation of the runs, if it is their mean. runs: "3 of 10" or "computed".
+    measured: the number, ± the standard deviation of the runs if it is their mean. runs: "3 of 10" or "computed".
     spread: minimum / median / maximum.
     """
 
@@ -44,21 +45,31 @@ class Cells:
     guarantee: str
 
     @property
+    def what(self) -> str:
+        """The data set and the method."""
+        return f"{self.dataset}, {self.method}"
+
+    @property
     def measured_of(self) -> str:
         """The number and, in brackets, its runs."""
         return f"{self.measured} ({self.runs})" if self.runs else self.measured
 
+    @property
+    def n(self) -> str:
+        """The recorded and planned runs."""
+        return self.runs or "0 of 0"
+
 
 def cells_of(row: ClaimRow) -> Cells:
-    """The cells of a judged claim."""
+    """Format a judged claim."""
     claim, unit = row.claim, row.claim.unit
-    std = row.std if row.measured == row.mean and not row.at_least else None  # of runs: of no maximum and no bound
+    std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
     return Cells(
         dataset=claim.dataset,
         method=method_text(claim),
         claimed=claim.claimed or "qualitative",
-        margin=margin_text(row),
+        margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
         measured=plus_minus(row.measured, std, unit, at_least=row.at_least),
         spread=" / ".join(spread) or "–",
@@ -72,33 +83,37 @@ def cells_of(row: ClaimRow) -> Cells:
     )
 
 
+def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:
+    """Format some cells of judged claims, a row for each claim.
+
+    Args:
+        rows: the judged claims.
+        columns: the names of the cells, by heading.
+    """
+    return [[getattr(of, name) for name in columns.values()] for of in map(cells_of, rows)]
+
+
 def claim_cells(rows: Sequence[ClaimRow]) -> tuple[Sequence[str], list[list[str]]]:
-    """Header and rows, one row a claim, in the order of HEADER."""
-    return HEADER, [_row(cells_of(row)) for row in rows]
+    """Return header and rows of an item's table, one row for each claim."""
+    return list(_COLUMNS), chosen_cells(rows, _COLUMNS)
 
 
 def claims_table(rows: Sequence[ClaimRow]) -> Table:
-    """The claims of an item, for items that have no table of their own."""
+    """Make the table of an item that has no table of its own."""
     notes = [f"{row.claim.dataset}, {row.claim.method}: {row.explanation}." for row in rows if row.explanation]
     return Table(*claim_cells(rows), tuple(notes))
 
 
-def _row(of: Cells) -> list[str]:
-    what = [of.dataset, of.method, of.claimed, of.margin, of.at]
-    found = [of.measured, of.spread, of.runs or "0 of 0", of.best, of.difference, of.verdict]
-    return [*what, *found, of.epsilon, of.sound, of.guarantee]
-
-
 def method_text(claim: Claim) -> str:
-    """The method, what is claimed of it where that is not its accuracy, and in brackets how the paper is read."""
+    """Name the method, the quantity unless it is the accuracy, and in brackets the interpretation of the paper."""
     what = "" if claim.quantity == "test_accuracy" else f": {claim.quantity.replace('_', ' ')}"
     return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
 
 
 def difference_text(difference: float | None, unit: str, interval: Interval | None, level: float | None = None) -> str:
-    """A difference with its sign and its interval in brackets; a dash where there is neither.
+    """Format a difference with its sign and its interval in brackets; a dash if there is neither.
 
-    Where a level is claimed, the interval is that of what was measured, beside the level.
+    If a level is claimed, the text is the interval of the measured number, next to the level.
     """
     if interval is None:
         return "–" if difference is None else _signed(difference, unit)
@@ -113,8 +128,8 @@ def _signed(value: float, unit: str) -> str:
     return ("+" if value >= 0 else "−") + number(abs(value), unit)
 
 
-def margin_text(row: ClaimRow) -> str:
-    """The margin, with the precision of the claimed mean itself where that is coarser; a dash where there is none."""
+def _margin_text(row: ClaimRow) -> str:
+    """Format the margin, with the precision of the claimed mean itself if that is coarser; a dash without a margin."""
     if row.claim.margin is None or row.claim.direction in (*THRESHOLDS, *ORDERS):
         return "–"
     margin, own = row.claim.margin, row.own_precision
@@ -122,13 +137,13 @@ def margin_text(row: ClaimRow) -> str:
 
 
 def verdict_text(row: ClaimRow) -> str:
-    """The verdict; of too few runs, how many of a setting there are of those that would do."""
+    """Format the verdict; for too few runs, with the present and the sufficient number of runs of a setting."""
     if row.verdict == TOO_FEW_RUNS and row.runs_needed:
         return f"{row.verdict} ({row.runs_have} of {row.runs_needed})"
     return f"{row.verdict} (by formula)" if row.verdict in (HOLDS, FAILS) else row.verdict
 
 
 def sound_text(sound: float | None, tries: float | None) -> str:
-    """The sound epsilon, and that of the tries that were made where a run could have made more."""
+    """Format the sound epsilon and, for a run that could have released more, the cost of the tries it made."""
     text = bound_text(sound)
     return text if tries is None else f"{text} (tries made: {bound_text(tries)})"

@@ -1,4 +1,4 @@
-"""What a paper's tables say of its networks, read from the networks themselves."""
+"""Tables of a paper's networks, made from the networks themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runner.report.items import Tabulate
 
 
 def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
-    """An item's table: the layers of an experiment's network, output shape and parameters of each, and their total."""
+    """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
 
     def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         run = prepared(sweep, experiment)
@@ -31,7 +31,7 @@ def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:
-    """The layers of sequences within sequences, in order."""
+    """Yield the layers of nested sequences, in order."""
     for layer in network.children():
         if isinstance(layer, nn.Sequential):
             yield from _flat(layer)

@@ -1,4 +1,4 @@
-"""Runs as they are in their records, for a terminal: one in a line, many in a table with what they differ in."""
+"""Recorded runs for a terminal: one as a line, several as a table with the fields in which they differ."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from runner.training.targets import targets
 
 Record = Mapping[str, Any]
 
-KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # what any config may name
-STATED = "stated by its class"  # an epsilon beside which there is no sound one
+KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # any config may name classes in these
+STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
-_FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # shown where no run differs from another
-_MOST_VALUES = 6  # further columns, where fewer groups differ
+_FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
+_MOST_VALUES = 6  # further columns, unless more groups differ
 
 
 def result_text(record: Record) -> str:
-    """What a run ended with: the accuracy after its last epoch, and both epsilons of it."""
+    """State a run's final metrics: the accuracy after its last epoch, and both epsilons."""
     final = record["final"]
     accuracy = f"accuracy {number(float(final['test_accuracy']), '%')}% after epoch {final['epoch']}"
     return f"{record['status']}: {accuracy} · {privacy_text(final)}"
 
 
 def explain_command(path: Path) -> str:
-    """The command that says what the run of a record's file was, with what it has to trust for that."""
+    """Return the command that explains the run of a record's file, with the modules that it has to trust."""
     folder = path.resolve().parent.parent
     elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
     own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
@@ -41,14 +41,14 @@ def explain_command(path: Path) -> str:
 
 
 def named_targets(config: Mapping[str, Any]) -> list[str]:
-    """The classes and functions that a recorded config names, each once."""
+    """List the classes and functions that a recorded config names, each once."""
     return list(dict.fromkeys(str(target) for _, target in targets(config)))
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:
-    """The epsilon as the paper counts, and the sound one; of a run that takes steps back that of the most it could.
+    """State epsilon as the paper counts, and the sound epsilon of all that the run could have released.
 
-    Where no sound one is known, epsilon is what a class states.
+    If no sound epsilon is known, a class has stated epsilon.
     """
     epsilon, sound = float(final["epsilon"]), sound_epsilon_of(final)
     if epsilon == sound == float("inf"):
@@ -57,18 +57,18 @@ def privacy_text(final: Mapping[str, Any]) -> str:
 
 
 def sound_epsilon_of(final: Mapping[str, Any]) -> float | None:
-    """What a record guarantees; None where that is not known."""
+    """Return the sound epsilon that a record guarantees, or None if it is unknown."""
     sound = final.get("epsilon_sound_at_max_tries", final["epsilon_sound"])
     return None if sound is None else float(sound)
 
 
 def known_text(sound: float | None) -> str:
-    """A sound epsilon, or that there is none."""
+    """Format a sound epsilon, which may be unknown."""
     return "none" if sound is None else bound_text(sound)
 
 
 def runs_table(records: Sequence[Record]) -> Table:
-    """A row a run, with the fields of their configs that not all have in common."""
+    """Make a row for each run, with the config fields in which the runs differ."""
     configs = [_leaves(record["config"]) for record in records]
     names = [name for name in _differing(configs) if name != "epochs"]  # it has a column
     names = names or [name for name in _FOREMOST if any(name in config for config in configs)]
@@ -91,13 +91,13 @@ def runs_table(records: Sequence[Record]) -> Table:
 
 
 def runs_text(records: Sequence[Record]) -> str:
-    """The table of runs as aligned columns, and how to learn more of one."""
+    """Format the table of runs as aligned columns."""
     table = runs_table(records)
     return "\n".join([aligned(table), *table.notes])
 
 
 def labels(records: Sequence[Record]) -> dict[str, str]:
-    """What settings differ in, by setting id: fields and values, seeds left out."""
+    """Describe each setting by the fields in which the settings differ, without the seed, by setting id."""
     configs = [_leaves(record["config"]) for record in records]
     names = [name for name in _differing(configs) if name != "seed"] or ["dataset.name"]
     return {
@@ -107,9 +107,10 @@ def labels(records: Sequence[Record]) -> dict[str, str]:
 
 
 def own_records(results: Path) -> tuple[list[Record], list[str]]:
-    """The records in a results folder, at every scale, that this repository does not hold, oldest first.
+    """Read the records in a results folder, at every scale, that are not committed here, oldest first.
 
-    Of each file among them that cannot be read there is a sentence instead.
+    Returns:
+        The records, and a sentence for each file that cannot be read.
     """
     committed, records, refused = _committed(results), list[Record](), list[str]()
     own = [path for path in record_files(results) if path.resolve() not in committed]
@@ -122,12 +123,12 @@ def own_records(results: Path) -> tuple[list[Record], list[str]]:
 
 
 def record_files(results: Path) -> list[Path]:
-    """The files of the records in a results folder, at every scale."""
+    """List the files of the records in a results folder, at every scale."""
     return sorted([*results.glob("runs/*.json"), *results.glob("*/runs/*.json")])
 
 
 def _committed(results: Path) -> set[Path]:
-    """The files in a folder that git holds; none outside a checkout."""
+    """List the files in a folder that git tracks; none outside a checkout."""
     command = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "--", str(results.resolve())]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
@@ -137,7 +138,7 @@ def _committed(results: Path) -> set[Path]:
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's fields by dotted name; a class is the value of its group, by its bare name."""
+    """Return a config's fields by dotted name; the value of a group is its class, by its bare name."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if name in FIELDS and FIELDS[name].part is Part.setting and isinstance(value, Mapping):
@@ -152,7 +153,7 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names that not all have with one value: all groups, and while there are not too many, fields, then arguments."""
+    """Choose names whose values differ: all groups and then, up to a limit, fields and arguments."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: {_value(config.get(name)) for config in configs} for name in names}
     differing = [name for name in names if len(values[name]) > 1]

@@ -1,4 +1,4 @@
-"""The plot that a multirun leaves: accuracy by epoch, a line a setting, with the range of its seeds."""
+"""The plot of a multirun: accuracy by epoch, a line for each setting, with the range of its seeds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _NAMED = 12  # settings in a legend, at most
 
 
 def drawn(paths: Sequence[Path]) -> Path | None:
-    """Draw the runs of these records into the folder `own` beside theirs, under a name made of their ids: the same
-    runs leave the same file.
+    """Draw the runs of these records into the folder `own` next to theirs, under a name made from their ids.
 
-    Returns None, and draws nothing, where there is one run only, without matplotlib, or where no run is of the paper's
-    scale: what is shrunk to minutes shows that it works, which takes no plot.
+    Returns:
+        The picture's path; None if there is one run only, no run at the paper's scale, or no matplotlib.
     """
     records = [read_record(path) for path in dict.fromkeys(paths)]
     if len(records) < 2 or all(r["config"]["scale"]["name"] != "paper" for r in records) or not find_spec("matplotlib"):
@@ -41,21 +40,16 @@ def drawn(paths: Sequence[Path]) -> Path | None:
 
 
 def figure_of(records: Sequence[Record]) -> Figure:
-    """A panel of what has a sound epsilon, against that of what was released so far, and one of what has none, against
-    the epoch; whichever there are. The best settings are named, where there are very many.
+    """Draw a panel of runs with a sound epsilon, against it, and one of the other runs, against the epoch.
+
+    A panel without runs is left out. Of very many settings, only the best are named.
     """
     from runner.report.plots import figure
 
     named = labels(records)
-    private = [r for r in records if _private(r)]
-    panels = [
-        (of, x, text)
-        for of, x, text in (
-            (private, "epsilon_sound", "sound ε of what was released"),
-            ([r for r in records if not _private(r)], "epoch", "epoch, without a sound ε"),
-        )
-        if of
-    ]
+    private, others = ([r for r in records if _private(r) is wanted] for wanted in (True, False))
+    panels = [(private, "epsilon_sound", "sound ε of what was released"), (others, "epoch", "epoch, without a sound ε")]
+    panels = [panel for panel in panels if panel[0]]
     made = figure(7 * len(panels), 5.5)
     for axes, (of, x, text) in zip(made.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _lines(axes, of, x, named)

@@ -1,4 +1,4 @@
-"""Which papers there are, and each by its name: by name only, so that nothing imports a paper."""
+"""The papers and studies by name, imported only on demand."""
 
 from importlib import import_module
 
@@ -9,15 +9,15 @@ __all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load", "pape
 
 
 def known() -> list[str]:
-    """The names of papers and studies, in order: those of the folders of runner/papers that hold a package."""
+    """List the names of papers and studies, in order: the packages in runner/papers."""
     return sorted(path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/__init__.py"))
 
 
 def load(name: str) -> Paper:
-    """The paper of this name (`tempered_sigmoid`; a dash will do for the underscore).
+    """Import the paper of this name (`tempered_sigmoid`, or with a dash for the underscore).
 
     Raises:
-        ValueError: there is no such paper; the message lists those there are.
+        ValueError: there is no such paper; the message lists all.
     """
     module = name.replace("-", "_")
     if module not in known():
@@ -28,15 +28,15 @@ def load(name: str) -> Paper:
 
 
 def every_paper() -> list[Paper]:
-    """All papers, in the order that pages show them in: by `Paper.place`, then by name. Studies are not among them."""
+    """List all papers without the studies, in the order of the pages: by `Paper.place`, then by name."""
     return [paper for paper in papers_and_studies() if not paper.study]
 
 
 def every_study() -> list[Paper]:
-    """The questions of this project's own, in the order that pages show them in, after the papers."""
+    """List the studies, this project's own questions, in the order of the pages."""
     return [paper for paper in papers_and_studies() if paper.study]
 
 
 def papers_and_studies() -> list[Paper]:
-    """All that has a folder in runner/papers, papers first, by `Paper.place`, then by name."""
+    """List all papers, then all studies, each by `Paper.place`, then by name."""
     return sorted((load(name) for name in known()), key=lambda paper: (paper.study, paper.place, paper.name))

@@ -1,4 +1,4 @@
-"""What README.md begins with: what was found of each paper and study, between two markers."""
+"""The table of findings in README.md, between two markers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BEGIN, END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- 
 
 
 def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path:
-    """Replace what stands between the markers of the README by what was found, as last aggregated.
+    """Replace the text between the markers of the README by the findings of the last aggregation.
 
     Raises:
-        ValueError: the README has not exactly these two markers, in this order.
+        ValueError: the README lacks these two markers, in this order.
     """
     before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

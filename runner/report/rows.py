@@ -14,53 +14,33 @@ _APART = ("experiment", "seed")  # columns of their own
 
 
 def varied(runs: Runs, fields: Sequence[str] = ()) -> list[str]:
-    """Names of what the sweeps vary beside experiment and seed, then of the config fields asked for."""
+    """Name the fields that the sweeps vary, except experiment and seed, then the given config fields."""
     swept = [name for run in runs for name in run.job.overrides if name not in _APART]
     return list(dict.fromkeys([*swept, *fields]))
 
 
 def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of runs.csv: one row a recorded run, in the order of the sweeps. What a sweep varies that is a
-    column anyway (epochs, say, of which there may be fewer than were asked for) is that one.
+    """Return columns and rows of runs.csv: one row for each recorded run, in the order of the sweeps.
 
-    Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound charges all that was
-    released; where runs decide themselves how much that is, epsilon_sound_guaranteed is what holds.
+    A swept field that is already a column (e.g. `epochs`) is not repeated. The column holds the actual value.
+
+    Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound covers all releases.
+    epsilon_sound_guaranteed covers all possible releases of runs that themselves decide how much they release.
     """
     names = varied(runs, fields)
     recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
-    ordered = list(reversed(recorded.values()))  # where two sweeps list a run, its first place is kept
-    rows = [_run_row(run, names) for run in ordered]
+    ordered = reversed(recorded.values())  # a run in two sweeps keeps its first place
     columns = [
-        "run_id",
-        "setting_id",
-        "sweep",
-        "experiment",
-        "seed",
-        *names,
-        "evaluation",
-        "status",
-        "epochs",
+        *("run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"),
+        *("epsilon", "epsilon_sound", *_guaranteed_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
+        *("best_epoch", "train_loss", "test_loss", "noise_multiplier", "sampling_rate", "parameters"),
+        *("wall_seconds", "examples_per_second", "device", "git_revision", "scale"),
     ]
-    columns += [
-        "epsilon",
-        "epsilon_sound",
-        *([_GUARANTEED] if any(decides(run) for run in runs) else ()),
-        "delta",
-        "accuracy_last",
-        "accuracy_best",
-        "best_epoch",
-        "train_loss",
-        "test_loss",
-    ]
-    columns += [
-        "noise_multiplier",
-        "sampling_rate",
-        "parameters",
-        "wall_seconds",
-        "examples_per_second",
-        "device",
-    ]
-    return list(dict.fromkeys([*columns, "git_revision", "scale"])), rows
+    return list(dict.fromkeys(columns)), [_run_row(run, names) for run in ordered]
+
+
+def _guaranteed_if_any(runs: Runs) -> list[str]:
+    return [_GUARANTEED] if any(decides(run) for run in runs) else []
 
 
 def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -83,10 +63,10 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
 
 
 def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of settings.csv: one row a setting of a sweep, those without a record included.
+    """Return columns and rows of settings.csv: one row for each setting of a sweep, recorded or not.
 
-    accuracy_* is of the last epoch; best_epoch_accuracy_* of the best epoch, chosen on the same data. The
-    epsilons are the largest over the runs.
+    accuracy_* describes the last epoch, and best_epoch_accuracy_* the best epoch, chosen on the same data. The epsilons
+    are the largest over the runs.
     """
     names = varied(runs, fields)
     rows = []
@@ -105,18 +85,11 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
         row[_GUARANTEED] = max((guaranteed(run) for run in recorded if decides(run)), default=None)
         rows.append(row)
     columns = [
-        "setting_id",
-        "sweep",
-        "experiment",
-        *names,
-        "evaluation",
-        "n_planned",
-        "n_recorded",
-        "n_diverged",
+        *("setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"),
+        *(*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")),
+        *("epsilon", "epsilon_sound", *_guaranteed_if_any(runs), "delta", "scale"),
     ]
-    columns += [*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")]
-    columns += ["epsilon", "epsilon_sound", *([_GUARANTEED] if any(decides(run) for run in runs) else ())]
-    return list(dict.fromkeys([*columns, "delta", "scale"])), rows
+    return list(dict.fromkeys(columns)), rows
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:

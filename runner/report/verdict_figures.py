@@ -1,4 +1,4 @@
-"""Two figures of all claims: how many have which verdict, and how far each measured number is from its claim."""
+"""Two figures of all claims: the number of claims by verdict, and the distance of each measured number."""
 
 from __future__ import annotations
 
@@ -7,79 +7,69 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.claims import verdicts
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import (
-    CONSISTENT,
-    DIFFERS,
-    EXCEEDS,
-    FAILS,
-    HOLDS,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    NOT_RUN,
-    REPRODUCED,
-    TOO_FEW_RUNS,
-)
+from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, NOT_JUDGED, TOO_FEW_RUNS
 from runner.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = {
-    REPRODUCED: "#009E73",
-    EXCEEDS: "#0072B2",
-    CONSISTENT: "#56B4E9",
-    DIFFERS: "#E69F00",
-    NOT_REPRODUCED: "#C1440E",
-    TOO_FEW_RUNS: "#C4C4C4",
-    NOT_RUN: "#ECECEC",
+_COLOURS = {  # in the order of the bars
+    verdicts.REPRODUCED: "#009E73",
+    verdicts.EXCEEDS: "#0072B2",
     HOLDS: "#009E73",
+    CONSISTENT: "#56B4E9",
+    verdicts.DIFFERS: "#E69F00",
     FAILS: "#C1440E",
+    verdicts.NOT_REPRODUCED: "#C1440E",
+    TOO_FEW_RUNS: "#C4C4C4",
+    verdicts.NOT_RUN: "#ECECEC",
 }
-_IN_BARS = (REPRODUCED, EXCEEDS, HOLDS, CONSISTENT, DIFFERS, FAILS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN)
-_IN_STRIPS = (REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS)
-_MARKERS = {DIFFERS: "s", NOT_REPRODUCED: "D", EXCEEDS: "^"}
-_DARK = (REPRODUCED, EXCEEDS, NOT_REPRODUCED, HOLDS, FAILS)  # colours that white letters stand on
-_FARTHEST = 6  # margins from the claim that a strip shows
+_IN_STRIPS = [word for word in _COLOURS if word not in (HOLDS, FAILS, verdicts.NOT_RUN)]
+_MARKERS = {verdicts.DIFFERS: "s", verdicts.NOT_REPRODUCED: "D", verdicts.EXCEEDS: "^"}
+_DARK = ("#009E73", "#0072B2", "#C1440E")  # colours behind white letters
+_FARTHEST = 6  # margins from the claim, at the ends of a strip
 _FEWEST = 3  # claims with a number and a margin, for a panel
-_NARROW = 0.03  # share of a bar, below which its number is set in small type
+_NARROW = 0.03  # share of a bar, below which its number is in small type
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str = "") -> list[Path]:
-    """Draw both figures into folders of their own.
+    """Draw each figure into its own folder.
 
     Args:
+        folder: the folder of results.
         by_paper: the claims of each paper by its title, each once.
-        label: what marks figures of another scale than the paper's.
+        label: a mark for figures of another scale than the paper's.
     """
     with plots.style():
         counts, distances = _counts(by_paper), _distances(by_paper)
-        return [
-            *plots.save(counts, folder / "verdicts", label),
-            *(plots.save(distances, folder / "strips", label) if distances else []),
-        ]
+        written = plots.save(counts, folder / "verdicts", label)
+        return [*written, *(plots.save(distances, folder / "strips", label) if distances else [])]
 
 
 def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
-    """A bar a paper, in parts of its claims by verdict, and one of all papers."""
+    """Draw a bar for each paper, divided by verdict, and one for all papers."""
     from matplotlib.patches import Patch
 
     bars = {title: [row for row in rows if row.verdict != NOT_JUDGED] for title, rows in by_paper.items()}
     bars["all papers"] = [row for rows in bars.values() for row in rows]
     drawn = plots.figure(9, 1.2 + 0.42 * len(bars))
     axes = drawn.add_subplot()
-    for place, rows in enumerate(bars.values()):
-        _bar(axes, -place - (0.4 if place == len(bars) - 1 else 0), rows)
     places = [-place - (0.4 if place == len(bars) - 1 else 0) for place in range(len(bars))]
+    for place, rows in zip(places, bars.values(), strict=True):
+        _bar(axes, place, rows)
     axes.set_yticks(places, list(bars))
     axes.set_xlim(0, 1.06)
     axes.set_xticks([])
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    shown = [word for word in _IN_BARS if any(row.verdict == word for row in bars["all papers"])]
+    shown = [word for word in _COLOURS if any(row.verdict == word for row in bars["all papers"])]
+    names = [f"{word} (by formula)" if _hatch(word) else word for word in shown]
     handles = [
-        Patch(facecolor=_COLOURS[word], hatch=_hatch(word), edgecolor="white", label=_name(word)) for word in shown
+        Patch(facecolor=_COLOURS[word], hatch=_hatch(word), edgecolor="white", label=name)
+        for word, name in zip(shown, names, strict=True)
     ]
     drawn.legend(handles=handles, loc="outside lower center", ncol=5, frameon=False, handlelength=1)
     drawn.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
@@ -88,11 +78,11 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
 
 def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
     counts, left = Counter(row.verdict for row in rows), 0.0
-    for word in _IN_BARS:
+    for word, colour in _COLOURS.items():
         share = counts[word] / max(len(rows), 1)
         if not share:
             continue
-        axes.barh(place, share, left=left, height=0.72, color=_COLOURS[word], hatch=_hatch(word), edgecolor="white")
+        axes.barh(place, share, left=left, height=0.72, color=colour, hatch=_hatch(word), edgecolor="white")
         axes.text(
             left + share / 2,
             place,
@@ -100,8 +90,8 @@ def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
             ha="center",
             va="center",
             fontsize=9 if share > _NARROW else 7,
-            color="white" if word in _DARK else "#222222",
-            bbox={"boxstyle": "round,pad=.15", "fc": _COLOURS[word], "ec": "none"} if _hatch(word) else None,
+            color="white" if colour in _DARK else "#222222",
+            bbox={"boxstyle": "round,pad=.15", "fc": colour, "ec": "none"} if _hatch(word) else None,
         )
         left += share
     axes.text(1.01, place, str(len(rows)), va="center")
@@ -111,12 +101,8 @@ def _hatch(word: str) -> str | None:
     return "////" if word in (HOLDS, FAILS) else None
 
 
-def _name(word: str) -> str:
-    return f"{word} (by formula)" if word in (HOLDS, FAILS) else word
-
-
 def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
-    """A dot a claim with a number and a margin: how many margins the measured number is better than claimed."""
+    """Draw a dot for each claim with a number and a margin, at its distance from the claim in margins."""
     panels = {title: [row for row in rows if _has_distance(row)] for title, rows in by_paper.items()}
     panels = {title: rows for title, rows in panels.items() if len(rows) >= _FEWEST}
     if not panels:
@@ -140,7 +126,7 @@ def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
 
 
 def _halves(panels: Mapping[str, Sequence[ClaimRow]]) -> tuple[list[str], list[str]]:
-    """The titles in two columns with about as many claims in either."""
+    """Divide the titles into two columns with about equal numbers of claims."""
     columns: tuple[list[str], list[str]] = ([], [])
     for title in sorted(panels, key=lambda title: -len(panels[title])):
         min(columns, key=lambda column: sum(len(panels[one]) + 12 for one in column)).append(title)
@@ -188,7 +174,7 @@ def _distance(row: ClaimRow) -> float:
 
 
 def _scale(row: ClaimRow) -> float:
-    """One over the margin, with the sign that makes better numbers positive."""
+    """Return one over the margin, with the sign that makes better numbers positive."""
     assert row.claim.margin
     return (-1 if row.claim.direction == "lower" else 1) / row.claim.margin
 

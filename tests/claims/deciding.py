@@ -1,8 +1,8 @@
-"""Can a claim be decided by the runs that are planned for it? By drawing such runs and judging them.
+"""Shares of correct verdicts with the planned runs of a claim, by drawing such runs and judging them.
 
 A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
 margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
-spread as those measured do, else as the settings of their data set do.
+have the measured spread, or else the spread of their data set's settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DRAWS = 200
 
 @dataclass(frozen=True)
 class Planned:
-    """The runs that are planned for a claim.
+    """The planned runs of a claim.
 
-    runs: of each of the one or two settings that it is about.
-    spreads: the standard deviation of a run of each, of logarithms where a ratio is claimed.
-    statements: how many statements of this kind all have to hold.
+    runs: the number for each of its one or two settings.
+    spreads: the standard deviation of a run of each, of its logarithm if a ratio is claimed.
+    statements: the number of statements of this kind, which all have to hold.
     """
 
     claim: Claim
@@ -39,12 +39,12 @@ class Planned:
 
     @property
     def exact(self) -> bool:
-        """Whether the claim is a threshold or an order, whose line has no sampling error."""
+        """True if the claim is a threshold or an order, which has no sampling error."""
         return self.claim.direction in (*ORDERS, *THRESHOLDS)
 
 
 def planned_of(row: ClaimRow) -> Planned | None:
-    """The planned runs of a claim, and how they spread; None where no spread is known or no margin is stated."""
+    """Return the planned runs of a claim, with their spread; None without a known spread or a margin."""
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
     )
@@ -54,12 +54,12 @@ def planned_of(row: ClaimRow) -> Planned | None:
 
 
 def confirmed(planned: Planned, draws: int = DRAWS) -> float:
-    """How often a true claim is consistent or better, from 0 to 1."""
+    """Return the share of draws, from 0 to 1, in which a true claim is consistent or better."""
     return _share(planned, OFF if planned.exact else 0, CONFIRMED, draws)
 
 
 def contradicted(planned: Planned, draws: int = DRAWS) -> float:
-    """How often a claim that is off by `OFF` margins differs or is not reproduced, from 0 to 1."""
+    """Return the share of draws, from 0 to 1, in which a claim off by `OFF` margins differs or is not reproduced."""
     return _share(planned, -OFF, (DIFFERS, NOT_REPRODUCED), draws)
 
 
@@ -69,7 +69,7 @@ def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> fl
 
 
 def _margin(planned: Planned) -> float:
-    """The margin, of a ratio that of its logarithm."""
+    """Return the margin, for a ratio the margin of its logarithm."""
     claim = planned.claim
     assert claim.margin
     if claim.compare != "ratio":
@@ -79,7 +79,7 @@ def _margin(planned: Planned) -> float:
 
 
 def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
-    """Runs of settings whose means are the claimed number and so many margins, on the good side if positive."""
+    """Draw runs of settings whose means are `off` margins from the claimed number, on the good side if positive."""
     claim, dice = planned.claim, np.random.default_rng(0)
     ratio, best = claim.compare == "ratio", claim.statistic == "best"
     bad_is_high = claim.direction in ("lower", "below", "below_other")
@@ -105,7 +105,7 @@ def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, rati
 
 
 def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:
-    """What the paper's own runs came out above their mean: the claimed number is the true one and this."""
+    """Draw the error of the claimed number, which comes from the paper's own runs."""
     k = planned.claim.runs
     errors = [dice.normal(0, spread, k) for spread in planned.spreads]
     taken = [float(error.max() if best else error.mean()) for error in errors]

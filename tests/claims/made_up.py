@@ -1,4 +1,4 @@
-"""Made-up records: a run is a history, diagnostics and some fields of a config, and no more."""
+"""Made-up claims, and made-up runs with a history, diagnostics and some fields of a config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PlannedRun, Sample
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     recorded: bool = True,
     **fields: Any,
 ) -> PlannedRun:
-    """A run with these test accuracies by epoch. By default epsilon is the epoch's number, the sound one half of it."""
+    """Make a run with these test accuracies by epoch. By default epsilon is the epoch's number, twice the sound one."""
     epochs = len(accuracy)
     history = {
         "epoch": list(range(1, epochs + 1)),
@@ -52,3 +52,8 @@ def evidence(*runs: PlannedRun) -> Evidence:
 def claim(*pairs: tuple[str, ...], **fields: Any) -> Claim:
     of_all: dict[str, Any] = {"place": "claims.yaml, line 1", "paper": "p", "item": "i", "dataset": "d", "method": "m"}
     return Claim(**{**of_all, "sweeps": ("p/s",), "pairs": pairs or (("p/a",),), "margin": 1.0, **fields})
+
+
+def sample(*values: float) -> Sample:
+    """Make a sample of runs with the seeds 0, 1, 2, ..."""
+    return Sample(values, tuple(range(len(values))))

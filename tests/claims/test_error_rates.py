@@ -1,4 +1,4 @@
-"""Each word's error rate is what it says, by drawing runs and claims."""
+"""Error rates of verdicts, by drawing runs and claims."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.claims.claim import Claim
 from runner.claims.measured import of_sample, of_two
-from runner.claims.runs import Sample
 from runner.claims.statistics import Spread
 from runner.claims.verdicts import verdict_of
+from tests.claims.made_up import claim, sample
 
 DRAWS = 600
 BY_CHANCE = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # three standard errors of a share of 5%
 
 
 def words(direction: str, off: float, runs: int, claimed_runs: int, margin: float, seed: int) -> Counter[str]:
-    """The words for runs of spread 1 whose mean is `off` from the mean of the paper's runs."""
+    """Count the verdicts on runs of spread 1 whose mean is `off` from the mean of the paper's runs."""
     dice = np.random.default_rng(seed)
     found: Counter[str] = Counter()
     for _ in range(DRAWS):
         theirs = dice.normal(0, 1, claimed_runs).mean()
-        claim = Claim("", "", "", "", "", claimed=str(theirs), of=f"mean of {claimed_runs}", margin=margin,
-                      direction=direction)  # fmt: skip
-        values = tuple(dice.normal(off, 1, runs))
-        found[verdict_of(claim, of_sample("mean", Sample(values, tuple(range(runs))))).word] += 1
+        one = claim(claimed=str(theirs), of=f"mean of {claimed_runs}", margin=margin, direction=direction)
+        found[verdict_of(one, of_sample("mean", sample(*dice.normal(off, 1, runs)))).word] += 1
     return found
 
 
@@ -45,13 +42,11 @@ def test_true_claims_are_contradicted_in_one_of_twenty(runs: int, claimed_runs: 
 @pytest.mark.parametrize("runs", [3, 5, 10])
 @pytest.mark.parametrize("claimed_runs", [5, 10])
 def test_what_is_off_by_the_margin_is_reproduced_in_one_of_twenty(runs: int, claimed_runs: int) -> None:
-    """The equivalence test: at the margin itself, it finds equality in 5% at most."""
+    """The equivalence test: at the margin itself, it finds equality in at most 5%, and in 5% for a wide margin."""
     for margin in (1.5, 3.0):
         found = words("match", margin, runs, claimed_runs, margin, runs)
         assert found["reproduced"] / DRAWS <= 0.05 + BY_CHANCE
-    assert found["reproduced"] / DRAWS == pytest.approx(0.05, abs=BY_CHANCE + 0.002), (
-        "and in 5% where the margin is wide"
-    )
+    assert found["reproduced"] / DRAWS == pytest.approx(0.05, abs=BY_CHANCE + 0.002)
 
 
 @pytest.mark.parametrize("runs", [3, 5, 10])
@@ -67,30 +62,28 @@ def test_better_or_worse_by_the_margin_is_said_in_one_of_forty(runs: int) -> Non
 def test_an_order_of_equals_is_said_in_one_of_twenty(runs: int) -> None:
     """Welch's interval of the difference: either order in 2.5%."""
     dice, found = np.random.default_rng(runs), Counter[str]()
-    claim = Claim("", "", "", "", "", direction="above_other")
+    order = claim(direction="above_other")
     for _ in range(DRAWS):
-        one, other = (Sample(tuple(dice.normal(0, 1, runs)), tuple(range(runs))) for _ in range(2))
-        found[verdict_of(claim, of_two("order", "mean", one, other)).word] += 1
+        one, other = (sample(*dice.normal(0, 1, runs)) for _ in range(2))
+        found[verdict_of(order, of_two("order", "mean", one, other)).word] += 1
     assert found["reproduced"] / DRAWS <= 0.025 + BY_CHANCE
     assert found["not reproduced"] / DRAWS <= 0.025 + BY_CHANCE
 
 
 def test_fewer_than_three_runs_confirm_nothing_and_contradict_what_is_far_off() -> None:
-    claim = Claim("", "", "", "", "", claimed="60.92", margin=1.0)
-    for value, word in ((60.9, "too few runs"), (59.0, "too few runs"), (39.65, "not reproduced")):
-        one = replace(of_sample("mean", Sample((value,), (0,))), pooled=Spread(0.5, 40))
-        assert verdict_of(claim, one).word == word
-    high = replace(of_sample("mean", Sample((80.0,), (0,))), pooled=Spread(0.5, 40))
-    assert verdict_of(claim, high).word == "too few runs"
+    cases = ((60.9, "too few runs"), (59.0, "too few runs"), (39.65, "not reproduced"), (80.0, "too few runs"))
+    for value, word in cases:
+        one = replace(of_sample("mean", sample(value)), pooled=Spread(0.5, 40))
+        assert verdict_of(claim(claimed="60.92"), one).word == word
 
 
 @pytest.mark.parametrize(("runs", "true"), [(1, 39), (2, 39), (1, 4)])
 def test_the_pooled_spread_contradicts_true_claims_in_one_of_forty(runs: int, true: int) -> None:
-    """One-sided, where the margin is nothing."""
+    """One-sided, with a margin of almost zero."""
     dice, bad = np.random.default_rng(0), 0
     for _ in range(DRAWS):
         theirs, spread = dice.normal(), math.sqrt(dice.chisquare(true) / true)
-        claim = Claim("", "", "", "", "", claimed=str(theirs), margin=1e-9)
-        found = of_sample("mean", Sample(tuple(dice.normal(0, 1, runs)), tuple(range(runs))))
-        bad += verdict_of(claim, replace(found, pooled=Spread(spread, true))).word == "not reproduced"
+        found = of_sample("mean", sample(*dice.normal(0, 1, runs)))
+        judged = verdict_of(claim(claimed=str(theirs), margin=1e-9), replace(found, pooled=Spread(spread, true)))
+        bad += judged.word == "not reproduced"
     assert bad / DRAWS == pytest.approx(0.025, abs=BY_CHANCE)

@@ -1,4 +1,4 @@
-"""Intervals against values computed by hand, by another library, and by drawing."""
+"""Intervals, compared with values computed by hand, by another library, and by drawing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.claims.claim import Claim
 from runner.claims.intervals import interval_of
 from runner.claims.measured import of_two
-from runner.claims.runs import Sample
 from runner.claims.statistics import (
     Interval,
     Mean,
@@ -26,33 +24,38 @@ from runner.claims.statistics import (
     pooled,
     redrawn,
 )
+from tests.claims.made_up import claim, sample
 
 FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.025) = 0.158114
 
 
-def test_a_mean_of_five_against_a_mean_of_five() -> None:
-    """t(4) = 2.776445; half: 2.776445 * 0.158114 * sqrt(2/5) = 0.277645; at 90% 2.131847 for t."""
-    found = less_claim([measured_mean(FIVE)], 98.0, 5)
-    assert (found.low, found.high) == pytest.approx((0.2 - 0.277645, 0.2 + 0.277645), abs=1e-5)
-    assert less_claim([measured_mean(FIVE)], 98.0, 5, 0.9).half_width == pytest.approx(0.213185, abs=1e-5)
+@pytest.mark.parametrize(
+    ("mean", "claimed", "runs", "level", "middle", "half"),
+    [
+        # t(4) = 2.776445; half: 2.776445 * 0.158114 * sqrt(2/5) = 0.277645; at 90% 2.131847 for t
+        (measured_mean(FIVE), 98.0, 5, 0.95, 0.2, 0.277645),
+        (measured_mean(FIVE), 98.0, 5, 0.9, 0.2, 0.213185),
+        # a single run is a prediction: 2.776445 * 0.158114 * sqrt(1 + 1/5)
+        (measured_mean(FIVE), 98.0, 1, 0.95, 0.2, 0.480895),
+        # t(9) = 2.262157, half 2.262157 * 3.14 * sqrt(1.1) = 7.449871
+        (Mean(76.86, 10, Spread(3.14, 9)), 79, 1, 0.95, -2.14, 7.449871),
+    ],
+)
+def test_a_mean_against_a_claim_by_hand(
+    mean: Mean, claimed: float, runs: int, level: float, middle: float, half: float
+) -> None:
+    found = less_claim([mean], claimed, runs, level)
+    assert (found.low, found.high) == pytest.approx((middle - half, middle + half), abs=1e-5)
 
 
-def test_a_single_run_is_a_prediction() -> None:
-    """Half: 2.776445 * 0.158114 * sqrt(1 + 1/5) = 0.480895."""
-    found = less_claim([measured_mean(FIVE)], 98.0, 1)
-    assert (found.low, found.high) == pytest.approx((0.2 - 0.480895, 0.2 + 0.480895), abs=1e-5)
-
-
-def test_a_single_run_within_the_spread_of_ten() -> None:
-    """Ten runs of 76.86 +- 3.14 and a claim of 79: t(9) = 2.262157, half 2.262157 * 3.14 * sqrt(1.1) = 7.449871."""
-    found = less_claim([Mean(76.86, 10, Spread(3.14, 9))], 79, 1)
-    assert (found.low, found.high) == pytest.approx((-2.14 - 7.449871, -2.14 + 7.449871), abs=1e-5)
-
-
-def test_the_mean_of_a_setting_is_students() -> None:
-    expected = stats.ttest_1samp(FIVE, 0).confidence_interval()
-    found = mean_of(FIVE)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+def test_means_and_differences_of_settings_are_students_and_welchs() -> None:
+    other = [97.0, 98.0, 99.0]
+    for found, test in (
+        (mean_of(FIVE), stats.ttest_1samp(FIVE, 0)),
+        (difference(FIVE, other), stats.ttest_ind(FIVE, other, equal_var=False)),
+    ):
+        expected = test.confidence_interval()
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_a_pooled_spread_is_by_degrees_of_freedom() -> None:
@@ -63,19 +66,11 @@ def test_a_pooled_spread_is_by_degrees_of_freedom() -> None:
     assert pooled([[7.0]]) is None
 
 
-def test_a_difference_of_two_settings_is_welchs() -> None:
-    other = [97.0, 98.0, 99.0]
-    found = difference(FIVE, other)
-    expected = stats.ttest_ind(FIVE, other, equal_var=False).confidence_interval()
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-
-
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
     """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
-    both = of_two("ratio", "geometric", *(Sample(tuple(FIVE), tuple(range(5))) for _ in range(2)))
-    of = {"place": "", "paper": "", "item": "", "dataset": "", "method": "", "compare": "ratio"}
-    alone = interval_of(Claim(**of, direction="above", level=0.0), both)
-    beside = interval_of(Claim(**of, direction="match", claimed="0", of="single"), both)
+    both = of_two("ratio", "geometric", sample(*FIVE), sample(*FIVE))
+    alone = interval_of(claim(compare="ratio", direction="above", level=0.0), both)
+    beside = interval_of(claim(compare="ratio", direction="match", claimed="0", of="single"), both)
     assert alone is not None
     assert beside is not None
     assert math.log(beside.high) == pytest.approx(math.sqrt(6) * math.log(alone.high))
@@ -113,17 +108,15 @@ def test_within() -> None:
 
 
 def test_how_many_runs_would_decide() -> None:
-    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14:
+    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14.
+
     2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101568, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097473.
     """
+    with pytest.raises(ValueError, match="two values or more"):
+        measured_mean([98.0])
     five = measured_mean(FIVE)
     assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 100).within(0.1), 5) == 14
     assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 1).within(0.1), 5) is None, "1.96 s is 0.31"
-
-
-def test_one_run_has_no_spread() -> None:
-    with pytest.raises(ValueError, match="two values or more"):
-        measured_mean([98.0])
 
 
 def test_a_bootstrap_of_one_mean_is_its_standard_error() -> None:

@@ -1,4 +1,4 @@
-"""What is made of the numbers of runs: epochs, samples, comparisons, counts and costs."""
+"""Measuring: epochs, samples, comparisons, counts and costs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_every_number_of_a_reader_is_a_statement():
 
 
 def swept(*accuracies: float | None):
-    """A run for each value of the field x, 1, 2, 3, ..., not recorded where there is no accuracy."""
+    """Make a run for each value of the field x, 1, 2, 3, ..., recorded if there is an accuracy."""
     cases = [(x, value) for x, value in enumerate(accuracies, 1)]
     return evidence(*(run(accuracy=(value or 0.0,), recorded=value is not None, x=x) for x, value in cases))
 
@@ -161,21 +161,24 @@ def test_accuracies_by_the_values_of_a_field(statistic, value):
 
 
 def seeds(*means: float, spread: float = 0.1):
-    """Three runs for each value of the field x, 1, 2, 3, ..., of these means and this standard deviation."""
+    """Make three runs for each value of the field x, 1, 2, 3, ..., with these means and this standard deviation."""
     return evidence(
         *(run(accuracy=(mean + spread * step,), seed=step + 1, x=x, dataset={"name": "MNIST"})
           for x, mean in enumerate(means, 1) for step in (-1, 0, 1))
     )  # fmt: skip
 
 
-def test_the_best_of_the_values_tried_has_an_end_where_one_beyond_is_no_better():
-    """Means 2 apart with a standard error of 0.06: the best is certain. At an end of the values there may be more."""
-    between = measure(claim(by="x", statistic="best_value"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
-    assert (between.low, between.high) == (2.0, 2.0)
-    largest = measure(claim(by="x", statistic="best_value"), seeds(93.0, 95.0, 97.0), {}).interval_at(0.95)
-    assert (largest.low, largest.high) == (3.0, math.inf)
-    unsure = measure(claim(by="x", statistic="best_value"), seeds(95.0, 95.01, 95.0), {}).interval_at(0.95)
-    assert (unsure.low, unsure.high) == (-math.inf, math.inf)
+@pytest.mark.parametrize(
+    ("means", "ends"),
+    [
+        ((95.0, 97.0, 95.0), (2.0, 2.0)),  # means 2 apart with a standard error of 0.06: the best is certain
+        ((93.0, 95.0, 97.0), (3.0, math.inf)),  # at an end of the values, one beyond may be better
+        ((95.0, 95.01, 95.0), (-math.inf, math.inf)),
+    ],
+)
+def test_the_best_of_the_values_tried_has_an_end_unless_one_beyond_may_be_better(means, ends):
+    found = measure(claim(by="x", statistic="best_value"), seeds(*means), {}).interval_at(0.95)
+    assert (found.low, found.high) == ends
 
 
 def test_a_range_of_means_that_are_equal_may_be_nothing():
@@ -188,9 +191,13 @@ def test_a_range_of_means_that_are_equal_may_be_nothing():
 
 def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
     """Two settings of three runs, 0.1 and 0.3 apart: sqrt((0.01 + 0.09) / 2), of four degrees of freedom."""
-    both = [run("p/a", accuracy=(95 + 0.1 * step,), seed=step, dataset={"name": "MNIST"}) for step in (-1, 0, 1)]
-    both += [run("p/b", accuracy=(80 + 0.3 * step,), seed=step, dataset={"name": "MNIST"}) for step in (-1, 0, 1)]
-    broken = run("p/b", accuracy=(10.0,), seed=5, dataset={"name": "MNIST"})
+    name = {"name": "MNIST"}
+    both = [
+        run(setting, accuracy=(mean + apart * step,), seed=step, dataset=name)
+        for setting, mean, apart in (("p/a", 95, 0.1), ("p/b", 80, 0.3))
+        for step in (-1, 0, 1)
+    ]
+    broken = run("p/b", accuracy=(10.0,), seed=5, dataset=name)
     broken.record["status"] = "diverged"
     found = evidence(*both, broken).spread("MNIST")
     assert (found.std, found.freedom) == (pytest.approx(0.05**0.5), 4)

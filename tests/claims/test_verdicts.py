@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Sample
 from runner.claims.statistics import best_less_claim, measured_mean
 from runner.claims.summary import summarise
 from runner.claims.verdicts import judge
-from runner.report.files import bound_text, number
-from runner.report.markdown import verdict_text
+from tests.claims import made_up
+from tests.claims.made_up import sample
 
-
-def claim(**fields: Any) -> Claim:
-    of_all = {"place": "", "paper": "", "item": "", "dataset": "", "method": "", "margin": 0.5}
-    return Claim(**{**of_all, **fields})
+claim = partial(made_up.claim, margin=0.5)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +49,6 @@ def test_the_difference_of_an_order_is_that_of_the_two(direction, verdict):
 
 
 FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
-
-
-def sample(*values: float) -> Sample:
-    return Sample(values, tuple(range(len(values))))
 
 
 def mean_of(*values: float, **columns: object) -> Measured:
@@ -122,11 +113,7 @@ def test_a_claimed_mean_has_its_own_precision_beside_the_margin():
 
 def test_one_run_without_a_known_spread_decides_nothing():
     judged = judge(claim(claimed="98.1"), mean_of(98.1), "paper")
-    assert (judged.verdict, judged.interval, judged.reason) == (
-        "too few runs",
-        None,
-        "one run has no spread",
-    )
+    assert (judged.verdict, judged.interval) == ("too few runs", None)
 
 
 def test_a_best_of_five_is_judged_by_five_runs():
@@ -141,7 +128,7 @@ def test_a_best_of_five_is_judged_by_five_runs():
 def test_better_by_an_epoch_picked_on_test_data_differs():
     one = claim(claimed="97.4", of="mean of 5")
     judged = judge(one, mean_of(*FIVE, chosen_on_test=True), "paper")
-    assert (judged.verdict, judged.reason.endswith("test data")) == ("differs", True)
+    assert judged.verdict == "differs"
     same = claim(claimed="98.2", of="mean of 5")
     assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "reproduced"
 
@@ -189,7 +176,7 @@ def test_a_claimed_difference_spreads_as_two_means_of_the_claims_runs():
 
 
 def test_a_ratio_is_of_geometric_means():
-    """Logs of the first are 1, 2 and 3 times ln 2 above those of the second: mean ratio 4, and by t(4) of the logs."""
+    """Logs of the first are 1, 2 and 3 times ln 2 above the second's: mean ratio 4, and by t(4) of the logs."""
     found = of_two("ratio", "geometric", sample(2.0, 4.0, 8.0), sample(1.0, 1.0001, 1.0))
     assert found.value == pytest.approx(4, rel=1e-4)
     one = claim(direction="above", level=0.5, margin=None)
@@ -255,13 +242,6 @@ def test_what_the_paper_does_not_claim_is_not_judged():
         assert (judged.verdict, bool(judged.reason)) == ("not judged", True)
 
 
-def test_too_few_runs_say_how_many_would_do():
-    few = ClaimRow(claim(), "paper", "too few runs", "", runs_have=3, runs_needed=7)
-    assert verdict_text(few) == "too few runs (3 of 7)"
-    assert verdict_text(ClaimRow(claim(), "paper", "too few runs", "", runs_have=3)) == "too few runs"
-    assert verdict_text(ClaimRow(claim(), "paper", "holds", "")) == "holds (by formula)"
-
-
 @pytest.mark.parametrize(
     ("claimed", "sound", "privacy"),
     [
@@ -292,13 +272,10 @@ def test_privacy(claimed, sound, privacy):
     ],
 )
 def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
-    one = claim(at_epsilon="2.93", at_delta=claimed, claimed="98.1", note="a note")
+    one = claim(at_epsilon="2.93", at_delta=claimed, claimed="98.1")
     measured = Measured(value=98.0, epsilon=2.0, epsilon_sound=2.0, delta=delta, computed=True)
     judged = judge(one, measured, "paper")
-    assert judged.guarantee == privacy
-    text = "unknown" if delta is None else f"{delta:g}"
-    both = f"the δ of the runs, {text}, is above the claimed δ, 1e-05; a note"
-    assert judged.explanation == ("a note" if privacy == "guaranteed" else both)
+    assert (judged.guarantee, bool(judged.explanation)) == (privacy, privacy != "guaranteed")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +283,7 @@ def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
     [(3.1, 1e-5, "refuted"), (3.1, 1e-4, "refuted"), (3.1, 1e-6, "not guaranteed"), (2.9, 1e-5, "not guaranteed")],
 )
 def test_only_a_lower_bound_refutes(least, delta, privacy):
-    """Not (3, delta) is not (3, any smaller delta) either; of a larger delta it says nothing."""
+    """A refuted (3, delta) refutes (3, any smaller delta), and no larger one."""
     one = claim(at_epsilon="3", at_delta="1e-5", claimed="98.1")
     measured = Measured(value=98.0, epsilon_sound=5.0, epsilon_least=least, delta=delta, computed=True)
     assert judge(one, measured, "paper").guarantee == privacy
@@ -337,25 +314,6 @@ def test_summary_by_hand():
     assert two.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
     assert summarise([4.0]).std is None
     assert summarise([]).mean is None
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (2.3615, "2.362"),
-        (9.3194, "9.32"),
-        (268_852.0, "2.689e+05"),
-        (0.87 + 1e-12, "0.87"),
-        (math.inf, "∞"),
-        (None, "–"),
-    ],
-)
-def test_a_sound_epsilon_is_rounded_up(value, text):
-    assert bound_text(value) == text
-
-
-def test_the_papers_epsilon_is_rounded_to_the_nearest():
-    assert number(2.9283) == "2.928"
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(2.9, "too few runs"), (3.3, "differs"), (3.31, "not reproduced")])

@@ -1,4 +1,4 @@
-"""Dashboards: what their definitions may say, the workspace that W&B would get, and the page and picture made here."""
+"""Dashboards: their definitions, the workspace for W&B, and the page and picture made here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RESULTS = REPOSITORY / "results"
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    """The first paper's."""
+    """Read the first paper's dashboard."""
     return read("tempered_sigmoid")
 
 
 @pytest.fixture
 def runs() -> dict[str, list[PlannedRun]]:
-    """Recorded runs of one seed of a figure."""
+    """Read the recorded runs of one seed of a figure."""
     jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0]
     found = [job for job in jobs if record_path(RESULTS, job.run_id).exists()]
     return {"fig-3": [PlannedRun(job, read_record(record_path(RESULTS, job.run_id))) for job in found]}
@@ -132,16 +132,15 @@ def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> No
 
 @pytest.mark.slow
 def test_with_a_login_it_is_saved(dashboard: Dashboard, tmp_path: Path) -> None:
-    """To a server of the test's own, by W&B's own package."""
+    """To a local server, by W&B's own package."""
     pytest.importorskip("wandb_workspaces")
     main = "import runner.report.dashboard.command as command; command._write_page = print; command.main({})"
     code = main.format(["tempered-sigmoid", "--output", str(tmp_path)])
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, cwd=REPOSITORY)
-    assert [view["displayName"] for view in server.views] == [
-        f"{dashboard.title} ({name})" for name in dashboard.datasets
-    ]
+    titles = [f"{dashboard.title} ({name})" for name in dashboard.datasets]
+    assert [view["displayName"] for view in server.views] == titles
     assert {(view["entityName"], view["projectName"]) for view in server.views} == {("me", "dp-repro-bench")}
 
 
@@ -158,9 +157,8 @@ def test_without_a_login_it_is_written_and_said(
     monkeypatch.setattr(command, "specification", str)
     arguments = ["tempered-sigmoid", "--output", str(tmp_path)]
     assert command.main(arguments) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"tempered_sigmoid-{name}.json" for name in dashboard.datasets
-    }
+    names = {f"tempered_sigmoid-{name}.json" for name in dashboard.datasets}
+    assert {path.name for path in tmp_path.iterdir()} == names
     assert "needs a W&B login" in capsys.readouterr().err
     assert "Unknown paper" in refusal(command.main, ["nobody"])
 

@@ -1,21 +1,19 @@
-"""What was found, in words: only under the outcome that the words are for, and with the row's own numbers."""
+"""Findings in words: for the outcome that they belong to, with the row's own numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.claims.claim import Claim
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.report.claim_rows import read_rows
+from runner.report.claim_rows import rows_of
 from runner.report.findings import findings_table, sentence, tally
 from runner.report.items import Finding
 from runner.report.pages import counted_once, write_report
 from runner.report.papers import every_paper, every_study, papers_and_studies
+from tests.claims.made_up import claim
 
-CLAIM = Claim(
-    place="", paper="", item="fig-1", dataset="MNIST", method="", claimed="98", unit="%", at_epsilon="3", margin=0.5
-)
+CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
 ROW = ClaimRow(
     CLAIM, "paper", "too few runs", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
     interval_low=-1.1, interval_high=0.1, epsilon=3.0, epsilon_sound=2.36,
@@ -30,34 +28,17 @@ def test_a_sentence_has_the_numbers_of_its_row():
     assert sentence(finding, [ROW]) == "97.50 ± 0.25% (3 of 5) for 98%, −0.50 [−1.10, +0.10], [−1.10, +0.10], 2.36"
 
 
-def test_under_another_outcome_nothing_is_said():
-    finding = Finding({"item": "fig-1"}, {"reproduced": "it works", "refuted": "it is false"})
-    assert sentence(finding, [ROW]) == ""
-    assert sentence(finding, [replace(ROW, guarantee="refuted")]) == "it is false"
-
-
-def test_a_verdict_goes_before_what_the_epsilon_is():
+def test_a_finding_is_stated_for_its_verdict_or_else_for_its_epsilon_or_not_at_all():
     finding = Finding({"item": "fig-1"}, {"not reproduced": "it is not there", "not guaranteed": "it gains"})
+    assert sentence(finding, [ROW]) == ""
     row = replace(ROW, guarantee="not guaranteed")
     assert sentence(finding, [row]) == "it gains"
     assert sentence(finding, [replace(row, verdict="not reproduced")]) == "it is not there"
-
-
-def test_a_claim_that_is_not_aggregated_yet_says_nothing_and_stops_no_other_page():
     assert sentence(Finding({"item": "fig-2"}, {"too few runs": "no gain is seen"}), [ROW]) == ""
 
 
 def test_a_tally_leads_with_two_counts_and_keeps_formulas_apart():
-    words = [
-        "reproduced",
-        "reproduced",
-        "exceeds",
-        "consistent",
-        "differs",
-        "not reproduced",
-        "too few runs",
-        "not run",
-    ]
+    words = ["reproduced"] * 2 + ["exceeds", "consistent", "differs", "not reproduced", "too few runs", "not run"]
     rows = [replace(ROW, verdict=word) for word in words]
     said = "4 consistent or better, 2 of them reproduced; 1 differs; 1 not reproduced; 1 too few runs; 1 not run"
     assert tally(rows) == f"{said}; of 8 claimed ε 8 are guaranteed"
@@ -71,14 +52,11 @@ def test_a_tally_leads_with_two_counts_and_keeps_formulas_apart():
 def test_every_finding_is_of_one_claim():
     results = REPOSITORY / "results"
     for paper in papers_and_studies():
-        rows = [row for item in paper.items for row in read_rows(results, paper, item)]
+        rows = rows_of(results, paper)
         for finding in paper.findings:
-            matching = {
-                row.claim.identity
-                for row in rows
-                if all(getattr(row.claim, name) == value for name, value in finding.claim.items())
-            }
-            assert len(matching) == 1, (paper.name, finding.claim)
+            wanted = finding.claim.items()
+            matching = [row.claim for row in rows if all(getattr(row.claim, name) == value for name, value in wanted)]
+            assert len({one.identity for one in matching}) == 1, (paper.name, finding.claim)
         assert paper.findings, paper.name
 
 
@@ -94,9 +72,9 @@ def test_every_paper_and_study_has_a_row_and_nobody_claims_the_numbers_of_a_stud
 
 
 def test_all_papers_together_are_told_by_how_much_is_measured_and_where_the_rest_is(tmp_path):
-    """Without a record nothing is, and what needs CIFAR-10 is counted of the whole."""
+    """Without a record nothing is measured."""
     papers = every_paper()
-    rows = [row for paper in papers for item in paper.items for row in read_rows(tmp_path, paper, item)]
+    rows = [row for paper in papers for row in rows_of(tmp_path, paper)]
     row = findings_table(papers, tmp_path).rows[-1]
     claims = len(counted_once(rows))  # readings are no claims of their own
     assert row[1].startswith(f"of {claims} claims 0 are measured or computed; ")

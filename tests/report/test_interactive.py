@@ -18,6 +18,7 @@ from runner.records.files import read_record, record_path
 from runner.report import interactive
 from runner.report.files import write_csv
 from runner.report.interactive import inline, label, page, runs_of, searchable_table
+from runner.report.leaderboard.tables import COLUMNS
 from runner.terminal import Line
 
 pytest.importorskip("altair")
@@ -25,7 +26,7 @@ pytest.importorskip("itables")
 pytest.importorskip("vl_convert")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-# Chooses a verdict among the filters of the claims, clicks a line of the chart, and says what came of it.
+# Chooses a verdict among the filters of the claims, clicks a line of the chart, and reports the result.
 DRIVER = """
 <script>
 const wrong = [], pause = ms => new Promise(done => setTimeout(done, ms));
@@ -56,12 +57,11 @@ setTimeout(async () => {
 
 @pytest.fixture(scope="module")
 def runs() -> list[PlannedRun]:
-    """Two recorded runs of a figure."""
+    """Read two recorded runs of a figure."""
     from runner.records.jobs import sweep_jobs
 
-    listed = [
-        job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0 and "/mnist_" in job.experiment
-    ]
+    first = [job for job in sweep_jobs("tempered_sigmoid/fig_3") if job.config.seed == 0]
+    listed = [job for job in first if "/mnist_" in job.experiment]
     return [PlannedRun(job, read_record(record_path(REPOSITORY / "results", job.run_id))) for job in listed]
 
 
@@ -85,11 +85,8 @@ def test_a_runs_page_has_its_ledger_and_its_command(runs: list[PlannedRun]) -> N
     assert shown["history"]["test_accuracy"][-1] == tanh.final("test_accuracy")
 
 
-def test_text_of_findings_is_no_markup_of_ours() -> None:
+def test_text_and_cells_are_escaped_unless_they_are_markup() -> None:
     assert str(inline("**a < b** at *c*, [x](y)")) == "<strong>a &lt; b</strong> at <em>c</em>, x"
-
-
-def test_cells_are_text_unless_they_are_made_as_markup() -> None:
     evil = "<img src=x onerror=alert(1)>"
     table = str(searchable_table(["a", evil], [[evil, Markup('<a href="#b">c</a>')]], ["a"]))
     assert "<img" not in table
@@ -98,20 +95,8 @@ def test_cells_are_text_unless_they_are_made_as_markup() -> None:
 
 
 def test_a_leaderboard_row_is_text(tmp_path: Path) -> None:
-    """Whatever a file of results says, in any of its columns."""
-    columns = [
-        "dataset",
-        "sound_epsilon_at_most",
-        "method",
-        "mean",
-        "std",
-        "n",
-        "planned",
-        "held_out",
-        "chosen_by_test_images",
-        "made_for_it",
-    ]
-    write_csv(tmp_path / "leaderboard" / "leaderboard.csv", columns, [dict.fromkeys(columns, "<img>")])
+    """In all columns of a file of results."""
+    write_csv(tmp_path / "leaderboard" / "leaderboard.csv", COLUMNS, [dict.fromkeys(COLUMNS, "<img>")])
     (row,) = interactive._board(tmp_path)
     assert not any(isinstance(cell, Markup) for cell in row)
     assert row[-1] == "<img>"

@@ -1,4 +1,4 @@
-"""What is shown of runs after they ended: their last numbers, and what they differ in."""
+"""Ended runs on a terminal: their final metrics, and the fields in which they differ."""
 
 from __future__ import annotations
 
@@ -14,17 +14,11 @@ from runner.cli.show import main
 from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
 from runner.records.jobs import Job
-from runner.report.files import write_csv
 from runner.report.own import own_records, privacy_text, result_text, runs_table
 
 
-def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="two columns have one name, of epochs, seed, epochs"):
-        write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
-
-
 def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
-    """98.91 is the best epoch's, and not the result; a sound epsilon is rounded up."""
+    """98.91 belongs to the best epoch, and not to the last; a sound epsilon is rounded up."""
     record = read_record(fabricate(jobs("fig_3", "mnist_tanh")[0], [98.91, 97.85], epsilon=2.9284, sound=2.31411))
     assert result_text(record) == "finished: accuracy 97.85% after epoch 2 · ε 2.928 as the paper counts, sound 2.315"
 
@@ -51,7 +45,7 @@ def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
 
 
 def test_every_group_in_which_runs_differ_is_a_column(fabricate, jobs) -> None:
-    """However many do: a run with noise of its own is not to look like another one."""
+    """Without a limit: a run with its own noise must not look like another one."""
     records = [read_record(fabricate(job, [97.0])) for job in jobs("fig_3", "mnist_tanh")[:2]]
     groups = [name for name, field in FIELDS.items() if field.names_class and name != "dataset"]
     changed = copy.deepcopy(records[1])
@@ -93,9 +87,8 @@ def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) 
     assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
     assert said in again.stderr
     assert "already recorded; to run it again" in again.stderr
-    many = subprocess.run(
-        [*command[:3], "-m", *options, "seed=range(0,4)"], cwd=REPOSITORY, capture_output=True, text=True
-    )
+    several = [*command[:3], "-m", *options, "seed=range(0,4)"]
+    many = subprocess.run(several, cwd=REPOSITORY, capture_output=True, text=True)
     assert many.returncode == 0
     header, *rows = many.stdout.splitlines()[-3:]
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]

@@ -1,4 +1,4 @@
-"""The plot that a multirun leaves: what is in it, and when there is none."""
+"""The plot of a multirun: its content, and the cases without a plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.report.own_plot import drawn, figure_of
 
 @pytest.fixture
 def paths(fabricate, jobs) -> list[Path]:
-    """Two seeds of tanh, one of ReLU."""
+    """Record two seeds of tanh and one of ReLU."""
     spent = {"epsilon": [1.0, 2.9], "sound": [0.5, 2.3]}
     tanh = [fabricate(job, [90.0, 97.0 + seed], **spent) for seed, job in enumerate(jobs("fig_3", "mnist_tanh")[:2])]
     return [*tanh, fabricate(jobs("fig_3", "mnist_relu")[0], [80.0, 95.0], **spent)]

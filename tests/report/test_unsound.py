@@ -1,4 +1,4 @@
-"""A run of which no sound ε is known: what its record says, and what every reader of it makes of that."""
+"""Runs without a known sound ε: their records, and every reader of these."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REASON = "Telescopes overrides release, so its noise or charges are not known."
 
 @pytest.fixture
 def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The record of a whole run whose noise is its own, and the rows that were shown meanwhile in `rows`."""
+    """Carry out a whole run with its own noise, and return its record."""
     config = smoke(
         "experiment=tempered_sigmoid/mnist_tanh",
         "+mechanism._target_=tests.choosing.Telescopes",
@@ -55,29 +55,24 @@ def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     shown: list[str] = []
     assert execute(config, lambda row, run: shown.append(epoch_text(row, 2))) == "finished"
-    assert [text.rpartition("% · ")[2] for text in shown] == [
-        "ε 1.75 as stated by its class",
-        "ε 1.98 as stated by its class",
-    ]
+    assert [text.rpartition("% · ")[2] for text in shown] == [f"ε {e} as stated by its class" for e in (1.75, 1.98)]
     (path,) = tmp_path.rglob("runs/*.json")
     return path
 
 
 @pytest.fixture
 def planned(fabricate: Callable[..., Path], jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
-    """`planned(sound)`: a recorded run of one seed and one of another, with this sound ε or none."""
+    """Return `planned(sound)`, which records two seeds with this sound ε or none."""
 
     def of(sound: float | None) -> Runs:
-        listed = jobs("fig_3", "mnist_tanh")[:2]
-        return Runs(
-            PlannedRun(job, read_record(fabricate(job, [95.0, 96.0], epsilon=2.9, sound=sound))) for job in listed
-        )
+        paths = [(job, fabricate(job, [95.0, 96.0], sound=sound)) for job in jobs("fig_3", "mnist_tanh")[:2]]
+        return Runs(PlannedRun(job, read_record(path)) for job, path in paths)
 
     return of
 
 
 def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its ε is as its class states: that of 44 steps an epoch, which its prefix sums far exceed."""
+    """Its class states the ε of 44 steps an epoch, which its prefix sums far exceed."""
     record = read_record(written)
     assert record["history"]["epsilon_sound"] == [None, None]
     assert record["final"]["epsilon_sound"] is None
@@ -124,23 +119,11 @@ def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
         "    def noise_std(self, group):\n"
         "        return super().noise_std(group) / 2\n"
     )
-    small = [
-        "scale=smoke",
-        "scale.epochs=2",
-        "tracking=disabled",
-        "runtime.results_root=results",
-        "noise_multiplier=1.1",
-    ]
+    small = ["scale=smoke", "scale.epochs=2", "tracking=disabled", "runtime.results_root=results"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     for name, said in (("Falls", "as the paper counts"), ("Halves", "as stated by its class, sound none")):
-        command = [
-            sys.executable,
-            "-m",
-            "runner",
-            f"+mechanism._target_=mine.{name}",
-            "+mechanism._partial_=true",
-            *small,
-        ]
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        overrides = [f"+mechanism._target_=mine.{name}", "+mechanism._partial_=true", *small, "noise_multiplier=1.1"]
+        command = [sys.executable, "-m", "runner", *overrides]
         ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         assert said in ran.stderr
@@ -169,7 +152,7 @@ def test_null_and_its_reason_go_together(
 
 
 def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
-    """Also one that is whole in itself: the reason is gone, and what the class charges is called sound."""
+    """Even in a consistent record, without the reason and with the class's charges as sound ones."""
     record = read_record(written)
     del record["provenance"]["epsilon_unsound"]
     record["history"]["epsilon_sound"], record["final"]["epsilon_sound"] = [1.0, 1.4], 1.4
@@ -181,7 +164,7 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
 def test_aggregated_it_guarantees_nothing(
     tmp_path: Path, fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every page, table and figure of an item whose runs have no sound epsilon, beside some that have."""
+    """All files of an item, with and without a sound epsilon."""
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
     for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):
         for job in jobs("fig_3", experiment)[:3]:
@@ -201,10 +184,7 @@ def test_nothing_is_guaranteed_in_the_aggregate(planned: Callable[..., Runs]) ->
 
 def _both(planned: Callable[..., Runs]) -> list[tuple[float | None, Runs]]:
     known = planned(2.3)
-    for run in known:  # its place is taken
-        assert run.record is not None
-    unknown = Runs(PlannedRun(run.job, _without(run.record)) for run in known)
-    return [(2.3, known), (None, unknown)]
+    return [(2.3, known), (None, Runs(PlannedRun(run.job, _without(run.record)) for run in known))]
 
 
 def _without(record: dict[str, Any] | None) -> dict[str, Any]:
@@ -247,11 +227,8 @@ def test_weights_and_biases_gets_no_bound() -> None:
     assert tracking._spent({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
 
 
-def test_what_its_class_states_is_said_even_if_it_is_infinite() -> None:
+def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:
     assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
-
-
-def test_a_run_that_takes_steps_back_and_has_no_sound_epsilon_guarantees_none() -> None:
     final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9, "epsilon_sound_at_max_tries": None}
     assert privacy_text(final) == "ε 3 as stated by its class, sound none"
 

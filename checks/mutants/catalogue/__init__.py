@@ -1,4 +1,4 @@
-"""The faults, a file for each part of the package; every file here has them as `MUTANTS`."""
+"""The faults, in one file for each part of the package, each with a list `MUTANTS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it all costs, what is charged, and how much noise a budget takes."""
+"""Faults in the ledger, the accountants and the calibration."""
 
 from checks.mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from checks.mutants.mutant import Mutant, named

@@ -1,4 +1,4 @@
-"""What bounds one example, and what is stated of it."""
+"""Faults in the bounds of one example, and in the statements about them."""
 
 from checks.mutants.groups import AGREES
 from checks.mutants.mutant import Mutant, named

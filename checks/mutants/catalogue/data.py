@@ -1,4 +1,4 @@
-"""What is trained on and what is measured on."""
+"""Faults in the data for training and for measuring."""
 
 from checks.mutants.groups import LOOP
 from checks.mutants.mutant import Mutant, named

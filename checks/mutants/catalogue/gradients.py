@@ -1,4 +1,4 @@
-"""Who computes the sums: the engines, and the kernels that they are quick by."""
+"""Faults in the engines that compute sums of gradients, and in their kernels."""
 
 from checks.mutants.groups import AGREES
 from checks.mutants.mutant import Mutant, named

@@ -1,4 +1,4 @@
-"""What bounds gradients where nothing clips them: layers, weights, inputs and losses."""
+"""Faults in bounds without clipping: layers, weights, inputs and losses."""
 
 from checks.mutants.mutant import Mutant, named
 

@@ -1,4 +1,4 @@
-"""What is released, and with how much noise."""
+"""Faults in the releases and their noise."""
 
 from checks.mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from checks.mutants.mutant import Mutant, named

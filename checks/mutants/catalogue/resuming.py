@@ -1,4 +1,4 @@
-"""What a run that was stopped goes on with."""
+"""Faults in resuming a stopped run."""
 
 from checks.mutants.mutant import Mutant, named
 

@@ -1,4 +1,4 @@
-"""Which examples make a batch, and from which stream."""
+"""Faults in drawing the examples of a batch, and in the random streams for it."""
 
 from checks.mutants.groups import DP_SGD, LAYERWISE
 from checks.mutants.mutant import Mutant, named

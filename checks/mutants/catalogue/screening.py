@@ -1,4 +1,4 @@
-"""Screening of updates: the rule, what it puts back, and what it is charged."""
+"""Faults in the screening of updates: the rule, the restored weights, and the charges."""
 
 from checks.mutants.mutant import Mutant, named
 

@@ -1,4 +1,4 @@
-"""What follows from measurements: intervals, and the words that are said."""
+"""Faults in the intervals and the verdicts."""
 
 from checks.mutants.mutant import Mutant
 
@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "claims/intervals.py",
-        "return enough_runs(claim, measured, runs) and found.half_width <= claim.margin",
+        "return enough_runs(claim, measured.as_if(runs)) and found.half_width <= claim.margin",
         "return found.half_width <= claim.margin",
         "two planned runs are said to be able to show equality",
         "claims/test_measure.py",

@@ -1,1 +1,1 @@
-"""A paper's dashboard: defined once, in its folder, and made for W&B and for a browser without an account."""
+"""Dashboards of papers, each defined once in the paper's folder, for W&B and for a browser without an account."""

@@ -1,10 +1,9 @@
-"""`python -m runner dashboard`: each paper's dashboard, for W&B where there is a login, and for a browser.
+"""`python -m runner dashboard`: each paper's dashboard, for a browser and, with a login, for W&B.
 
-Of every paper, or those named, it writes `<paper>.html`, `<paper>.png` and, where the extra `dashboard` is installed,
-`<paper>-<data set>.json`, the workspace as W&B takes it, into results/dashboard, which git ignores.
+For every paper, or the papers named, it writes `<paper>.html` and `<paper>.png` into results/dashboard, which git
+ignores. With the extra `dashboard` it also writes `<paper>-<data set>.json`, the workspace in W&B's format.
 
-Exit codes: 0 written (and saved, where there is a login), 2 bad input, a library is missing, or W&B did not take it, in
-one sentence.
+Exit codes: 0 written (and saved, with a login), 2 bad input, a missing library, or a refusal by W&B, with one sentence.
 """
 
 from __future__ import annotations
@@ -29,7 +28,11 @@ _NOBODY = "ENTITY"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Write the dashboards.
+
+    Returns:
+        The exit code.
+    """
     parser = Parser(prog="python -m runner dashboard", description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "dashboard")
@@ -83,7 +86,11 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
 
 
 def _save(made: Any) -> None:
-    """ConfigError where W&B does not take it, in the words of whatever it raised."""
+    """Save a workspace in W&B.
+
+    Raises:
+        ConfigError: W&B did not take it; the message has the error.
+    """
     try:
         within(made.save_as_new_view)
     except Exception as error:

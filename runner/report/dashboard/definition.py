@@ -1,4 +1,4 @@
-"""What a dashboard shows: runner/papers/<paper>/dashboard.yaml."""
+"""The definition of a dashboard: runner/papers/<paper>/dashboard.yaml."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Strict(BaseModel):
 
 
 class Panel(_Strict):
-    """`pareto`: a point a run, as it ended, and the best there is at or below each x; `curve`: a line a run, by epoch.
+    """A panel: `pareto`, a point for each run and the best at or below each x; `curve`, a line for each run by epoch.
 
-    y: a number of the history, or, of a pareto, of what a run ended with.
+    y: a metric of the history; for `pareto` one of the final metrics.
     """
 
     kind: Literal["pareto", "curve"]
@@ -42,9 +42,7 @@ class Panel(_Strict):
 
 
 class Dashboard(_Strict):
-    """Sections of panels, over the runs of a paper's `items` on each of the `datasets` by itself, and the columns of a
-    table of them.
-    """
+    """Sections of panels, separately for each of the `items` and `datasets`, and the columns of a table of runs."""
 
     paper: str
     title: str
@@ -55,25 +53,24 @@ class Dashboard(_Strict):
 
     @property
     def groups(self) -> list[str]:
-        """What the sweeps of these items call themselves in W&B: their `tracking.group`."""
+        """The `tracking.group` of these items' sweeps, their names in W&B."""
         paper = load(self.paper)
         sweeps = [sweep for item in self.items for sweep in paper.item(item).sweeps]
-        said = [
-            yaml.safe_load((REPOSITORY / "sweeps" / f"{sweep}.yaml").read_text(encoding="utf-8")) for sweep in sweeps
-        ]
-        return list(dict.fromkeys(each["tracking"]["group"] for each in said))
+        files = [REPOSITORY / "sweeps" / f"{sweep}.yaml" for sweep in sweeps]
+        read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
+        return list(dict.fromkeys(each["tracking"]["group"] for each in read))
 
 
 def path_of(paper: str) -> Path:
-    """Where a paper's definition is."""
+    """Return the path of a paper's definition."""
     return REPOSITORY / "runner" / "papers" / paper / "dashboard.yaml"
 
 
 def read(paper: str) -> Dashboard:
-    """The dashboard of a paper.
+    """Read the dashboard of a paper.
 
     Raises:
-        ValueError: in one sentence, where it is not one, or names an item that the paper has not.
+        ValueError: the file is not a dashboard, or names an item that the paper does not have.
     """
     path = path_of(paper)
     try:

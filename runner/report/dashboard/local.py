@@ -1,4 +1,4 @@
-"""The dashboard from the records there are: a page that opens without a network, and a picture of its charts."""
+"""The dashboard of the present records: a page that opens without a network, and a picture of its charts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 330, 230, 3  # of a panel in pixels, and panels in a
 
 
 def recorded(of: Dashboard) -> dict[str, list[PlannedRun]]:
-    """The recorded runs of each item of a dashboard that has any.
+    """Read the recorded runs of each item of a dashboard that has any.
 
     Raises:
         ValueError: a record is damaged.
@@ -40,7 +40,7 @@ def recorded(of: Dashboard) -> dict[str, list[PlannedRun]]:
 
 
 def chart(of: Dashboard, runs: ByItem) -> Any:
-    """Every section of every item and data set, as one chart of Altair's."""
+    """Make one Altair chart of every section of every item and data set."""
     import altair as alt
 
     alt.data_transformers.disable_max_rows()
@@ -59,7 +59,7 @@ def chart(of: Dashboard, runs: ByItem) -> Any:
 
 
 def _drawn(panel: Panel, runs: Sequence[PlannedRun]) -> Any | None:
-    """A panel, or None where no run has a number to draw."""
+    """Make a panel, or None if no run has a number to draw."""
     import altair as alt
 
     rows = [row for row in _rows(panel, runs) if math.isfinite(row["x"]) and math.isfinite(row["y"])]
@@ -84,7 +84,7 @@ def _drawn(panel: Panel, runs: Sequence[PlannedRun]) -> Any | None:
 
 
 def _around(values: Sequence[float]) -> list[float]:
-    """From a little below the least to a little above the largest: points that agree are not torn apart."""
+    """Return limits a little outside the values, wide enough that equal values stay close."""
     low, high = min(values), max(values)
     space = max(0.05 * (high - low), 0.04 * high)
     return [max(0.0, low - space), high + space]
@@ -109,7 +109,7 @@ def _ended(run: PlannedRun) -> Row:
 
 
 def frontier(rows: Sequence[Row]) -> list[Row]:
-    """The points that no other beats at or below their x, by x; the last once more where the rows end."""
+    """Return the Pareto front: points with the largest y at or below their x. The last is repeated at the largest x."""
     found: list[Row] = []
     for row in sorted(rows, key=lambda row: (row["x"], -row["y"])):
         if not found or row["y"] > found[-1]["y"]:
@@ -118,24 +118,24 @@ def frontier(rows: Sequence[Row]) -> list[Row]:
 
 
 def page(of: Dashboard, runs: ByItem, results: Any) -> str:
-    """The charts and the table of runs, in one file that loads no other."""
+    """Make the page of charts and the table of runs, which loads no other file."""
     text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
     header, rows = table(of, runs, results)
     shown = f"<h2>Runs</h2>{searchable_table(header, rows, ['item', 'experiment'])}"
     head, end_of_head, rest = text.partition("</head>")
-    body, end_of_body, after = rest.rpartition("</body>")  # what is inlined has others in it
+    body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
     return f"{head}{tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
 
 
 class _InScript(json.JSONEncoder):
-    """JSON for inside a script element, which no text in it can end."""
+    """JSON for a script element, which no text in it can end."""
 
     def encode(self, o: Any) -> str:
         return super().encode(o).replace("<", r"\u003c")
 
 
 def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of runs: what each is, what it ended with, and which claims it serves."""
+    """Return header and rows of the table of runs, with their final metrics and claims."""
     rows = []
     for item, some in runs.items():
         for run in some:

@@ -11,7 +11,7 @@ _MOST_RUNS = 100  # of a panel
 
 
 def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
-    """A `wandb_workspaces.workspaces.Workspace` of the runs on one data set, not saved.
+    """Make a `wandb_workspaces.workspaces.Workspace` of the runs on one data set, without saving it.
 
     Raises:
         ImportError: the extra is not installed.
@@ -38,7 +38,7 @@ def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
 
 
 def specification(made: Any) -> str:
-    """What W&B would be sent, as JSON. The package says so in no public way."""
+    """Return the JSON that W&B would be sent. The package has no public method for this."""
     text: str = made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     return text
 

@@ -1,9 +1,9 @@
 """`python -m runner leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
 
-Nothing is trained: the numbers are of the records. A setting counts where its delta is at most that of the board and
-its runs report on test images; of each of its runs, what it had after the last epoch whose sound epsilon is at most the
-one in question. Epochs are not chosen by accuracy. That a longer run may do worse there than one made for this budget
-shows in the second table: runs that end at it.
+Nothing is trained: the numbers come from the records. A setting counts if its delta is at most the board's and its runs
+report on test images. A run counts with the accuracy after its last epoch within the sound epsilon. Epochs are not
+chosen by accuracy. A longer run may do worse at a budget than a run that ends there. So the second table has only runs
+that end at the budget.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ and those of a column were all made for it, so that no method is seen in the mid
 
 
 def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
-    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder; returns what was written."""
+    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder.
+
+    Returns:
+        The files.
+    """
     place = folder / "leaderboard"
     made = [entry for entry in found if entry.made_for_it]
     text = _TEXT + board(found, "By the last epoch within the budget")
@@ -68,7 +72,11 @@ def write(folder: Path, found: Sequence[Entry]) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Write the leaderboard.
+
+    Returns:
+        The exit code.
+    """
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
     found = entries(planned_runs())
     if not found:

@@ -1,4 +1,4 @@
-"""The leaderboard as a figure: a panel a data set."""
+"""The leaderboard as a figure: a panel for each data set."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # methods of a panel
 _MARKERS = "osD^vPX*"
-_LINES = ("-", "--")  # of one paper's methods in a panel: so many of it are drawn
+_LINES = ("-", "--")  # of one paper's methods in a panel, which shows at most two
 
 
 def draw(found: Sequence[Entry]) -> Figure:
-    """Mean accuracy and its 95% interval against the bound: of each data set the best methods, at most two of a paper.
+    """Draw mean accuracy and its 95% interval against the bound, for the best methods on each data set.
 
-    Those whose accuracies are not comparable come last: of a part of the test images, or of those that chose updates.
+    A paper has at most two methods in a panel. Accuracies that are not comparable come last: on a part of the test
+    images, or on images that chose updates.
 
     A paper has one colour in all panels; its methods in a panel differ by marker and line.
     """
@@ -54,7 +55,7 @@ def draw(found: Sequence[Entry]) -> Figure:
 
 
 def _shown(settings: Sequence[str], papers: Mapping[str, str]) -> list[str]:
-    """The first settings, as many of a paper as there are lines to tell them apart."""
+    """Select the first settings, with as many of each paper as there are lines to distinguish them."""
     shown: list[str] = []
     for setting in settings:
         if [papers[one] for one in shown].count(papers[setting]) < len(_LINES):
@@ -67,7 +68,7 @@ def _paper(entry: Entry) -> str:
 
 
 def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], style: Mapping[str, Any]) -> None:
-    """A setting's means, the bounds at `at`, with their intervals; those of a single run hollow."""
+    """Draw a setting's means with their intervals, bounds at `at`; means of a single run are hollow."""
     ends = [entry.interval or Interval(entry.mean, entry.mean) for entry in line]
     means = [entry.mean for entry in line]
     below = [mean - end.low for mean, end in zip(means, ends, strict=True)]

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def board(found: Sequence[Entry], title: str, about: str = "") -> str:
-    """A Markdown table for each data set: a method a row, a bound a column, the best at the largest bound first."""
+    """Format a Markdown table for each data set: a row for each method, the best one at the largest bound first."""
     text = f"## {title}\n" + (about and f"\n{about}")
     for dataset in dict.fromkeys(entry.dataset for entry in found):
         of_it = [entry for entry in found if entry.dataset == dataset]
@@ -37,12 +37,12 @@ def board(found: Sequence[Entry], title: str, about: str = "") -> str:
 
 
 def ranks(entry: Entry) -> bool:
-    """Whether a mean may be called the highest: of several runs, on all test images, which chose no update."""
+    """Return True if a mean may be called the highest: several runs, on all test images, which chose no update."""
     return not entry.by_test_images and not entry.on_a_part and len(entry.accuracies) > 1
 
 
 def marked(entry: Entry) -> str:
-    """The method, with the marks that the leaderboard's text explains."""
+    """Name the method, with the marks that the leaderboard's text explains."""
     other = {ADDED: "", "zero-out": "⁰", "replace-one": "²"}[entry.neighbours]
     marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part), (other, bool(other)))
     return " ".join([entry.method, *(mark for mark, holds in marks if holds)])
@@ -60,23 +60,14 @@ def _cell(entry: Entry | None, best: float, rivals: int) -> str:
 
 
 def row(entry: Entry) -> dict[str, Any]:
-    """One row of leaderboard.csv (COLUMNS)."""
-    summary, interval = summarise(entry.accuracies), entry.interval
-    return {
-        "dataset": entry.dataset,
-        "sound_epsilon_at_most": entry.epsilon,
-        "method": entry.method,
-        "mean": entry.mean,
-        "std": summary.std,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "n": len(entry.accuracies),
-        "planned": entry.planned,
-        "sound_epsilon": entry.sound,
-        "neighbours": entry.neighbours,
-        "made_for_it": "yes" if entry.made_for_it else "no",
-        "held_out": "yes" if entry.held_out else "no",
-        "chosen_by_test_images": "yes" if entry.by_test_images else "no",
-        "on_a_part_of_the_test_images": "yes" if entry.on_a_part else "no",
-        "setting_id": entry.setting,
-    }
+    """Return one row of leaderboard.csv (COLUMNS)."""
+    interval = entry.interval
+    marks = (entry.made_for_it, entry.held_out, entry.by_test_images, entry.on_a_part)
+    values = (
+        *(entry.dataset, entry.epsilon, entry.method, entry.mean, summarise(entry.accuracies).std),
+        *((interval.low, interval.high) if interval else (None, None)),
+        *(len(entry.accuracies), entry.planned, entry.sound, entry.neighbours),
+        *("yes" if mark else "no" for mark in marks),
+        entry.setting,
+    )
+    return dict(zip(COLUMNS, values, strict=True))

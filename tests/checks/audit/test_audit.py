@@ -1,4 +1,4 @@
-"""What is attacked: the worst case saturates every bound, all of conf/ is audited, faults are caught, nothing else."""
+"""The audit: the worst case saturates every bound, all of conf/ is attacked, and only faults are accused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _made: dict[tuple[object, ...], tuple[Row, Row]] = {}
 
 
 def _once(attack: Callable[..., tuple[Row, Row]]) -> Callable[..., tuple[Row, Row]]:
-    """An attack, made once for its own test and for the command's: a fault is known by its name."""
+    """Make an attack once for its own test and for the command's; a fault is identified by its name."""
 
     def made(*arguments: object) -> tuple[Row, Row]:
         key = attack.__name__, *(getattr(argument, "name", argument) for argument in arguments)
@@ -51,7 +51,7 @@ faulty, accepted_only = _once(cases._faulty), _once(cases._accepted_only)
 
 
 def distance(attacked: Target) -> float:
-    """How far the canary moves a batch of everyone, in standard deviations of the noise that the mechanism states."""
+    """Measure the canary's effect on a batch of everyone, in standard deviations of the stated noise."""
     sums = [attacked.sums(world, list(range(attacked.setting.examples))) for world in attacked.worlds]
     square = 0.0
     for group in attacked.mechanism.noise_groups:
@@ -62,9 +62,9 @@ def distance(attacked: Target) -> float:
 
 @pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
 def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
-    """So an attack that shows less than the sound epsilon is short of trials, not of malice.
+    """An attack that shows less than the sound epsilon then lacks trials, and not strength.
 
-    The mean over the examples drawn moves by 1 + 15/16 bounds where the ledger has 2.
+    The mean over the sampled examples moves by 1 + 15/16 bounds; the ledger has 2.
     """
     attacked = target(setting, 1.3)
     ((event, count),) = attacked.ledger.actual
@@ -80,9 +80,8 @@ def test_everything_in_conf_is_audited() -> None:
     assert refused == ["none"]
     assert {s.mechanism for s in audited} == {PLAIN, *options("mechanism")}
     assert set(options("screening")) == {"none", "annealing"}  # every update is kept, and `audit.screened`
-    assert [
-        n for n in options("normalization") if "PrivateStatistics" in option("normalization", n).get("_target_", "")
-    ]
+    targets = [option("normalization", name).get("_target_", "") for name in options("normalization")]
+    assert any("PrivateStatistics" in name for name in targets)
     assert {s.steps > 1 for s in audited} == {s.everyone for s in audited} == {True, False}
     assert next(iter(cases._refused("none", ERROR))).verdict == "not private"
 
@@ -122,9 +121,8 @@ def test_releases_are_the_projects_and_differ_from_trial_to_trial() -> None:
     shift = attacked.sums(attacked.worlds[1], [9])["network.0.weight"]
     where = shift.abs() > 0.5 * shift.abs().max()
     quiet = total[:, :, ~where]
-    assert quiet.std().item() == pytest.approx(
-        attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0]), rel=0.01
-    )
+    stated = attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0])
+    assert quiet.std().item() == pytest.approx(stated, rel=0.01)
     mean = total.mean((0, 1))
     assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.04)
     assert abs(torch.corrcoef(quiet.flatten(1))[0, 1]) < 0.02
@@ -176,7 +174,7 @@ def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fa
 
 
 def test_screening_publishes_what_the_theory_says() -> None:
-    """The weights kept by the project's own rule against the density of one screened step, in bins."""
+    """Compare the weights kept by the project's own rule with the density of one screened step."""
     setting = Screened(kept=1, noise_multiplier=1.5, threshold=1.0)
     theory = OneStep(1.5, 1.5, math.inf)
     scores = of_screened(setting, 500, "test")["sum"]

@@ -1,4 +1,4 @@
-"""The bounds against closed forms, other libraries, and many simulated audits."""
+"""Bounds, compared with closed forms, other libraries, and many simulated audits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR = 0.05
 
 
 def exact_epsilon(mu: float, delta: float = DELTA) -> float:
-    """Of N(0, 1) against N(mu, 1) (Balle and Wang, 2018, theorem 8), written down again."""
+    """Compute epsilon of N(0, 1) against N(mu, 1) (Balle and Wang, 2018, theorem 8), independently."""
 
     def excess(epsilon: float) -> float:
         tail = stats.norm.logcdf(-mu / 2 - epsilon / mu)
@@ -46,9 +46,9 @@ def test_limits_are_those_of_scipy(count: int, trials: int) -> None:
 
 
 def test_the_limits_of_a_test_that_never_errs() -> None:
-    """1,000 trials of each kind, 800 of which measure: no error in n trials happens with chance p where 1 - p = c^1/n.
+    """No error in n trials has the chance c if the rate p of errors has (1 - p)^n = c.
 
-    The error of 5% is shared by two bounds of two limits each.
+    Of 1,000 trials of each kind, 800 measure. Two bounds of two limits each share the error of 5%.
     """
     sure = (ERROR / 4) ** (1 / 800)
     found = lower_bounds({"score": (np.zeros(1000), np.ones(1000))}, gaussian(1.0), DELTA, ERROR)
@@ -59,9 +59,9 @@ def test_the_limits_of_a_test_that_never_errs() -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_rare_sign_of_either_world_is_seen(swapped: bool) -> None:
-    """The score is 1 in 5% of the trials of one world and never in the other: a one in 20,000 there would be a miracle.
+    """The score is 1 in 5% of the trials of one world and never in the other.
 
-    What is seen with the canary alone bounds epsilon by the first of the two inequalities, without it by the second.
+    An event with the canary alone bounds epsilon by the first of the two inequalities, without it by the second.
     """
     rare, never = np.zeros(100_000), np.zeros(100_000)
     rare[::20] = 1
@@ -79,7 +79,7 @@ def test_too_few_trials_say_nothing() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
 def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
-    """20 audits of 100,000 trials, of which 5% may fail: more than 4 do in 0.3% of all cases."""
+    """Of 20 audits of 100,000 trials, 5% may fail: more than 4 do in 0.3% of all cases."""
     mu = mu_of(epsilon)
     assert exact_epsilon(mu) == pytest.approx(epsilon)
     assert sound_epsilon(gaussian(mu), DELTA) == pytest.approx(epsilon, abs=1e-6)
@@ -90,7 +90,7 @@ def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
 
 
 def test_the_error_is_what_is_asked_for() -> None:
-    """300 audits of few trials at an error of 20%: false alarms stay below, though the best of many tests is chosen."""
+    """False alarms in 300 small audits at an error of 20% stay below, although the best of many tests is chosen."""
     charged, audits = gaussian(1.0), 300
     wrong = sum(lower_bounds(normal_scores(1.0, 200, seed), charged, DELTA, 0.2).accused for seed in range(audits))
     assert 0 < wrong < 0.2 * audits
@@ -106,7 +106,7 @@ def test_less_noise_than_charged_is_accused_and_more_is_not() -> None:
 
 
 def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -> dict:
-    """The likelihood ratio of steps of a sampled Gaussian, drawn here."""
+    """Draw likelihood ratios of steps of a sampled Gaussian."""
     draws = np.random.default_rng(seed)
     members = draws.random((trials, steps)) < q
     sides = []
@@ -119,7 +119,7 @@ def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 0.6, 1), (0.3, 0.8, 3)])
 def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float, steps: int) -> None:
-    """6 audits, of which 5% may fail: more than 2 do in 0.2% of all cases."""
+    """Of 6 audits, 5% may fail: more than 2 do in 0.2% of all cases."""
     charged = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps),)
     sound = sound_epsilon(charged, DELTA)
     found = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(6)]
@@ -131,7 +131,7 @@ def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float,
 
 
 def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
-    """One step: P_1(y > y*) - e^eps P_0(y > y*) where the likelihood ratio is e^eps, by normal tails."""
+    """One step: P_1(y > y*) - e^eps P_0(y > y*) by normal tails, at the y* with a likelihood ratio of e^eps."""
     from checks.audit.bounds import _LOSSES, _curve
     from runner.accounting.mechanisms import SampledGaussian
 

@@ -19,7 +19,7 @@ SAME = [name for name in methods.methods() if not name.startswith("non_private")
 
 @pytest.mark.parametrize("method", SAME)
 def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without noise and with a learning rate that shows: what is timed is the same thing."""
+    """Without noise and with a large learning rate, so that the same step is timed."""
     monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
     monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
@@ -53,7 +53,7 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
 
 
 def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the process's own time, the median of ratios: of 1 s to 2 s, whatever the first two calls took."""
+    """The median of ratios of the process's own time, 2 s to 1 s, without the first two calls."""
     now = iter(range(1000))
     monkeypatch.setattr(layers.time, "process_time", lambda: float(next(now)))
     steps = {"one": layers.both_ways(torch.nn.ReLU(), (2, 4)), "two": lambda: next(now)}
@@ -61,7 +61,7 @@ def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The table that figure 4 reads, its times made up: a step takes 2 s."""
+    """The table of figure 4, with made-up times: a step takes 2 s."""
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
     monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
     assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
@@ -96,7 +96,7 @@ def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyP
 
 
 def test_operations_are_counted_by_hand() -> None:
-    """M: forward and weight gradients of all layers, input gradients of all but the first; two a multiplication."""
+    """M: forward and weight gradients of all layers, input gradients of all but the first, two per multiplication."""
     layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
     assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])
 
@@ -112,7 +112,7 @@ def test_quartiles_and_turns() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
 def test_peak_memory_is_what_a_step_adds() -> None:
-    """Outputs of the first convolution alone are 12.5 KB an example, and autograd keeps several like it."""
+    """Outputs of the first convolution alone take 12.5 KB per example, and autograd keeps several such tensors."""
     peak = measure.peak_memory("non_private", "M", 2048, threads=1)
     assert 25 < peak < 400
 
@@ -161,7 +161,7 @@ def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
-    """One epoch: a second or several, never nothing."""
+    """One epoch takes a second or more."""
     (run,) = full_run.runs_of("one_pass", "tempered_sigmoid/mnist_tanh", "cpu", 1)
     data = full_run.made_up(60_000, run), full_run.made_up(20, run)
     assert data[0].images.shape == (60_000, 1, 28, 28)

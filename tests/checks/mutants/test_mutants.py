@@ -1,4 +1,4 @@
-"""Planted faults: each still fits the code, and a trial tells a fault that is noticed from one that is not."""
+"""Planted faults: each fits the present code, and a trial distinguishes noticed faults from others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_page_counts_what_no_test_noticed() -> None:
 
 @pytest.mark.slow
 def test_a_trial_is_on_a_copy_and_tells_what_is_noticed(tmp_path: Path) -> None:
-    """Two faults in one file of a copy of this tree: one that a test notices, and one that it does not look at."""
+    """Two faults in one file of a copy of this tree: one that a test notices, and one that it does not check."""
     tree = copied(REPOSITORY, tmp_path / "tree")
     program = f"""
 import sys

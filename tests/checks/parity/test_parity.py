@@ -1,4 +1,4 @@
-"""What would differ on a GPU is found: planted here, on the CPU, by the very code that compares the two."""
+"""Differences as on a GPU, planted on the CPU and found by the same comparison."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MNIST = ("architecture", "tempered_sigmoid_mnist")
 
 
 def rounded(numbers: Tensor, bits: int) -> Tensor:
-    """Numbers of so many bits after the first."""
+    """Round numbers to `bits` bits after the first."""
     mantissa, exponent = torch.frexp(numbers)
     return torch.ldexp((mantissa * 2 ** (bits + 1)).round() / 2 ** (bits + 1), exponent)
 
 
 class Tf32(OnePassEngine):
-    """Sees images as a convolution in TF32 does."""
+    """An engine with inputs rounded as in TF32."""
 
     def clipped_sum(self, inputs: Tensor, targets: Tensor, *rest: object) -> GradientSum:
         return super().clipped_sum(rounded(inputs, 10), targets, *rest)  # type: ignore[arg-type]
 
 
 def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first experiment that names it, or chosen beside the defaults where none does."""
+    """In the first experiment that names it, or else with the defaults."""
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
     found = {(each.group, each.option): each.run for each in cases()}
     assert list(found) == [(group, option) for group in GROUPS for option in options(group)]
@@ -50,7 +50,7 @@ def test_the_cpu_agrees_with_itself() -> None:
     """By two engines, in two layouts, in one piece and in two."""
     found = compared(case(*MNIST), OTHERWISE, CPU)
     assert not found.wrong
-    assert found.times > 1e-6, "it is another computation"
+    assert found.times > 1e-6, "the computation differs"
 
 
 def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
