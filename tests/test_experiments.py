@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from typing import Any
+
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY
@@ -61,3 +66,29 @@ PREPARED: set[tuple[str, ...]] = set()
 
 def run_dataset(run) -> str:
     return {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}[run.dataset.name]
+
+
+def test_every_experiment_has_a_title_that_no_other_of_its_data_set_has() -> None:
+    """A method has one title on all data sets."""
+    seen: dict[tuple[str, str], str] = {}
+    for experiment in EXPERIMENTS:
+        title = loaded(experiment)["title"]
+        assert 0 < len(title) <= 60, experiment
+        assert not re.search(r"\bours\b|MNIST|CIFAR|_", title), experiment
+        other = seen.setdefault((dataset_named_in(experiment), title), experiment)
+        assert other == experiment, title
+
+
+def dataset_named_in(experiment: str) -> str:
+    """Return the data set that an experiment's file, or one that it is based on, chooses: the default where none does."""
+    for default in loaded(experiment)["defaults"]:
+        if isinstance(default, dict) and "override /dataset" in default:
+            return str(default["override /dataset"])
+    bases = [default for default in loaded(experiment)["defaults"] if isinstance(default, str)]
+    return dataset_named_in(bases[0].removeprefix("/experiment/")) if bases else "mnist"
+
+
+@cache
+def loaded(experiment: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text())
+    return content
