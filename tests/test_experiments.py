@@ -80,7 +80,7 @@ def test_every_experiment_has_a_title_that_no_other_of_its_data_set_has() -> Non
 
 
 def dataset_named_in(experiment: str) -> str:
-    """Return the data set that an experiment's file, or one that it is based on, chooses: the default where none does."""
+    """Return the data set that an experiment's file or its base chooses, or else the default."""
     for default in loaded(experiment)["defaults"]:
         if isinstance(default, dict) and "override /dataset" in default:
             return str(default["override /dataset"])

@@ -29,12 +29,13 @@ from runner.report.leaderboard.entries import planned_runs
 from runner.report.markdown import CLAIMED_EPSILON, cells_of
 from runner.report.own import result_text
 from runner.report.papers import Paper, every_paper, papers_and_studies
+from runner.report.titles import title_of
 from runner.terminal import Line, Parser
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 WRITTEN = "report.html"
 _CURVES = ("epoch", "test_accuracy", "test_loss", "epsilon", "epsilon_sound")
-_BOARD = ("dataset", "sound ε at most", "method", "mean (%)", "± std", "n", "of", "settings", "run made for it")
+_BOARD = ("dataset", "sound ε at most", "title", "mean (%)", "± std", "n", "of", "settings", "run made for it")
 
 
 def page(results: Path, line: Line) -> str:
@@ -152,7 +153,7 @@ def _board(results: Path) -> list[list[str]]:
         settings = "of held-out images" if row["held_out"] == "yes" else "chosen otherwise"
         if row["chosen_by_test_images"] == "yes":
             settings = "test images chose updates"
-        numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "method", "mean", "std", "n", "planned")]
+        numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "title", "mean", "std", "n", "planned")]
         rows.append([*numbers, settings, row["made_for_it"]])
     return rows
 
@@ -189,9 +190,8 @@ def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, Plan
 
 
 def label(run: PlannedRun) -> str:
-    """What a run is one of: its experiment, with what else its sweep varies than seeds."""
-    others = [f"{name}={value}" for name, value in run.job.overrides.items() if name not in ("experiment", "seed")]
-    return " ".join([run.name, *others])
+    """Name the setting of a run: its data set and title."""
+    return f"{run.job.config.dataset.name}: {title_of(run.job)}"
 
 
 def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:

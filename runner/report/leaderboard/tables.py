@@ -11,8 +11,9 @@ from runner.report.files import Table, bound_text, markdown, number
 from runner.report.leaderboard.entries import ADDED, Entry
 
 COLUMNS = (
-    "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",
-    "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "setting_id",
+    "dataset", "sound_epsilon_at_most", "title", "experiment", "mean", "std", "low", "high", "n", "planned",
+    "sound_epsilon", "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images",
+    "setting_id",
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def marked(entry: Entry) -> str:
     """The method, with the marks that the leaderboard's text explains."""
     other = {ADDED: "", "zero-out": "⁰", "replace-one": "²"}[entry.neighbours]
     marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part), (other, bool(other)))
-    return " ".join([entry.method, *(mark for mark, holds in marks if holds)])
+    return " ".join([entry.title, *(mark for mark, holds in marks if holds)])
 
 
 def _cell(entry: Entry | None, best: float, rivals: int) -> str:
@@ -65,7 +66,8 @@ def row(entry: Entry) -> dict[str, Any]:
     return {
         "dataset": entry.dataset,
         "sound_epsilon_at_most": entry.epsilon,
-        "method": entry.method,
+        "title": entry.title,
+        "experiment": entry.experiment,
         "mean": entry.mean,
         "std": summary.std,
         "low": interval.low if interval else None,
