@@ -81,7 +81,7 @@ class ClaimRow:
         """For the reader: the reason, what of the setting the paper leaves open, runs that lack or diverged, a delta
         above the claimed one, how it was measured, and the claim's own note.
         """
-        parts = [self.reason, f"ours: {self.claim.open}" if self.claim.open else ""]
+        parts = [self.reason, f"chosen here: {self.claim.open}" if self.claim.open else ""]
         if 0 < self.n < self.n_planned:
             parts.append(f"partial: {self.n} of {self.n_planned} runs")
         if self.n_diverged:
