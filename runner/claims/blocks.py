@@ -10,7 +10,7 @@ says otherwise, and any of:
 - `claimed` as a mapping: a claim for each setting named, its number or a block.
 
 A block under another heading names the `item` of its claims. `defaults` has fields for all items, and blocks of fields
-for data sets. A text field followed by `+` adds to the text that it inherits.
+for data sets. A text field followed by `+` adds to the text that it inherits, as a sentence if it has a capital letter.
 """
 
 from __future__ import annotations
@@ -174,5 +174,6 @@ def _merged(layers: list[Fields]) -> Fields:
         for key, value in layer.items():
             name = key.removesuffix("+")
             added = name != key and name in found
-            found[name] = Value((f"{found[name].text}; {value.text}",), value.line) if added else value
+            between = ". " if value.text[:1].isupper() and name != "method" else ", "
+            found[name] = Value((f"{found[name].text}{between}{value.text}",), value.line) if added else value
     return found

@@ -4,7 +4,7 @@ Runs of one setting with different seeds are independent draws of a normal distr
 deviation. Let n runs have the mean m and the standard deviation s (n - 1 in its denominator), and let c be the claim.
 
 - c is the mean of k runs: m - c plus or minus t s sqrt(1/n + 1/k), with n - 1 degrees of freedom. This is a prediction
-  interval (Patil, Peng and Leek 2016). No paper gives the spread of its runs, so they are taken to spread as those here.
+  interval (Patil, Peng and Leek 2016). No paper gives the spread of its runs, so they are taken to spread as here.
 - c is a single run: the same with k = 1.
 - c is the best of k runs: the best of k further runs, by the distribution of (maximum of k - m) / s. See `best`.
 - c is the difference of the means of two settings, k runs each: the variance is

@@ -31,8 +31,8 @@ def measured(*key: str) -> Any:
 
 @pytest.mark.parametrize(
     ("method", "ratio"),
-    [("Softmax cross-entropy, temperature τ", 1.0), ("Cosine similarity", 1.0), ("Multiclass hinge loss", math.sqrt(0.9)),
-     ("KR loss", math.sqrt(10 / 9)), ("HKR loss", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1)],
+    [("Softmax cross-entropy, temperature τ", 1.0), ("Cosine similarity", 1.0), ("Multiclass hinge loss",
+     math.sqrt(0.9)), ("KR loss", math.sqrt(10 / 9)), ("HKR loss", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1)],
 )  # fmt: skip
 def test_the_largest_slopes_are_those_derived(method, ratio):
     """For HKR at the smallest of three α: what is stated holds from 1.055 on alone."""
@@ -41,8 +41,8 @@ def test_the_largest_slopes_are_those_derived(method, ratio):
 
 @pytest.mark.parametrize(
     ("method", "ratio"),
-    [("Bias", 1.0), ("Bias on a map", 28.0), ("Dense layer", 1.0), ("Convolution, window s", 0.887369), ("RKO convolution", 0.874497),
-     ("RKO convolution, kernel", 0.874497 * 16 / 6)],
+    [("Bias", 1.0), ("Bias on a map", 28.0), ("Dense layer", 1.0), ("Convolution, window s", 0.887369),
+     ("RKO convolution", 0.874497),     ("RKO convolution, kernel", 0.874497 * 16 / 6)],
 )  # fmt: skip
 def test_jacobians_in_the_parameters(method, ratio):
     assert measured("table-2", "any", method, "parameter_jacobian").value == pytest.approx(ratio, abs=1e-4)

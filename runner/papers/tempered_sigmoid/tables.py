@@ -29,9 +29,8 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
     The notes have the result of the search of this benchmark, and the accuracies at its choice.
     """
-    by_method = {
-        j.claim.method: j for j in reversed(judged) if j.claim.quantity == "test_accuracy"
-    }  # the first of several readings
+    accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
+    by_method = {j.claim.method: j for j in reversed(accuracies)}  # the first of several readings
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
     header = ["optimizer"]
     for kind in ("without privacy", "private"):
@@ -50,8 +49,8 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     chosen = [
         f"{j.claim.method}, {j.claim.reading}: {cells.measured} for {cells.claimed} (n = {cells.runs}), "
         f"{j.explanation}."
-        for j in judged
-        if j.claim.quantity == "test_accuracy" and j not in in_table
+        for j in accuracies
+        if j not in in_table
         for cells in [cells_of(j)]
     ]
     return Table(header, rows, (*search_notes(evidence, TABLE_4_SEARCH, _TABLE_4), *chosen))
