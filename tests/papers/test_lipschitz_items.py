@@ -31,8 +31,8 @@ def measured(*key: str) -> Any:
 
 @pytest.mark.parametrize(
     ("method", "ratio"),
-    [("softmax CE temperature tau", 1.0), ("cosine similarity", 1.0), ("multiclass hinge", math.sqrt(0.9)),
-     ("KR", math.sqrt(10 / 9)), ("HKR", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1)],
+    [("Softmax cross-entropy, temperature τ", 1.0), ("Cosine similarity", 1.0), ("Multiclass hinge loss",
+     math.sqrt(0.9)), ("KR loss", math.sqrt(10 / 9)), ("HKR loss", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1)],
 )  # fmt: skip
 def test_the_largest_slopes_are_those_derived(method, ratio):
     """For HKR at the smallest of three α: what is stated holds from 1.055 on alone."""
@@ -41,8 +41,8 @@ def test_the_largest_slopes_are_those_derived(method, ratio):
 
 @pytest.mark.parametrize(
     ("method", "ratio"),
-    [("bias", 1.0), ("bias on a map", 28.0), ("dense", 1.0), ("conv window s", 0.887369), ("RKO conv", 0.874497),
-     ("RKO conv, kernel", 0.874497 * 16 / 6)],
+    [("Bias", 1.0), ("Bias on a map", 28.0), ("Dense layer", 1.0), ("Convolution, window s", 0.887369),
+     ("RKO convolution", 0.874497),     ("RKO convolution, kernel", 0.874497 * 16 / 6)],
 )  # fmt: skip
 def test_jacobians_in_the_parameters(method, ratio):
     assert measured("table-2", "any", method, "parameter_jacobian").value == pytest.approx(ratio, abs=1e-4)
@@ -71,7 +71,7 @@ def test_no_image_has_a_larger_jacobian_in_the_kernel(stride, padding):
 def test_jacobians_in_the_input():
     """3 * 32 / 94: the factor of the library on a map of 32 x 32 over the one that would do."""
     ratios = {name: ratio for name, (ratio, _) in bounds.input_jacobians().items()}
-    assert ratios.pop("RKO conv") == pytest.approx(3 * 32 / 94)
+    assert ratios.pop("RKO convolution") == pytest.approx(3 * 32 / 94)
     assert ratios == {name: pytest.approx(1.0) for name in ratios}
 
 
@@ -149,8 +149,8 @@ def test_clipped_cross_entropy_is_a_difference_of_means():
 @pytest.mark.parametrize(
     ("dataset", "method", "claimed", "sound"),
     [
-        ("MNIST", "clipless global nm=2 b=1000", 2.98762, 2.742),
-        ("CIFAR10", "clipless global nm=4 b=10000", 9.9763, 9.137),
+        ("MNIST", "Lipschitz network, global noise, noise multiplier 2, batch size 1,000", 2.98762, 2.742),
+        ("CIFAR10", "Lipschitz network, global noise, noise multiplier 4, batch size 10,000", 9.9763, 9.137),
     ],
 )
 def test_the_notebooks_cost_what_they_say_by_their_accountant(dataset, method, claimed, sound):
@@ -291,7 +291,7 @@ def test_violations_are_counted_and_nan_is_one():
 
 
 def test_runs_with_a_violation_are_a_share_with_an_interval():
-    claim = CLAIMS["text-cert", "MNIST", "clipless", "gradient_bound_violations"]
+    claim = CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"]
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
     for runs, expected, word in (
         ([within] * 27, 0.0, "reproduced"),  # a share below 13%

@@ -30,7 +30,7 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     assert (half.row.mean, half.row.median) == (54.0, 54.0)
     assert half.measured.explanation.startswith("the best of the runs after epoch 1, the last below 1.5")
     rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
-    row = next(r for r in rows if r[:3] == ["CIFAR-10", "ours", "2"])
+    row = next(r for r in rows if r[:3] == ["CIFAR-10", "losing-less", "2"])
     assert row[3:] == ["3 of 5", "1", "55.00", "54.00", "54.00", "53.00", "2", "72.00", "71.00", "71.00", "70.00"]
 
 
@@ -77,19 +77,19 @@ def test_the_ablation(tmp_path, record):
     leads = {c.method: verdict(c, tmp_path) for c in on_mnist}
     values = {method: round(j.measured.value, 6) for method, j in leads.items()}
     assert values == {
-        "full loss less the best other": 1.0,
-        "SSE less CE": 5.0,
-        "SSE+Focal less SSE": 1.0,
-        "full loss less SSE+Focal": 1.0,
+        "Losing-less loss minus the best other": 1.0,
+        "Squared error minus cross-entropy": 5.0,
+        "Squared error and focal loss minus squared error": 1.0,
+        "Losing-less loss minus squared error and focal loss": 1.0,
     }
     assert {j.verdict for j in leads.values()} == {"too few runs"}
     spent = {method: j.measured.epsilon for method, j in leads.items()}
-    assert spent == {**dict.fromkeys(values, 40), "SSE less CE": 10}
-    full = leads["full loss less the best other"].measured
+    assert spent == {**dict.fromkeys(values, 40), "Squared error minus cross-entropy": 10}
+    full = leads["Losing-less loss minus the best other"].measured
     assert (full.n, full.planned) == (2, 10)  # of the pair that is shown
     for loss, late in (("ours", 86.0), ("ce", 87.5), ("sse", 85.0), ("sse_ce", 85.0)):
         record("fig_9", f"fashion_mnist_{loss}", [late])
-    of_all = {"method": "full loss less the best other", "dataset": "FashionMNIST"}
+    of_all = {"method": "Losing-less loss minus the best other", "dataset": "FashionMNIST"}
     assert only_verdict(tmp_path, "fig-9", **of_all).verdict == "not run", "not against all of them"
     record("fig_9", "fashion_mnist_sse_focal", [85.0])
     worse = only_verdict(tmp_path, "fig-9", **of_all)
@@ -108,7 +108,7 @@ def test_squared_error_against_absolute_and_huber(tmp_path, record):
         b = i / 10
         record("fig_15_huber", "mnist_huber", [96.0 + b - 0.55 * (i == 10)], only=("loss.threshold", str(b)))
     lead = only_verdict(tmp_path, "fig-15", sweep="losing_less/fig_15", dataset="MNIST")
-    (rises,) = claims("fig-15", method="Huber", dataset="MNIST")
+    (rises,) = claims("fig-15", method="Huber loss", dataset="MNIST")
     assert (lead.measured.value, lead.verdict) == (1.5, "too few runs")
     judged = verdict(rises, tmp_path)
     # The accuracy at 1.0 has rank 5, and those at 0.5 to 0.9 one more than their place.
@@ -116,7 +116,7 @@ def test_squared_error_against_absolute_and_huber(tmp_path, record):
     assert judged.verdict == "too few runs"
     axes = figures.figure_15(evidence_of(tmp_path, "fig-15")).axes[0]
     named = {line.get_label(): list(line.get_ydata()) for line in axes.lines if len(line.get_ydata())}
-    assert named["SSE, n = 1 of 5"] == [97.0]
+    assert named["squared error, n = 1 of 5"] == [97.0]
     assert named["SAE, n = 1 of 5"] == [95.5]
     assert named["Huber, β = 0.3, n = 1"] == [pytest.approx(96.3)]
     assert named["Huber, β = 1, n = 1"] == [pytest.approx(96.45)]

@@ -123,7 +123,7 @@ def test_histograms_of_gradients(tmp_path, record):
     assert steps_of(every) == {OURS: {2.0: 10.0, 4.0: 10.0}, CE: {5.0: 10.0}}
     assert every.get_yscale() == "log"
     assert every.get_xlim() == (0, 100)
-    assert "CE-T-CNN, n = 1 of 5, 50% above 100" in [text.get_text() for text in every.get_legend().get_texts()]
+    assert "cross-entropy, n = 1 of 5, 50% above 100" in [text.get_text() for text in every.get_legend().get_texts()]
     top = dynamics.figure_14(evidence_of(tmp_path, "fig-14")).axes[0]
     assert (top.get_title(), steps_of(top)) == ("CIFAR-10", steps_of(every))
 
@@ -199,9 +199,9 @@ def test_training_accuracy_by_class(tmp_path, record):
     assert diagonals == [50.0, 45.0, 33.0, 36.0, 60.0, 90.0], "a row a training"
     assert float(axes[0].images[0].get_array()[1, 2]) == 25.0  # cars taken for birds: rows are the true classes
     assert [a.get_title().split("\n")[0] for a in axes[::2]] == [
-        "O-T-CNN (ours)",
-        "CE-T-CNN",
-        "without privacy (SGD, CE)",
+        "losing-less loss",
+        "cross-entropy",
+        "without privacy",
     ]
 
 
@@ -228,4 +228,4 @@ def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
     assert lines(axes)[OURS][1] == [1.0, 2.0]
     (area,) = axes.collections
     assert area.get_datalim(axes.transData).extents[[1, 3]].tolist() == [1.0, 3.0]
-    assert "O-T-CNN (ours), n = 2 of 5" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "losing-less loss, n = 2 of 5" in [text.get_text() for text in axes.get_legend().get_texts()]

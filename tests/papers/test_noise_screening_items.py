@@ -200,7 +200,7 @@ def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
     assert (measured.n, measured.planned, measured.epsilon_sound) == (2, 5, 3.41)
     table = tables.table_3(found, [judge(REACHES_98, measured, "paper")])
     assert table.rows[0][4:9] == ["3.15 ± 0.2121", "2 of 2", "2 of 5", "3.41", "3.41"]
-    assert "carried on to 6 (MNIST, DPSGD (tanh), seed 0)." in table.notes[0], "the seed that fell short, only"
+    assert "carried on to 6 (MNIST, DP-SGD, tanh, seed 0)." in table.notes[0], "the seed that fell short, only"
     assert "carried on to 6 (none here)." in tables.table_3(with_carried_on(), []).notes[0]
 
 

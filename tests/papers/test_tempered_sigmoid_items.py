@@ -55,15 +55,15 @@ def test_an_unknown_paper_lists_the_known_ones():
 def test_the_claims_are_the_papers():
     rows = load("tempered_sigmoid").claims
     claimed = {(c.item, c.dataset, c.method): c.claimed for c in rows if c.quantity == "test_accuracy"}
-    assert claimed["table-3", "MNIST", "DP-SGD tanh"] == "98.1"
-    assert claimed["table-3", "CIFAR10", "DP-SGD tanh"] == "66.2"
-    assert claimed["fig-3", "CIFAR10", "DP-SGD tanh (same settings as ReLU)"] == "63.84"
-    assert claimed["table-4", "FashionMNIST", "Adam DP"] == "86.0"
-    assert claimed["text", "MNIST", "DP-SGD ReLU"] == "96.1"
+    assert claimed["table-3", "MNIST", "DP-SGD, tanh"] == "98.1"
+    assert claimed["table-3", "CIFAR10", "DP-SGD, tanh"] == "66.2"
+    assert claimed["fig-3", "CIFAR10", "DP-SGD, tanh, same settings as ReLU"] == "63.84"
+    assert claimed["table-4", "FashionMNIST", "DP-Adam"] == "86.0"
+    assert claimed["text", "MNIST", "DP-SGD, ReLU"] == "96.1"
     gains = {(c.item, c.dataset): c.claimed for c in rows if c.quantity == "accuracy_gain"}
     assert [gains["table-3", d] for d in ("MNIST", "FashionMNIST", "CIFAR10")] == ["1.5", "4.2", "4.6"]
     assert [gains["fig-3", d] for d in ("MNIST", "FashionMNIST", "CIFAR10")] == ["1.4", "3.6", "2.24"]
-    assert claimed["text", "CIFAR10", "DP-SGD ReLU"] == "61.6"
+    assert claimed["text", "CIFAR10", "DP-SGD, ReLU"] == "61.6"
     assert {c.at_epsilon for c in rows if c.item == "text" and c.source == "abstract"} == {"<3"}
     assert len({c.identity for c in rows}) == 61
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from runner.config import REPOSITORY
 from runner.records.jobs import Job, sweep_jobs
@@ -64,6 +68,33 @@ def test_each_experiment_says_how_to_run_it() -> None:
     for experiment in EXPERIMENTS:
         header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
         assert f"# python -m runner experiment={experiment}\n" in header
+
+
+def test_each_experiment_has_a_title_of_its_own() -> None:
+    """A method has one title on all data sets; two of one data set have different ones."""
+    seen: dict[tuple[str, str], str] = {}
+    for experiment in EXPERIMENTS:
+        title = loaded(experiment)["title"]
+        assert 0 < len(title) <= 60, experiment
+        assert not re.search(r"\bours\b|MNIST|CIFAR|_", title), experiment
+        other = seen.setdefault((dataset_of(experiment), title), experiment)
+        assert other == experiment, title
+
+
+def dataset_of(experiment: str) -> str:
+    """Return the data set that an experiment's file or its base chooses, or else the default."""
+    for default in loaded(experiment)["defaults"]:
+        if isinstance(default, dict) and "override /dataset" in default:
+            return str(default["override /dataset"])
+    bases = [default for default in loaded(experiment)["defaults"] if isinstance(default, str)]
+    return dataset_of(bases[0].removeprefix("/experiment/")) if bases else "mnist"
+
+
+@cache
+def loaded(experiment: str) -> dict[str, Any]:
+    """The content of an experiment's file."""
+    content: dict[str, Any] = yaml.safe_load((REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text())
+    return content
 
 
 def claimed(job: Job) -> float:
