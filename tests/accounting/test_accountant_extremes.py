@@ -146,6 +146,8 @@ def test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning(recwarn):
     # the floor of the last order, 63: ln(62/63) - (ln delta + ln 63)/62
     floor = math.log(62 / 63) - (math.log(DELTA) + math.log(63)) / 62
     assert Rdp().epsilon(sampled(1e-6, 100.0, 1), DELTA) == pytest.approx(floor, abs=1e-9)
+    # The floor of Mironov's conversion at order 64, the last.
+    assert RdpClassic().epsilon(sampled(1e-6, 100.0, 1), DELTA) == pytest.approx(math.log(1e5) / 63, abs=1e-9)
 
 
 def test_a_ledger_asked_at_every_epoch_takes_seconds():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import runner.gradients.one_pass.engine as engine_module
 from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
-from runner.gradients import GradientSum, Objective, OnePassEngine
+from runner.gradients import GradientSum, IsolatedEngine, Objective, OnePassEngine
 from runner.gradients.one_pass.choice import Choice, choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.kernel import usable
@@ -246,6 +246,21 @@ def test_batches_of_any_size_and_pieces_of_them(batch: int, strategy, monkeypatc
         assert error(pieces.gradients, whole.gradients) < 1e-13
         torch.testing.assert_close(pieces.losses, whole.losses)
         torch.testing.assert_close(pieces.norms, whole.norms)
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 200])
+def test_slices_of_many_examples(count: int, path: str, monkeypatch) -> None:
+    """In one slice, and in slices of 64, the sum is that of gradients taken by vmap."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 5), nn.Tanh(), nn.Linear(5, 10))
+    objective = Objective(network, spread())
+    inputs, targets = torch.randn(count, 1, 6, 6), torch.arange(count) % 10
+    expected = gradient_sum(Flat(NORM), IsolatedEngine(objective), inputs, targets, count)
+    for per_slice in (count, 64):
+        monkeypatch.setattr(engine_module, "examples_per_slice", lambda *_, per_slice=per_slice: per_slice)
+        found = gradient_sum(Flat(NORM), OnePassEngine(objective), inputs, targets, count)
+        assert error(found.gradients, expected.gradients) < 1e-5
+        torch.testing.assert_close(found.norms, expected.norms, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from dp_accounting import GaussianDpEvent
 from runner.accounting import sound_epsilon
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.seeds import generator
+from runner.mechanism.seeds import derived_seed, generator
+from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.final import final_metrics
-from runner.training.loop import Trained, load, train
+from runner.training.loop import Trained, load, train, training
 from runner.training.prepare import Run, prepare
 
 NOISE, NORM = 1.3, 0.2
@@ -280,6 +282,38 @@ def test_layers_that_draw_are_seeded_and_evaluated_without_drawing(smoke) -> Non
     first = history()
     torch.rand(5)
     assert history() == first
+
+
+@pytest.mark.parametrize("layer", ["Dropout", pytest.param("RReLU", marks=pytest.mark.slow)])
+def test_a_resumed_run_draws_as_a_whole_one(smoke, layer: str) -> None:
+    """Layers draw from PyTorch's generator, which is put back. The trial of a new engine leaves it as it is."""
+    small = ("architecture.filters=[2,2]", "architecture.units=4", "batch_size=3", "scale.batch_size=3")
+    config = smoke("epochs=2", f"activation._target_=torch.nn.{layer}", *small)
+    config.dataset.train_examples = 6
+    split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
+    states = []
+    steps = training([prepare(config)], (split, split), on_state=lambda state: states.append(deepcopy(state())))
+    (whole,) = steps([lambda row: None])
+    (resumed,) = training([prepare(config)], (split, split), state=states[0])([lambda row: None])
+    assert resumed.history == whole.history
+
+
+def test_every_stream_of_a_run_has_its_own_seed(smoke, monkeypatch) -> None:
+    """Statistics with noise from the stream of the steps, for example, would get the noise of the first step."""
+    seeds = []
+
+    class Noted(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            seeds.append(seed)
+            return super().manual_seed(seed)
+
+    monkeypatch.setattr(torch, "Generator", Noted)
+    monkeypatch.setattr(interface, "FIXED", 32)
+    parts = ("normalization=private_statistics", "screening=annealing", "diagnostics=[hessian]", "noise_multiplier=2")
+    run = prepare(smoke("epochs=1", *FEW_STEPS, *parts))
+    train(run, load(run), lambda row: seeds.append(torch.initial_seed()))  # of the layers that draw
+    seeds.append(derived_seed(run.config.seed, "init"))
+    assert len(set(seeds)) == len(seeds) == 7
 
 
 def test_final_metrics_keep_last_and_best_apart(smoke) -> None:

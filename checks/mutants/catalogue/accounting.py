@@ -26,6 +26,7 @@ _EXTREMES = named(
     "accounting/test_accountant_extremes.py",
     "test_the_tails_and_the_gaussian_of_the_closed_form_share_one_delta",
     "test_prv_falls_back_where_opacus_cannot",
+    "test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning",
 )
 _CALIBRATION = named(
     "accounting/test_calibration.py",
@@ -152,6 +153,13 @@ MUTANTS = (
         "rdp - math.log(delta) / np.array(self.orders)",
         "Mironov's conversion divides by the order",
         _GOLDENS,
+    ),
+    Mutant(
+        "accounting/accountants.py",
+        "tuple(range(2, 65))",
+        "tuple(range(2, 64))",
+        "the classic orders end at 63",
+        _EXTREMES,
     ),
     Mutant(
         "accounting/accountants.py",
