@@ -1,4 +1,4 @@
-"""What has to hold for every accountant, and would break if noise or sampling were off by a factor of two."""
+"""Properties of every accountant, which would break if noise or sampling were off by a factor of two."""
 
 import itertools
 import math
@@ -100,8 +100,8 @@ def test_fields_are_checked(build, message):
 
 @every_accountant
 def test_half_the_noise_or_twice_the_sampling_rate_shows(accountant):
-    """Either mistake at least doubles epsilon, except zCDP's, which ignores sampling."""
-    q, sigma, steps = 512 / 60000, 1.23, 1170
+    """At the MNIST setting either mistake at least doubles epsilon, except zCDP's, which ignores sampling."""
+    q, sigma, steps = MNIST
     right = accountant.epsilon(sampled(q, sigma, steps), DELTA)
     assert accountant.epsilon(sampled(q, sigma / 2, steps), DELTA) > 2 * right
     doubled = accountant.epsilon(sampled(2 * q, sigma, steps), DELTA)

@@ -10,17 +10,7 @@ from opacus.accountants import PRVAccountant, RDPAccountant
 from scipy import integrate, optimize, stats
 
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp
-from tests.accounting.releases import DELTA, MNIST, sampled, unsampled
-
-
-def gaussian_reference(mu, delta):
-    """Closed form of Balle and Wang (2018), theorem 8, by bisection."""
-
-    def excess(eps):
-        upper = stats.norm.cdf(mu / 2 - eps / mu)
-        return upper - np.exp(eps + stats.norm.logcdf(-mu / 2 - eps / mu)) - delta
-
-    return 0.0 if excess(0.0) <= 0 else optimize.brentq(excess, 0.0, mu * mu / 2 + 10 * mu, xtol=1e-13)
+from tests.accounting.releases import DELTA, MNIST, closed_form, sampled, unsampled
 
 
 def one_step_delta(eps, q, sigma, direction):
@@ -97,7 +87,7 @@ def _convolve(a, b):
 @pytest.mark.parametrize(("sigma", "times"), [(0.5, 1), (8.0, 2), (1.1, 60), (686.5, 100)])
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
 def test_unsampled_gaussian_is_the_closed_form(sigma, times, delta):
-    expected = gaussian_reference(math.sqrt(times) / sigma, delta)
+    expected = closed_form(math.sqrt(times) / sigma, delta)
     for releases in (unsampled(sigma, times), sampled(1.0, sigma, times)):
         assert Pld().epsilon(releases, delta) == pytest.approx(expected, abs=1e-9)
         assert Gdp().epsilon(releases, delta) == pytest.approx(expected, abs=1e-9)
@@ -168,10 +158,10 @@ def test_clt_formula_by_hand():
     """mu = q sqrt(T (e^(1/sigma^2) - 1)); an unsampled release adds exactly 1/sigma^2 to mu^2."""
     mu_squared = 0.01**2 * 1000 * math.expm1(1 / 1.2**2)
     assert Gdp().epsilon(sampled(0.01, 1.2, 1000), DELTA) == pytest.approx(
-        gaussian_reference(math.sqrt(mu_squared), DELTA), abs=1e-9
+        closed_form(math.sqrt(mu_squared), DELTA), abs=1e-9
     )
     mixed = sampled(0.01, 1.2, 1000) + unsampled(8.0, 2)
-    expected = gaussian_reference(math.sqrt(mu_squared + 2 / 64), DELTA)
+    expected = closed_form(math.sqrt(mu_squared + 2 / 64), DELTA)
     assert Gdp().epsilon(mixed, DELTA) == pytest.approx(expected, abs=1e-9)
 
 
