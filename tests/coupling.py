@@ -149,7 +149,7 @@ class CountsItsPasses(Plain):
         return x
 
 
-COUPLED = ["MixedRows", "SortedRows", "SortedFromFour", "SortedFromFifty", "FirstFewRows", "LargestRow"]
+COUPLED = ["MixedRows", "SortedFromFifty", "FirstFewRows", "LargestRow"]
 WHILE_TRAINING = ["OtherWhileTraining"]
 FOLDED = ["Folded", "FoldedWithNorm", "LinesFirst"]
 REMEMBERING = ["Remembers", "RemembersForLater"]

@@ -1,4 +1,4 @@
-"""The training loop as a whole: what it adds to the weights, what it charges, what it writes down."""
+"""The training loop as a whole: the change of the weights, the charges, and the history."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ def test_divides_by_the_expected_batch_size_not_by_the_drawn_one(smoke) -> None:
 
 
 def test_an_empty_batch_is_a_step_with_all_its_noise(smoke) -> None:
-    """q = 1/30: one batch in three is empty. Whether one was is private: it is released, and charged, like any other.
+    """q = 1/30: one batch in three is empty, and it is released and charged like any other.
 
-    Over an epoch of T steps the weights move by the drawn gradients, of norm 0.2 each at most, and by noise of standard
-    deviation sqrt(T) multiplier * norm on each of 26,010 coordinates: without the empty ones it would be a fifth less.
+    Over an epoch of T steps the weights move by the drawn gradients, of norm 0.2 each at most, and by noise. Its
+    deviation is sqrt(T) multiplier * norm on each of 26,010 coordinates. Without the empty batches it would be a fifth
+    less.
     """
     run, trained, before, after, _ = audit(smoke, 30, 1)
     drawn = list(run.mechanism.batches(generator(run.config.seed, "sampling", run.device)))
@@ -118,7 +119,6 @@ def test_epochs_charge_every_step(smoke) -> None:
     trained = train(run, load(run), lambda row: None)
     history = trained.history
     assert history["steps"] == [44, 88]
-    assert {len(values) for values in history.values()} == {2}
     for epoch, claimed, sound in zip(history["epoch"], history["epsilon"], history["epsilon_sound"], strict=True):
         releases = run.mechanism.charges_of_epochs(int(epoch)).claimed
         assert claimed == pytest.approx(run.accountant.epsilon(releases, 1e-5))
@@ -158,7 +158,7 @@ def test_a_run_that_blows_up_is_called_diverged(smoke) -> None:
 
 
 def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -> None:
-    """That it ended is for what it saw: without that, it would have released more."""
+    """It ended because of its data. With other data it would have released more."""
     run = prepare(smoke("epochs=3", "activation=relu", "optimizer.lr=1e38"))
     trained = train(run, load(run), lambda row: None)
     final = final_metrics(run, trained)
@@ -177,11 +177,6 @@ def test_diagnostics_are_measured_when_asked_for(smoke) -> None:
     assert all(0 < n <= math.sqrt(32) for n in found["activation_norms"]["8"])  # tanh of 32 units
     assert len(found["per_class_accuracy"]) == 1
     assert len(found["per_class_accuracy"][0]) == 10
-    private = prepare(smoke("epochs=1", asked, "noise_multiplier=0"))
-    again = train(private, load(private), lambda row: None).diagnostics
-    assert again["gradient_norms"]["mean"][0] > 0
-    quiet = prepare(smoke("epochs=1"))
-    assert train(quiet, load(quiet), lambda row: None).diagnostics == {}
 
 
 def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
@@ -195,7 +190,7 @@ def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
 
 @pytest.mark.parametrize("override", ["evaluation=test", "screening=annealing"])
 def test_what_trains_are_the_training_images_and_no_others(smoke, override: str) -> None:
-    """In their order, which indices rest on; what is reported on and what screens are parts of the test images."""
+    """In their order, as indices depend on it. Reported images and those that screen are parts of the test images."""
     run = prepare(smoke(override))
     training, *others = load(run)
     theirs, tests = run.dataset.load(run.config.runtime.data_root)
@@ -327,9 +322,8 @@ def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
     assert (final["best_test_accuracy"], final["best_epoch"]) == (90.0, 2.0)
 
 
-@pytest.mark.parametrize("clipping", ["none", "flat"])
-def test_gradient_norms_of_each_engine(smoke, clipping: str) -> None:
-    asked = ("diagnostics=[gradient_norms]", "diagnostics_every=1", f"clipping={clipping}", "noise_multiplier=0")
+def test_gradient_norms_of_each_engine(smoke) -> None:
+    asked = ("diagnostics=[gradient_norms]", "diagnostics_every=1", "noise_multiplier=0")
     found = {}
     for name in ("isolated", "one_pass"):
         run = prepare(smoke(*asked, "epochs=1", *FEW_STEPS, f"runtime.engine={name}"))
