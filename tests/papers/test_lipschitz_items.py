@@ -15,9 +15,8 @@ from runner.claims.measure import measure
 from runner.claims.runs import Runs
 from runner.claims.verdicts import NOT_RUN, judge
 from runner.networks.lipschitz.layers import Center
-from runner.papers.lipschitz import PAPER, bounds, fronts, measures, norms, timing
+from runner.papers.lipschitz import PAPER, bounds, measures, timing
 from runner.records.jobs import sweep_jobs
-from runner.search import space_of
 from runner.training import bounds as command
 from runner.training.prepare import prepare
 
@@ -83,15 +82,6 @@ def test_the_three_regimes_follow_the_closed_form():
     for biases in ("no bias", "with biases"):
         found = measured("theorem-1", "any", f"1-Lipschitz layers, {biases}", "gradient_bound")
         assert found.value == pytest.approx(1, abs=1e-3)
-
-
-def test_the_closed_form_with_biases_is_the_papers():
-    """Equation 34 for L = X_0 = B = S = 1 and T hidden layers, its sums worked out."""
-    for layers in (1, 2, 9):
-        hidden = layers - 1
-        squares = hidden * layers * (2 * hidden + 1) / 6
-        expected = math.sqrt(2 * layers + hidden * layers + squares)
-        assert bounds.closed_form_with_biases(layers) == pytest.approx(expected)
 
 
 def test_the_centring_of_the_library_couples_examples():
@@ -166,26 +156,6 @@ def recorded(**names: Any) -> Any:
     )
 
 
-@pytest.mark.slow
-def test_three_fronts_are_of_three_kinds_of_runs(tmp_path, fabricate):
-    """The draws on held-out images, what they choose with other seeds, and the same draws on test images."""
-    space = space_of("lipschitz/fig_5a_search", ("scale=smoke",))
-    for draw, accuracies in zip(space.draws, ([50.0, 60.0, 70.0], [55.0, 65.0, 66.0]), strict=False):
-        fabricate(draw, accuracies, sound=[1.0, 2.0, 2.9])
-    (again,) = space.retrained(space.values(space.draws[0].config), 1)
-    fabricate(again, [40.0, 50.0, 60.0], sound=[1.0, 2.0, 2.9])
-    as_paper = sweep_jobs("lipschitz/fig_5a_as_paper", ("scale=smoke",))[1]
-    assert as_paper.run_id not in {draw.run_id for draw in space.draws}
-    fabricate(as_paper, [56.0, 57.0, 58.0], sound=[1.0, 2.0, 2.9])
-    assert PAPER.items[0].draw is not None
-    (axes,) = PAPER.items[0].draw(collect(PAPER.items[0].sweeps, "smoke", tmp_path)).axes
-    lines = {str(line.get_label()).partition(":")[0]: list(line.get_ydata()) for line in axes.lines}
-    assert lines["search"] == [55.0, 65.0, 70.0]
-    assert lines["chosen by it, trained again"] == [40.0, 50.0, 60.0]
-    assert lines["as the paper does"] == [56.0, 57.0, 58.0]
-    assert list(lines["plain DP-SGD, a convolutional network with tanh"]) == []
-
-
 def timed(path, *rows: tuple[str, int, str, float]):
     lines = [f"{network},1,{batch},{method},{s},{s},{s},9,3,none,today" for network, batch, method, s in rows]
     header = "network,parameters,batch,method,s_per_epoch,s_q1,s_q3,peak_mib,rounds,device,date"
@@ -247,14 +217,6 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
     assert judge(claim, found, "paper").verdict == "not reproduced"
 
 
-def test_held_out_images_are_said_to_be_easier(tmp_path, fabricate):
-    for sweep, accuracies in (("fig_5b_search", (80.0, 70.0)), ("fig_5b_as_paper", (78.0, 69.0))):
-        for job, accuracy in zip(sweep_jobs(f"lipschitz/{sweep}"), accuracies, strict=False):
-            fabricate(job, [accuracy])
-    evidence = collect(["lipschitz/fig_5b_search", "lipschitz/fig_5b_as_paper"], "paper", tmp_path)
-    assert fronts.easier(evidence, "5b", "fashion_mnist") == "the same 2 draws: +1.50 points on held-out images"
-
-
 def test_searches_are_measured_at_their_best_epoch_within_the_budget(tmp_path, fabricate):
     (claim,) = (c for c in PAPER.claims if (c.item, c.dataset) == ("fig-11", "MNIST"))
     draws = sweep_jobs("lipschitz/fig_11a_as_paper", ("scale=smoke",))
@@ -279,12 +241,6 @@ def test_norms_are_the_largest_of_images(tmp_path, fabricate):
     assert [len(axes.patches) for axes in draw(evidence).axes] == [2, 2]
 
 
-def test_a_histogram_has_shares_between_edges():
-    edges, heights = norms.shares({"largest": 2.0, "counts": [1, 0, 3, 0]})
-    assert edges == [0.0, 0.5, 1.0, 1.5, 2.0]
-    assert heights == [0.25, 0.0, 0.75, 0.0]
-
-
 def test_violations_are_counted_and_nan_is_one():
     ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
     assert measures.above_bound(Runs([recorded(bound_ratios=ratios)])) == (2, 4)
@@ -302,18 +258,6 @@ def test_runs_with_a_violation_are_a_share_with_an_interval():
         assert measured.value == expected
         assert measured.interval_at(0.95).low <= expected <= measured.interval_at(0.95).high
         assert judge(claim, measured, "paper").verdict == word
-
-
-@pytest.mark.slow
-def test_every_item_is_drawn_and_tabled_without_a_run(tmp_path):
-    evidence = collect([sweep for item in PAPER.items for sweep in item.sweeps], "paper", tmp_path)
-    for item in PAPER.items:
-        if item.draw is not None:
-            drawn = item.draw(evidence)
-            assert drawn is None or drawn.axes
-        if item.table is not None:
-            table = item.table(evidence, ())
-            assert table.rows or "Not run" in table.notes[0]
 
 
 def test_the_command_tables_the_bounds_of_any_config(capsys):

@@ -10,15 +10,13 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed, guaranteed_for
 from runner.claims.measure import measure
 from runner.claims.runs import PlannedRun, Runs, Sample
 from runner.claims.verdicts import judge
-from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1, toy
+from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1
 from runner.records.files import read_record, record_path
 from runner.records.jobs import sweep_jobs
 from runner.report.files import bound_text, plus_minus
@@ -94,19 +92,6 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
 
 
 @pytest.mark.slow
-def test_every_claim_has_an_item_a_measure_and_runs() -> None:
-    experiments = {
-        sweep: {job.experiment for job in sweep_jobs(sweep)} for sweep in {s for c in CLAIMS for s in c.sweeps}
-    }
-    for claim in CLAIMS:
-        assert PAPER.item(claim.item)
-        assert set(claim.experiments) <= set[str]().union(*(experiments[sweep] for sweep in claim.sweeps))
-    on_disk = {f"noise_screening/{path.stem}" for path in (REPOSITORY / "sweeps/noise_screening").glob("*.yaml")}
-    assert {sweep for item in PAPER.items for sweep in item.sweeps} == on_disk
-    assert (len(CLAIMS), len({claim.identity for claim in CLAIMS})) == (119, 84)
-
-
-@pytest.mark.slow
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
     kept = {}
@@ -118,12 +103,6 @@ def test_the_limit_on_tries_cannot_come_first() -> None:
             assert least <= tries < least + run.mechanism.steps_per_epoch
             kept[job.experiment.rpartition("/")[2]] = run.paid_for
     assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
-
-
-@pytest.mark.slow
-def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
-    own, other = ({job.run_id for job in sweep_jobs(s)} for s in (settings.SWEEP, "losing_less/fig_3"))
-    assert len(own & other) == 15
 
 
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
@@ -307,14 +286,6 @@ def test_runs_are_compared_between_their_epochs(runs: Evidence) -> None:
     assert measures.mean_at(own, "test_accuracy", 0.29) is None
 
 
-def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
-    recorded = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
-    band = figures.curve(recorded, "epsilon", "test_accuracy")
-    assert (band.x[0], band.x[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
-    assert (band.low[-1], band.middle[-1], band.high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
-    assert band.middle == pytest.approx([98.05 - (3 - e) / 0.3 for e in band.x]), "between the epochs, too"
-
-
 @pytest.mark.slow
 def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
     rows = tables.table_1(runs, []).rows
@@ -335,40 +306,6 @@ def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
             assert getattr(figures, f"figure_4{name}")(some).axes
             for claim in (c for c in CLAIMS if c.sweep == sweep):
                 assert measure(claim, some, PAPER.formulas).value is not None
-
-
-def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
-    runs: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)  # to find it takes seconds: see below
-    with style():
-        drawn = figures.table_1(runs)
-        cost, mnist = drawn.axes
-    lines = {str(line.get_label()).split(",")[0]: line for line in mnist.lines}
-    assert set(lines) == {"same settings", "no momentum", "least by the rule: 0.091"}, "the recorded ones only"
-    at, share = (list(values) for values in lines["same settings"].get_data())
-    assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
-    assert share == pytest.approx([1 / 1.5 + 0.01 - 0.01 * e / 0.3 for e in at]), "the mean of the seeds"
-    assert lines["least by the rule: 0.091"].get_ydata()[0] == 1 / 11
-    assert drawn.get_supxlabel() == "Not drawn: FashionMNIST (no screened run); CIFAR-10 (no screened run)."
-    ends = {
-        str(line.get_label()).split(", n =")[0]: line.get_xdata()[0] for line in cost.lines if len(line.get_xdata())
-    }
-    assert ends["screened, no momentum"] == most_guaranteed(runs_of(runs)), (
-        "filled where the ε holds, not at the claimed 3"
-    )
-    assert ends["same settings, worst rule found: the true ε is at least 6.235"] == pytest.approx(6.2355, abs=1e-3)
-
-
-def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)
-    found = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
-    for run in found.recorded(settings.SWEEP, "noise_screening/mnist_screened"):
-        run.record["history"]["tries"][-1] -= 149  # one try, kept
-        run.record["history"]["acceptance_rate"][-1] = 1.0
-    with style():
-        line = figures.table_1(found).axes[1].lines[0]
-    assert (max(line.get_xdata()), max(line.get_ydata()) < 0.7) == (pytest.approx(2.7), True)
 
 
 def test_the_gain_is_that_of_means_at_equal_epsilon(runs: Evidence) -> None:
@@ -407,30 +344,11 @@ def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() 
     assert (best.value, best.sample) == (0.1, None)
 
 
-def test_the_sound_table() -> None:
-    sweeps = ("noise_screening/sound", *tables.SEARCHES)
-    found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
-    table = tables.sound(found, [])
-    assert table.notes[0].startswith("Screened minus plain: +0.50 points (95% confidence interval")
-    assert [row[4] for row in table.rows] == ["2 of 5", "2 of 5"]
-    assert len(tables.sound(evidence({}, sweeps), []).rows) == 2
-
-
 def test_the_difference_has_an_interval() -> None:
     """By hand: standard error sqrt(1/3 + 5/12) = 0.866, 4.96 degrees of freedom, t = 2.577."""
     text = tables._difference([97.0, 98.0, 99.0], [96.0, 97.0, 98.0, 99.0])
     assert text.startswith("Screened minus plain: +0.50 points (95% ")
     assert text.endswith(": -1.73 to +2.73).")
-
-
-def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
-    screened, plain = (
-        next(job for job in sweep_jobs("noise_screening/sound") if job.experiment.endswith(name)).config
-        for name in ("screened", "plain")
-    )
-    assert (screened.screening.initial_temperature, plain.screening.initial_temperature) == (10, 0)
-    assert (screened.target_epsilon, screened.noise_multiplier, screened.max_epsilon) == (3, None, None)
-    assert screened.accountant._target_.endswith("Pld")
 
 
 @pytest.mark.slow
@@ -462,18 +380,6 @@ def test_the_worst_threshold_is_that_of_the_scan() -> None:
     for dataset in settings.DATASETS.values():
         bounds = {t: theorem_1.at_least(dataset, t) for t in theorem_1.THRESHOLDS}
         assert max(bounds, key=lambda t: bounds[t]) == theorem_1.worst(dataset)
-
-
-def test_the_cases_of_one_step() -> None:
-    assert theorem_1.one_step_cases() == [
-        (1.23, 2.0, 10), (1.23, 3.0, math.inf), (2.15, 1.5, 10), (2.15, 3.0, math.inf),
-        (10.0, 1.5, 10), (10.0, 3.0, math.inf),
-    ]  # fmt: skip
-
-
-def test_table_2_has_each_data_set_once_and_the_kept_updates_that_epsilon_3_pays_for() -> None:
-    rows = tables.table_2(NOTHING, ()).rows
-    assert [(row[0], row[-1]) for row in rows] == [("MNIST", 4698), ("FashionMNIST", 1157), ("CIFAR10", 1435)]
 
 
 def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
@@ -533,20 +439,3 @@ def test_more_seeds_are_of_the_very_settings_that_are_recorded() -> None:
         recorded = [record_path(REPOSITORY / "results", job.run_id).exists() for job in jobs]
         assert all(recorded[:5]) == (name == "more_mnist")
         assert {prepare(job.config).rule.restores for job in jobs[:1]} == {None if name == "more_mnist" else "weights"}
-
-
-def test_the_toy_screens() -> None:
-    plain, screened = toy.path(screened=False), toy.path(screened=True)
-    assert plain.tries == toy.STEPS < screened.tries
-    assert plain.weights.shape == screened.weights.shape == (toy.STEPS + 1, 2)
-    assert toy.toy(CLAIMS[0], NOTHING).value > 1
-    assert len(toy.data().rows) == toy.STEPS + 1
-
-
-@pytest.mark.slow
-def test_aggregation_writes_every_item(tmp_path) -> None:
-    written = aggregate("noise_screening", results_root=tmp_path)
-    folders = {path.parent.name for path in written}
-    assert {item.name for item in PAPER.items} <= folders
-    assert (tmp_path / "noise_screening/theorem-1/figure.svg").exists()
-    assert not (tmp_path / "noise_screening/fig-3/figure.svg").exists()
