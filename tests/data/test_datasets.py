@@ -121,8 +121,9 @@ def test_a_data_set_of_ones_own_is_as_large_as_the_bundled_one_at_smoke_scale() 
     assert (len(whole.load("/nowhere")[0]), whole.train_examples, whole.test_examples) == (6000, 6000, 600)
 
 
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("change", [{"train_examples": 60_000}, {"shape": (3, 2, 2)}, {"classes": 9}])
+@pytest.mark.parametrize(
+    ("change", "small"), [({"train_examples": 60_000}, True), ({"shape": (3, 2, 2)}, False), ({"classes": 9}, False)]
+)
 def test_a_data_set_of_ones_own_is_held_to_the_sizes_that_it_states(change: dict, small: bool) -> None:
     """The sampling rate is B / N: a training set of another size would be charged wrongly."""
     with pytest.raises(DataError, match=r"it states|not in 0 to 8"):
