@@ -215,14 +215,12 @@ def test_a_run_charges_the_multiplier_and_moves_its_bound(smoke):
     run = prepare(config)
     torch.manual_seed(2)
     split = Split(torch.randn(100, 1, 28, 28).renorm(2, 0, 1.0), torch.arange(100) % 10)
-    objective = run.new_objective()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(run), "new_objective", lambda self: objective)
-        history = train(run, (split, split), lambda row: None).history
+    trained = train(run, (split, split), lambda row: None)
+    history = trained.history
     assert history["steps"] == [3]
     plain = Mechanism(Sampling.poisson, 100, 32, 1.0, (NoiseGroup(("all",), 1.0),))
     assert history["epsilon"][0] == pytest.approx(run.accountant.epsilon(plain.charges(3).claimed, 1e-5))
-    assert objective.loss.course.share.item() != 1.0
+    assert trained.objective.loss.course.share.item() != 1.0
 
 
 def test_a_run_goes_on_through_empty_batches(smoke):

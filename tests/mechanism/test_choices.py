@@ -33,7 +33,7 @@ THREE = (NoiseGroup(("a",), 0.5), NoiseGroup(("b",), 2.0), NoiseGroup(("c",), 0.
 
 @pytest.fixture
 def of_kind(smoke) -> OfKind:
-    """`of_kind("TwoLevels")`: a small config with that mechanism of tests/choosing.py, or that of a dotted path."""
+    """`of_kind("TwoLevels")`: a small config with that mechanism of tests/choosing.py, or of a dotted path."""
 
     def make(name: str, *overrides: str) -> DictConfig:
         target = name if "." in name else f"tests.choosing.{name}"
@@ -56,7 +56,7 @@ def chosen(kind: Any, sampling: Sampling = Sampling.poisson, epochs: int = 4, mu
 
 
 def with_arguments(name: str, **arguments: Any) -> Any:
-    """What Hydra makes of a class and its own lines in a config."""
+    """Return a class with arguments, as Hydra makes it of the lines in a config."""
     return partial(getattr(choosing, name), **arguments)
 
 

@@ -119,7 +119,7 @@ def test_empty_batches_are_steps() -> None:
 
 
 def test_shuffled_batches_are_disjoint_and_of_full_size() -> None:
-    """What the ledger's one charge an epoch rests on: no example is in two of an epoch's batches."""
+    """No example is in two of an epoch's batches, so the ledger charges once an epoch."""
     m = Mechanism(Sampling.shuffled, examples=1003, batch_size=100, noise_multiplier=1.0, noise_groups=ONE)
     generator = torch.Generator().manual_seed(0)
     epochs = [list(m.batches(generator)) for _ in range(2)]

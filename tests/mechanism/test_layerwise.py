@@ -58,7 +58,7 @@ def chain() -> Objective:
 
 
 def attack(mechanism: Mechanism, ours: Tensor, theirs: Tensor) -> float:
-    """How far two neighbouring batches are apart in standard deviations of the noise, all layers together.
+    """Return the distance of two neighbouring batches in standard deviations of the noise, all layers together.
 
     `ours`, `theirs`: upstream rows [batch, 2]; all inputs are the same, of norm a.
     """
@@ -320,7 +320,7 @@ def test_rows_of_the_mean_loss_need_a_chain_however_a_branch_is_written(composed
 
 
 def test_a_branch_moves_the_rows_of_the_mean_loss_further_than_a_chain() -> None:
-    """Why a branch is refused: gradients that were clipped apart are added, and their sum may turn round.
+    """A reason to refuse branches: gradients that were clipped apart are added, and their sum may turn round.
 
     In h + w h with h = v x, rows u of the mean loss reach v as u + w clip(u, b). For w = -K, K = 2 n + 1, and
     u = (K + 1) b over n examples that is b; over n + 1 it is (K + 1) b n / (n + 1) - K b < -b. So all n rows turn

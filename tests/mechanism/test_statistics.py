@@ -16,7 +16,7 @@ from runner.config import ConfigError
 from runner.mechanism.statistics import GroupNormalization, PrivateStatistics, Standardize
 from runner.records.identity import identify
 from runner.training.loop import load, train
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
 
 CHANNELS = 20_000
 
@@ -218,11 +218,9 @@ def trained(smoke, *overrides: str):
     """A short run on normalised pixels; the run, what it trained, its network, and its training features."""
     small = ("architecture.filters=[3,4]", "architecture.units=5")
     run = prepare(smoke("normalization=private_statistics", "epochs=2", *small, *overrides))
-    objective, data = run.new_objective(), load(run)
-    with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that it can be looked at afterwards
-        patch.setattr(Run, "new_objective", lambda self: objective)
-        result = train(run, data, lambda row: None)
-    return run, result, objective.network.get_submodule("normalization"), data
+    data = load(run)
+    result = train(run, data, lambda row: None)
+    return run, result, result.objective.network.get_submodule("normalization"), data
 
 
 def test_a_run_charges_them_before_the_first_step(smoke) -> None:

@@ -101,13 +101,3 @@ def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
     table = PAPER.item(item).table
     assert table is not None
     assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
-
-
-@pytest.mark.slow
-def test_the_networks() -> None:
-    assert computed.figure_3(NOTHING, ()).rows[-1][2] == 18_752
-    rows = computed.figure_4(NOTHING, ()).rows
-    assert rows[-1][2] == 29_424_512
-    assert [row[1] for row in rows if "pool" in row[0] or row[0] == "flatten"] == [
-        "32 x 29 x 29", "64 x 26 x 26", "128 x 23 x 23", "112896",
-    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What this paper's items say: its constants and bounds, its notebooks' ε, fronts and counts from records."""
+"""The items of the Lipschitz paper: constants and bounds, the ε of its notebooks, and counts from records."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import Runs
-from runner.claims.verdicts import NOT_RUN, judge
+from runner.claims.verdicts import judge
 from runner.networks.lipschitz.layers import Center
-from runner.papers.lipschitz import PAPER, bounds, measures, timing
+from runner.papers.lipschitz import PAPER, bounds, measures
 from runner.records.jobs import sweep_jobs
 from runner.training import bounds as command
 from runner.training.prepare import prepare
@@ -156,31 +156,6 @@ def recorded(**names: Any) -> Any:
     )
 
 
-def timed(path, *rows: tuple[str, int, str, float]):
-    lines = [f"{network},1,{batch},{method},{s},{s},{s},9,3,none,today" for network, batch, method, s in rows]
-    header = "network,parameters,batch,method,s_per_epoch,s_q1,s_q3,peak_mib,rounds,device,date"
-    path.write_text("\n".join([header, *lines]) + "\n")
-
-
-def test_times_and_memory_are_compared_in_large_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "MEASURED", tmp_path / "clipless.csv")
-    claims = [c for c in PAPER.claims if c.item == "fig-4"]
-    assert [judge(c, measure(c, None, PAPER.formulas), "paper").verdict for c in claims] == 3 * [NOT_RUN]  # type: ignore[arg-type]
-    timed(
-        tmp_path / "clipless.csv",
-        ("A", 128, "clipless", 14.0), ("A", 512, "clipless", 11.0), ("A", 1000, "clipless", 12.0),
-        ("A", 128, "one_pass", 7.0), ("A", 512, "one_pass", 22.0), ("A", 1000, "one_pass", 20.0),
-        ("A", 128, "opacus_hooks", 30.0), ("A", 512, "opacus_hooks", 44.0), ("A", 1000, "opacus_hooks", 15.0),
-        ("A", 128, "projection", 39.0), ("A", 1000, "projection", 6.0),
-    )  # fmt: skip
-    faster, memory, projection = (measure(c, None, PAPER.formulas) for c in claims)  # type: ignore[arg-type]
-    assert faster.sample.values == (11 / 22, 12 / 15)
-    assert faster.value == pytest.approx(0.65)
-    assert memory.value == 1.0
-    assert projection.sample.values == pytest.approx((6 / 50 / (39 / 390),))  # seconds of a step
-    assert len(timing.table(collect((), "paper", tmp_path), ()).rows) == 11
-
-
 def with_norms(space: str, largest: float, inputs: list[int], gradients: list[int]) -> Any:
     histograms = {
         "inputs": {"largest": 1.0, "counts": inputs},
@@ -207,7 +182,7 @@ def test_the_narrowest_norms_are_over_those_of_plain_images():
 
 
 def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
-    """Its bound is that of one position, ours that of a map of 14 x 14: a ratio of 1/10 here is 1.4 there."""
+    """Its bound is for one position, and the bound here for a map of 14 x 14: a ratio of 1/10 here is 1.4 there."""
     (claim,) = (c for c in PAPER.claims if c.number == "over_library_bound")
     for job, ratio in zip(sweep_jobs(claim.sweep), (0.1, 0.08, 0.09, 0.09), strict=False):
         ratios = {"epoch": [0, 1], "largest": {"network.5.bias": [ratio, 0.9]}, "mean": {"network.5.bias": [0.0, 0.0]}}
@@ -225,20 +200,6 @@ def test_searches_are_measured_at_their_best_epoch_within_the_budget(tmp_path, f
     fabricate(draws[2], [99.0], sound=[3.2])
     found = measure(claim, collect(["lipschitz/fig_11a_as_paper"], "smoke", tmp_path), PAPER.formulas)
     assert (found.value, found.epsilon_sound) == (70.0, 3.0)
-
-
-def test_norms_are_the_largest_of_images(tmp_path, fabricate):
-    claim = CLAIMS["fig-6", "CIFAR10", "images by colour space", "image_norm"]
-    for job, largest in zip(sweep_jobs("lipschitz/fig_6", ("scale=smoke",)), (41.5, 12.0), strict=False):
-        histogram = {"largest": largest, "counts": [1, 2]}
-        fabricate(job, [50.0], diagnostics={"norm_histograms": {"inputs": histogram, "gradients": [histogram]}})
-    evidence = collect(["lipschitz/fig_6"], "smoke", tmp_path)
-    found = measure(claim, evidence, PAPER.formulas)
-    assert found.value == 41.5
-    assert found.explanation == "41.5 (features.space=rgb), 12 (features.space=hsv)"
-    draw = PAPER.item("fig-6").draw
-    assert draw is not None
-    assert [len(axes.patches) for axes in draw(evidence).axes] == [2, 2]
 
 
 def test_violations_are_counted_and_nan_is_one():

@@ -17,15 +17,6 @@ from tests.papers.losing_less import NAME, claims, confusion
 NOTHING = Evidence("paper", {})
 
 
-def test_the_tables_of_networks():
-    assert [table(NOTHING, ()).rows[-1][2] for table in (tables.table_3, tables.table_4)] == [20_778, 253_386]
-    assert tables.table_1(NOTHING, ()).rows[-1][2] == 26_010
-    second = tables.table_2(NOTHING, ()).rows
-    assert second[-1][2] == sum(row[2] for row in second[:-1]) == 550_570
-    assert sum("convolution" in row[0] for row in second) == 6
-    assert sum("max-pooling 2x2, stride 2" in row[0] for row in second) == 3
-
-
 @pytest.mark.slow
 def test_table_5_is_what_the_settings_cost():
     with (REPOSITORY / "tests/accounting/epsilon_by_epoch.csv").open() as file:

@@ -130,7 +130,7 @@ def test_true_epsilon_is_above_the_claimed_one(q, sigma, steps, k, t, accepted, 
 
 
 def test_every_try_charged_bounds_it() -> None:
-    """What is sound, (k + 1) tau tries at most, is above the lower bound of any screening."""
+    """The sound cost of (k + 1) tau tries is above the lower bound of any screening."""
     for q, sigma, steps, k, t, *_ in COMPOSED[2:3]:
         tries = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), (k + 1) * steps),)
         assert Screened(q, sigma, t, k).epsilon_at_least(steps, DELTA) < sound_epsilon(tries, DELTA)
@@ -144,7 +144,7 @@ def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(
 
 
 def test_renyi_divergences_with_screening_at_a_large_order() -> None:
-    """At order 64, where all of the integral is above the threshold: constants apart, that of the sampled Gaussian."""
+    """At order 64 all of the integral is above the threshold, so only constants differ from the sampled Gaussian."""
     q, sigma, k = 512 / 60_000, 1.23, 10
     screened = Screened(q, sigma, 1.6, k)
     (kept_0, _), (kept_1, _) = (kept_weights(z, k) for z in screened.accepted)

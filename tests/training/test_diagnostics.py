@@ -177,7 +177,7 @@ def test_an_eigenvector_that_is_overtaken_is_left() -> None:
 
 
 def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke) -> None:
-    """A linear network whose gradient is known: that of the loss, p - e_t, times the image."""
+    """A linear network has a known gradient: p - e_t, times the image."""
     config = ("architecture=lipschitz_mlp", "architecture.units=[]", "diagnostics=[norm_histograms]", "epochs=1")
     run, done = trained(smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3")
     found = done.diagnostics["norm_histograms"]

@@ -17,7 +17,7 @@ from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.final import final_metrics
 from runner.training.loop import Trained, load, train, training
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
 
 NOISE, NORM = 1.3, 0.2
 FEW_STEPS = ("batch_size=240", "scale.batch_size=240")  # six an epoch
@@ -38,12 +38,11 @@ def audit(smoke, examples: int, batch_size: int, *overrides: str):
     run = prepare(config)
     torch.manual_seed(0)
     split = Split(torch.randn(examples, 1, 28, 28), torch.arange(examples) % 10)
-    objective = run.new_objective()
-    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
-    with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that its weights can be read afterwards
-        patch.setattr(Run, "new_objective", lambda self: objective)
-        trained = train(run, (split, split), lambda row: None)
-    after = {name: p.detach() for name, p in objective.named_parameters()}
+    trained = train(run, (split, split), lambda row: None)
+    before, after = (
+        {name: p.detach() for name, p in objective.named_parameters()}
+        for objective in (run.new_objective(), trained.objective)
+    )
     return run, trained, before, after, split
 
 

@@ -1,4 +1,4 @@
-"""What a config may have called: nothing foreign runs, by whatever path it is named, unless the environment does.
+"""Targets of configs: nothing foreign runs, by whatever path it is named, unless the environment allows it.
 
 Each refused target comes with a file, or a module, that leaves a mark where it is run.
 """
@@ -45,7 +45,7 @@ class LeavesAMark:
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
-    """What is there once foreign code has run; beside it, files that run it: see `REFUSED`."""
+    """A path that exists once foreign code has run; next to it, files that run it: see `REFUSED`."""
     mark = tmp_path / "mark"
     torch.save(LeavesAMark(mark), tmp_path / "file.pt")
     (tmp_path / "file.pickle").write_bytes(pickle.dumps(LeavesAMark(mark)))

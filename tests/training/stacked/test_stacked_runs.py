@@ -36,7 +36,7 @@ def data_of(examples: int, side: int, dtype: torch.dtype = torch.float64) -> tup
 
 
 def alone_and_together(runs: list[Run], data: tuple[Split, Split]) -> tuple[list[Trained], list[Trained], float]:
-    """What each run measured both ways, in float64, and the largest relative difference of final weights."""
+    """Return the measurements of each run both ways, in float64, and the largest relative difference of weights."""
     initial = Run.new_objective
     made: list[Objective] = []
 
