@@ -66,7 +66,7 @@ def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
         key: ", ".join(filter(None, [job.config.title, *(_override_in_words(job, name) for name in varied)]))
         for key, job in jobs.items()
     }
-    fields = {key: _flat(hashed_config(job.config)) for key, job in jobs.items()}
+    fields = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
     for name in dict.fromkeys(name for of in fields.values() for name in of):
         if name == "seed" or not (count := Counter(titles.values())).total() > len(count):
             continue
