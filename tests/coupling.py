@@ -30,18 +30,6 @@ class MixedRows(Plain):
         return x + 0.1 * x.roll(1, 0)
 
 
-class SortedRows(Plain):
-    def rows(self, x: Tensor) -> Tensor:
-        return x[x.sum(1).argsort()]
-
-
-class SortedFromFour(Plain):
-    """Sorts no batch as small as three."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return x[x.sum(1).argsort()] if len(x) > 3 else x
-
-
 class SortedFromFifty(Plain):
     """Sorts batches of the size that the sampler draws, and no smaller one."""
 
@@ -149,7 +137,7 @@ class CountsItsPasses(Plain):
         return x
 
 
-COUPLED = ["MixedRows", "SortedRows", "SortedFromFour", "SortedFromFifty", "FirstFewRows", "LargestRow"]
+COUPLED = ["MixedRows", "SortedFromFifty", "FirstFewRows", "LargestRow"]
 WHILE_TRAINING = ["OtherWhileTraining"]
 FOLDED = ["Folded", "FoldedWithNorm", "LinesFirst"]
 REMEMBERING = ["Remembers", "RemembersForLater"]

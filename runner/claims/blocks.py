@@ -10,7 +10,7 @@ inner block has them, too. A block may also have:
 - `claimed` as a mapping: a claim for each setting named, its number or a block.
 
 A block under another heading names the `item` of its claims. `defaults` has fields for all items, and blocks of fields
-for data sets. A text field followed by `+` adds to the text that it inherits.
+for data sets. A text field followed by `+` adds to the text that it inherits, as a sentence if it has a capital letter.
 """
 
 from __future__ import annotations
@@ -165,5 +165,6 @@ def _merged(layers: Sequence[Fields]) -> Fields:
         for key, value in layer.items():
             name = key.removesuffix("+")
             added = name != key and name in found
-            found[name] = Value(value.line, f"{found[name].text}; {value.text}") if added else value
+            between = ". " if value.text[:1].isupper() and name != "method" else ", "
+            found[name] = Value(value.line, f"{found[name].text}{between}{value.text}") if added else value
     return found

@@ -30,6 +30,8 @@ from runner.claims.statistics import Interval, Spread, redrawn
 
 Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
 
+_MISSING = object()
+
 
 def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
     """Measure a number made of the accuracies of all settings of a sweep.
@@ -58,8 +60,8 @@ def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
     Raises:
         ValueError: there is no such field.
     """
-    found = run.field(name)
-    if found is None:
+    found = run.job.field(name, _MISSING)
+    if found is _MISSING:
         raise ValueError(f"{claim.place}: {run.job.experiment} has no field {name!r}.")
     return found
 

@@ -58,7 +58,7 @@ def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[st
     try:
         for fields, line in claims_in(path.read_text()):
             for name, value in fields.items():
-                _check_field(name, value, {"item": items, **_CHOICES} if items else _CHOICES, formulas)
+                _check_field(name, value, {**_CHOICES, **({"item": items} if items else {})}, formulas)
             claim = _claim(f"{shown}, line {line}", paper, fields)
             _check_claim(claim, line)
             claims.append(claim)

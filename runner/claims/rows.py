@@ -83,7 +83,7 @@ class ClaimRow:
         It has the verdict's reason, the settings that the paper leaves open, missing and diverged runs, and a delta
         above the claimed one. Then come the way of measuring and the claim's own note.
         """
-        parts = [self.reason, f"ours: {self.claim.open}" if self.claim.open else ""]
+        parts = [self.reason, f"chosen here: {self.claim.open}" if self.claim.open else ""]
         if 0 < self.n < self.n_planned:
             parts.append(f"partial: {self.n} of {self.n_planned} runs")
         if self.n_diverged:
@@ -91,4 +91,9 @@ class ClaimRow:
         if self.guarantee == NOT_GUARANTEED and self.claim.exceeded_by(self.delta):
             run = "unknown" if self.delta is None else f"{self.delta:g}"
             parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
-        return "; ".join(part for part in (*parts, self.how, self.claim.note) if part)
+        return ". ".join(_capital(part) for part in (*parts, self.how, self.claim.note) if part)
+
+
+def _capital(text: str) -> str:
+    """Begin a sentence with a capital letter, but leave ε and δ."""
+    return text[0].upper() + text[1:] if text[0].isascii() else text

@@ -65,11 +65,13 @@ class Job:
         others = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
         return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
 
-    def field(self, name: str) -> Any:
-        """Return a field of the resolved config ("optimizer.lr") as a JSON value; None if there is none."""
+    def field(self, name: str, otherwise: Any = None) -> Any:
+        """Return a field of the resolved config ("optimizer.lr") as a JSON value; `otherwise` if there is none."""
         value: Any = self.values
         for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            if not isinstance(value, Mapping) or part not in value:
+                return otherwise
+            value = value[part]
         return value
 
 
@@ -98,6 +100,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         with _hydra():
             return OmegaConf.to_container(compose("config", list(overrides)), resolve=False, enum_to_str=True)
 
+    register()  # what it interpolates
     return restored(cached(["composed", *overrides], work_out))
 
 

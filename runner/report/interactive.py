@@ -27,12 +27,13 @@ from runner.report.leaderboard.entries import planned_runs
 from runner.report.markdown import CLAIMED_EPSILON, chosen_cells
 from runner.report.own import result_text
 from runner.report.papers import Paper, every_paper, papers_and_studies
+from runner.report.titles import title_of
 from runner.terminal import Line, Parser
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 WRITTEN = "report.html"
 _CURVES = ("epoch", "test_accuracy", "test_loss", "epsilon", "epsilon_sound")
-_BOARD = ("dataset", "sound ε at most", "method", "mean (%)", "± std", "n", "of", "settings", "run made for it")
+_BOARD = ("dataset", "sound ε at most", "title", "mean (%)", "± std", "n", "of", "settings", "run made for it")
 _COLUMNS = {  # headings, and the cells of a claim below them
     **{"data set": "dataset", "claim": "method", "claimed": "claimed", "at ε": "at", "measured": "measured_of"},
     **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon", "sound ε": "sound"},
@@ -154,7 +155,7 @@ def _board(results: Path) -> list[list[str]]:
         settings = "of held-out images" if row["held_out"] == "yes" else "chosen otherwise"
         if row["chosen_by_test_images"] == "yes":
             settings = "test images chose updates"
-        numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "method", "mean", "std", "n", "planned")]
+        numbers = [row[name] for name in ("dataset", "sound_epsilon_at_most", "title", "mean", "std", "n", "planned")]
         rows.append([*numbers, settings, row["made_for_it"]])
     return rows
 
@@ -188,9 +189,8 @@ def items_of(results: Path, papers: Sequence[Paper], recorded: Mapping[str, Plan
 
 
 def label(run: PlannedRun) -> str:
-    """Name a run's experiment, with the other fields that its sweep varies, except the seed."""
-    others = [f"{name}={value}" for name, value in run.job.overrides.items() if name not in ("experiment", "seed")]
-    return " ".join([run.name, *others])
+    """Name the setting of a run: its data set and title."""
+    return f"{run.job.config.dataset.name}: {title_of(run.job)}"
 
 
 def runs_of(runs: Sequence[PlannedRun], line: Line) -> dict[str, Any]:

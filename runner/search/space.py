@@ -41,7 +41,7 @@ class Space:
     @property
     def epochs(self) -> int:
         """The epochs of a whole trial."""
-        return int(self.draws[0].config.epochs)
+        return int(self.draws[0].values["epochs"])
 
     def rounded(self, name: str, value: float) -> float:
         """A suggested value with three significant digits, as draws have them, within its range."""

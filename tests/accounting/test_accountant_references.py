@@ -6,31 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from opacus.accountants import PRVAccountant, RDPAccountant
 from scipy import integrate, optimize, stats
 
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp
-
-DELTA = 1e-5
-
-
-def sampled(q, noise_multiplier, times):
-    return ((PoissonSampledDpEvent(q, GaussianDpEvent(noise_multiplier)), times),)
-
-
-def unsampled(noise_multiplier, times):
-    return ((GaussianDpEvent(noise_multiplier), times),)
-
-
-def gaussian_reference(mu, delta):
-    """Closed form of Balle and Wang (2018), theorem 8, by bisection."""
-
-    def excess(eps):
-        upper = stats.norm.cdf(mu / 2 - eps / mu)
-        return upper - np.exp(eps + stats.norm.logcdf(-mu / 2 - eps / mu)) - delta
-
-    return 0.0 if excess(0.0) <= 0 else optimize.brentq(excess, 0.0, mu * mu / 2 + 10 * mu, xtol=1e-13)
+from tests.accounting.releases import DELTA, MNIST, closed_form, sampled, unsampled
 
 
 def one_step_delta(eps, q, sigma, direction):
@@ -53,8 +33,7 @@ def one_step_delta(eps, q, sigma, direction):
     return integrate.quad(lambda x: top(x) - math.exp(eps) * bottom(x), low, high, epsabs=1e-14, limit=400)[0]
 
 
-@pytest.mark.parametrize(("q", "sigma"), [(0.01, 0.5), (0.01, 1.1), (0.1, 1.0), (0.3, 2.0), (0.9, 0.7)])
-@pytest.mark.parametrize("delta", [1e-3, pytest.param(1e-6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("q", "sigma", "delta"), [(0.01, 0.5, 1e-3), (0.3, 2.0, 1e-3), (0.9, 0.7, 1e-6)])
 def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, delta):
     expected = 0.0
     for direction in ("remove", "add"):
@@ -66,9 +45,7 @@ def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, d
     assert Prv().epsilon(sampled(q, sigma, 1), delta) == pytest.approx(expected + 0.01, abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("q", "sigma", "steps"), [(0.02, 0.8, 4), pytest.param(0.05, 1.0, 40, marks=pytest.mark.slow), (0.2, 3.0, 64)]
-)
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.02, 0.8, 4), (0.2, 3.0, 64)])
 def test_composition_by_brute_force_convolution(q, sigma, steps):
     """The privacy loss of one step, binned on a grid of our own by its exact CDF, convolved step by step.
 
@@ -107,12 +84,10 @@ def _convolve(a, b):
     return np.fft.irfft(np.fft.rfft(a, size) * np.fft.rfft(b, size), size)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "times"), [(0.5, 1), (1.0, 1), (8.0, 2), (1.1, 60), (1.23, 40), (50.0, 1), (686.5, 100)]
-)
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize(("sigma", "times"), [(0.5, 1), (8.0, 2), (1.1, 60), (686.5, 100)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
 def test_unsampled_gaussian_is_the_closed_form(sigma, times, delta):
-    expected = gaussian_reference(math.sqrt(times) / sigma, delta)
+    expected = closed_form(math.sqrt(times) / sigma, delta)
     for releases in (unsampled(sigma, times), sampled(1.0, sigma, times)):
         assert Pld().epsilon(releases, delta) == pytest.approx(expected, abs=1e-9)
         assert Gdp().epsilon(releases, delta) == pytest.approx(expected, abs=1e-9)
@@ -122,9 +97,8 @@ def test_unsampled_gaussian_is_the_closed_form(sigma, times, delta):
 
 def test_sampling_at_a_rate_next_to_one_meets_the_closed_form():
     """The numerical composition, which the closed form replaces at q = 1, agrees with it at the limit."""
-    for accountant in (Pld(), Prv()):
-        nearly = accountant.epsilon(sampled(1 - 1e-9, 2.0, 10), DELTA)
-        assert nearly == pytest.approx(accountant.epsilon(unsampled(2.0, 10), DELTA), abs=1e-3)
+    nearly = Pld().epsilon(sampled(1 - 1e-9, 2.0, 10), DELTA)
+    assert nearly == pytest.approx(Pld().epsilon(unsampled(2.0, 10), DELTA), abs=1e-3)
 
 
 def exact_rdp(q, sigma, order):
@@ -142,16 +116,7 @@ def _log(fraction):
     return math.log(fraction.numerator) - math.log(fraction.denominator)
 
 
-@pytest.mark.parametrize(
-    ("q", "sigma", "steps"),
-    [
-        (512 / 60000, 1.23, 4680),
-        (256 / 60000, 1.1, 14040),
-        (0.2, 4.0, 1325),
-        (1 / 60, 2.0, 5460),
-        (0.5, 0.3, 2),
-    ],
-)
+@pytest.mark.parametrize(("q", "sigma", "steps"), [MNIST, (0.2, 4.0, 1325), (0.5, 0.3, 2)])
 def test_rdp_with_exact_binomials(q, sigma, steps):
     rdp = {order: steps * exact_rdp(q, sigma, order) for order in range(2, 65)}
     classic = min(value - math.log(DELTA) / (order - 1) for order, value in rdp.items())
@@ -164,15 +129,8 @@ def test_rdp_with_exact_binomials(q, sigma, steps):
     assert integers.epsilon(sampled(q, sigma, steps), DELTA) == pytest.approx(tight, rel=1e-9)
 
 
-def test_published_notebooks_of_lipschitz():
-    """Integer orders and the tighter conversion, to the five digits published."""
-    integers = Rdp(orders=tuple(range(2, 65)))
-    assert integers.epsilon(sampled(1 / 60, 2, 5460), DELTA) == pytest.approx(2.98762, abs=1e-5)
-    assert integers.epsilon(sampled(0.2, 4, 1325), DELTA) == pytest.approx(9.97630, abs=1e-5)
-
-
-@pytest.mark.parametrize(("q", "sigma"), [(1e-3, 1.0), (0.01, 0.5), (0.2, 0.3), (0.5, 5.0), (0.9, 1.0)])
-@pytest.mark.parametrize("order", [1.1, 2.5, 5.9, 10.9])
+@pytest.mark.parametrize(("q", "sigma"), [(1e-3, 1.0), (0.2, 0.3), (0.9, 1.0)])
+@pytest.mark.parametrize("order", [1.1, 5.9, 10.9])
 def test_rdp_at_fractional_orders_by_integration(q, sigma, order):
     def integrand(x):
         ratio = math.log1p(q * math.expm1((2 * x - 1) / (2 * sigma**2)))
@@ -200,10 +158,10 @@ def test_clt_formula_by_hand():
     """mu = q sqrt(T (e^(1/sigma^2) - 1)); an unsampled release adds exactly 1/sigma^2 to mu^2."""
     mu_squared = 0.01**2 * 1000 * math.expm1(1 / 1.2**2)
     assert Gdp().epsilon(sampled(0.01, 1.2, 1000), DELTA) == pytest.approx(
-        gaussian_reference(math.sqrt(mu_squared), DELTA), abs=1e-9
+        closed_form(math.sqrt(mu_squared), DELTA), abs=1e-9
     )
     mixed = sampled(0.01, 1.2, 1000) + unsampled(8.0, 2)
-    expected = gaussian_reference(math.sqrt(mu_squared + 2 / 64), DELTA)
+    expected = closed_form(math.sqrt(mu_squared + 2 / 64), DELTA)
     assert Gdp().epsilon(mixed, DELTA) == pytest.approx(expected, abs=1e-9)
 
 

@@ -3,29 +3,15 @@
 import math
 
 import pytest
-from dp_accounting import GaussianDpEvent, NoOpDpEvent, PoissonSampledDpEvent
+from dp_accounting import GaussianDpEvent, NoOpDpEvent
 
-from runner.accounting import (
-    Gdp,
-    Pld,
-    Prv,
-    Rdp,
-    RdpClassic,
-    Zcdp,
-    calibrate_noise_multiplier,
-    last_within,
-)
-
-DELTA = 1e-5
+from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, calibrate_noise_multiplier, last_within
+from tests.accounting.releases import DELTA, sampled
 
 
-def sampled(q, noise_multiplier, times):
-    return ((PoissonSampledDpEvent(q, GaussianDpEvent(noise_multiplier)), times),)
-
-
-@pytest.mark.parametrize(("batch", "expected"), [(256, 1.0394), (512, 1.3190), (1024, 1.7336), (2048, 2.3507)])
+@pytest.mark.parametrize(("batch", "expected"), [(256, 1.0394), (2048, 2.3507)])
 def test_fashion_mnist_in_40_epochs(batch, expected):
-    """Integer orders. With Opacus' fractional ones in the same conversion: 1.038, 1.318, 1.733, 2.349."""
+    """With Opacus' fractional orders the noise would be 1.038 and 2.349."""
 
     def releases_for(noise_multiplier):
         return sampled(batch / 60000, noise_multiplier, 60000 // batch * 40)
@@ -33,27 +19,13 @@ def test_fashion_mnist_in_40_epochs(batch, expected):
     assert calibrate_noise_multiplier(RdpClassic(), releases_for, 2.7, DELTA) == pytest.approx(expected, abs=2e-4)
 
 
-@pytest.mark.parametrize(
-    "accountant", [RdpClassic(), Rdp(), Prv(), Pld(), Gdp(), Zcdp()], ids=lambda a: type(a).__name__
-)
-@pytest.mark.parametrize("target", [0.5, 2.0])
+@pytest.mark.parametrize(("accountant", "target"), [(Rdp(), 0.5), (Pld(), 0.5), (Gdp(), 2.0), (Zcdp(), 2.0)])
 def test_the_budget_holds_and_is_used(accountant, target):
     def epsilon(noise_multiplier):
         return accountant.epsilon(sampled(0.05, noise_multiplier, 500), DELTA)
 
     found = calibrate_noise_multiplier(accountant, lambda nm: sampled(0.05, nm, 500), target, DELTA, 5e-3)
     assert epsilon(found) <= target < epsilon(found - 5e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("target", "per_layer"), [(1, 1.807), (0.2, 5.05), (0.1, 9.20)])
-def test_noise_that_keeps_the_promise_of_backprop_clipping(target, per_layer):
-    """One joint release of four layers: each gets twice the joint noise multiplier.
-
-    The reference values come from a grid of 2e-4, which costs 0.3% at epsilon 0.1.
-    """
-    joint = calibrate_noise_multiplier(Pld(), lambda nm: sampled(1 / 235, nm, 1175), target, DELTA, 5e-4)
-    assert 2 * joint == pytest.approx(per_layer, rel=4e-3)
 
 
 def test_zcdp_inverts_in_closed_form():

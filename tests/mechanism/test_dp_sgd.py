@@ -14,6 +14,7 @@ from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.sampling import poisson_batches
+from tests.accounting.releases import closed_form
 
 ONE = (NoiseGroup(("w",), 0.5),)
 THREE = (NoiseGroup(("a", "b"), 0.5), NoiseGroup(("c",), 2.0), NoiseGroup(("d",), 0.1))
@@ -56,7 +57,7 @@ def test_release_divides_by_the_expected_batch_size_and_keeps_the_sum() -> None:
     assert torch.equal(quiet.release({"w": torch.full((3,), 7.0)}, torch.Generator())["w"], torch.full((3,), 0.07))
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16, torch.float16, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
 def test_sums_of_other_numbers_are_not_released(dtype: torch.dtype) -> None:
     """Each part of a complex number would get less noise than is charged, by the square root of 2."""
     with pytest.raises(ValueError, match=f"The sum of w is {dtype}"):
@@ -99,8 +100,10 @@ def test_poisson_sampling_is_what_the_ledger_says() -> None:
 
 
 def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
-    """B = 2 of N = 20: six in ten batches are not of the expected size, one in eight is above 1.5 times that, and the
-    largest is some four times. Cutting any of them off is another mechanism than the one that is charged."""
+    """B = 2 of N = 20: six in ten batches have another size than expected, and one in eight is above 1.5 times it.
+
+    Cutting any of them off is another mechanism than the one that is charged.
+    """
     draws, expected = 20_000, stats.binom(20, 0.1)
     sizes = [len(batch) for batch in poisson_batches(20, 0.1, draws, torch.Generator().manual_seed(0))]
     seen = torch.bincount(torch.tensor(sizes).clamp(max=6), minlength=7)
@@ -116,7 +119,7 @@ def test_empty_batches_are_steps() -> None:
 
 
 def test_shuffled_batches_are_disjoint_and_of_full_size() -> None:
-    """What the ledger's one charge an epoch rests on: no example is in two of an epoch's batches."""
+    """No example is in two of an epoch's batches, so the ledger charges once an epoch."""
     m = Mechanism(Sampling.shuffled, examples=1003, batch_size=100, noise_multiplier=1.0, noise_groups=ONE)
     generator = torch.Generator().manual_seed(0)
     epochs = [list(m.batches(generator)) for _ in range(2)]
@@ -133,16 +136,8 @@ def test_shuffled_batches_are_charged_without_amplification() -> None:
     for _ in range(3):
         for step in range(m.steps_per_epoch):
             m.charge_step(ledger, step)
-    mu, delta = math.sqrt(3) / 4.0, 1e-5
-
-    def delta_at(epsilon: float) -> float:  # Balle and Wang (2018), theorem 8
-        return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-
-    low, high = 0.0, 50.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
-    assert sound_epsilon(ledger.actual, delta) == pytest.approx(high, abs=2e-3)
+    delta = 1e-5
+    assert sound_epsilon(ledger.actual, delta) == pytest.approx(closed_form(math.sqrt(3) / 4.0, delta), abs=2e-3)
     assert ledger.claimed == m.charges_of_epochs(3).claimed == ((PoissonSampledDpEvent(0.1, GaussianDpEvent(4.0)), 30),)
     assert RdpClassic().epsilon(ledger.claimed, delta) < sound_epsilon(ledger.actual, delta)
 
@@ -154,22 +149,15 @@ def test_without_noise_nothing_is_private() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("batch_size", "noise_multiplier", "sensitivity", "said"),
     [
-        ({"batch_size": 0}, "batch_size"),
-        ({"batch_size": 1001}, "batch_size"),
-        ({"noise_multiplier": -0.1}, "noise_multiplier"),
-        ({"noise_multiplier": math.nan}, "noise_multiplier"),
-        ({"noise_groups": (NoiseGroup(("w",), math.inf),)}, "sensitivity"),
+        (0, 1.0, 1.0, "batch_size"),
+        (1001, 1.0, 1.0, "batch_size"),
+        (100, -0.1, 1.0, "noise_multiplier"),
+        (100, math.nan, 1.0, "noise_multiplier"),
+        (100, 1.0, math.inf, "sensitivity"),
     ],
 )
-def test_impossible_mechanisms_are_refused(changes: dict, said: str) -> None:
-    parts = {
-        "sampling": Sampling.poisson,
-        "examples": 1000,
-        "batch_size": 100,
-        "noise_multiplier": 1.0,
-        "noise_groups": ONE,
-    }
+def test_impossible_mechanisms_are_refused(batch_size, noise_multiplier, sensitivity, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Mechanism(**(parts | changes))
+        Mechanism(Sampling.poisson, 1000, batch_size, noise_multiplier, (NoiseGroup(("w",), sensitivity),))

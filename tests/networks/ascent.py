@@ -37,7 +37,7 @@ def with_smooth_pools(module: nn.Module) -> nn.Module:
 
 
 def largest_ratios(objective: Objective, bounds: Mapping[str, float], steps: int) -> dict[str, float]:
-    """By parameter, the largest norm of its gradient over its bound that Adam finds in so many steps, in float64.
+    """By parameter, the largest norm of its gradient over its bound that Adam finds in `steps` steps, in float64.
 
     What is ascended is free; what is tried is within the constraint: weights over their spectral norm where that is
     above 1, biases and the input likewise.
@@ -60,7 +60,7 @@ def largest_ratios(objective: Objective, bounds: Mapping[str, float], steps: int
             for key, gradient in zip(weights, gradients, strict=True):
                 found[key] = max(found[key], gradient.norm().item() / bounds[key])
             ascended = dict(zip(weights, gradients, strict=True))[name].norm()
-            if not ascended.requires_grad:  # that of the last bias is the loss's own
+            if not ascended.requires_grad:  # the gradient of the last bias depends on the loss alone
                 break
             ascent.zero_grad()
             ascended.backward()

@@ -17,56 +17,24 @@ from runner.training.prepare import prepare
         ("tempered_sigmoid_cifar10", "cifar10", 605_226),
         ("handcrafted_cifar10", "cifar10", 550_570),
         ("backprop_clipping_mnist", "mnist", 18_752),
-        ("backprop_clipping_cifar10", "cifar10", 29_424_512),
     ],
 )
 def test_parameter_counts(composed, architecture: str, dataset: str, parameters: int) -> None:
     assert prepare(composed(f"architecture={architecture}", f"dataset={dataset}")).parameters == parameters
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "tempered_sigmoid"])
 @pytest.mark.parametrize(
     ("architecture", "experiment", "parameters"),
     [
         ("scatternet_mnist", "pfe_mnist_ce", 81 * 16 * 9 + 16 + 16 * 32 * 9 + 32 + 512 * 32 + 32 + 330),
-        ("scatternet_mnist", "pfe_fashion_mnist_ce", 33_066),
         ("scatternet_mnist_table", "pfe_mnist_ce", 20_778),
         ("scatternet_cifar10", "pfe_cifar10_ce", 243 * 64 * 9 + 64 + 64 * 64 * 9 + 64 + 64 * 16 * 10 + 10),
         ("scatternet_cifar10_table", "pfe_cifar10_ce", 253_386),
     ],
 )
-def test_parameter_counts_on_scatternet_features(
-    composed, architecture: str, experiment: str, parameters: int, activation: str
-) -> None:
-    asked = (f"experiment=losing_less/{experiment}", f"architecture={architecture}", f"activation={activation}")
+def test_parameter_counts_on_scatternet_features(composed, architecture: str, experiment: str, parameters: int) -> None:
+    asked = (f"experiment=losing_less/{experiment}", f"architecture={architecture}")
     assert prepare(composed(*asked)).parameters == parameters
-
-
-@pytest.mark.parametrize(
-    ("network", "shape", "maps"),
-    [
-        (lambda: scatternet_small_cnn([81, 7, 7], 10, nn.Tanh, [16, 32], 32, False), (81, 7, 7), ["c4", "c4"]),
-        (
-            lambda: scatternet_small_cnn([81, 7, 7], 10, nn.Tanh, [16, 32], 32, True),
-            (81, 7, 7),
-            ["c4", "p3", "c3", "p2"],
-        ),
-        (lambda: scatternet_cnn([243, 8, 8], 10, nn.Tanh, [[64], [64]], False), (243, 8, 8), ["c8", "p4", "c4"]),
-        (
-            lambda: scatternet_cnn([243, 8, 8], 10, nn.Tanh, [[64, 64], [64, 64]], True),
-            (243, 8, 8),
-            ["c8", "c8", "p4", "c4", "c4", "p2"],
-        ),
-    ],
-)
-def test_feature_maps_on_scatternet_features(network, shape: tuple[int, ...], maps: list[str]) -> None:
-    x, found = torch.zeros(1, *shape), []
-    for layer in network():
-        x = layer(x)
-        if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
-            found.append(f"{'c' if isinstance(layer, nn.Conv2d) else 'p'}{x.shape[-1]}")
-    assert found == maps
-    assert x.shape == (1, 10)
 
 
 @pytest.mark.parametrize(("padding", "sizes"), [(3, [14, 13, 5, 4]), (2, [13, 12, 5, 4])])

@@ -1,6 +1,6 @@
-"""What tests of Losing Less share: its claims judged on fabricated records, and what its figures show.
+"""Claims of Losing Less judged on fabricated records, and the lines of its figures.
 
-In each pair of runs ours and cross-entropy differ, so that a test fails where the two are exchanged.
+In each pair of runs the paper's loss and cross-entropy differ, so that a test fails where the two are exchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OURS, CE = (to_rgba(colour) for colour in (figures.OURS, figures.CE))
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured for a claim, and what follows."""
+    """The measurement for a claim, and its row."""
 
     measured: Measured
     row: ClaimRow
@@ -68,7 +68,7 @@ def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:
 
 
 def norms(layers: int, weights: float, pre_activations: float, last: float) -> dict:
-    """Norms before training and after an epoch: of all layers, and `last` times that of the last."""
+    """Norms before training and after an epoch: of all layers, and `last` times as much for the last."""
     epochs = {"epoch": [0, 1]}
     for kind, norm in ((WEIGHTS, weights), (PRE_ACTIVATIONS, pre_activations)):
         epochs[kind] = {str(layer): [1.0, norm * (last if layer == layers - 1 else 1)] for layer in range(layers)}

@@ -12,12 +12,9 @@ from runner.claims.charges import ledger_of
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import measure
-from runner.claims.runs import PlannedRun
 from runner.claims.verdicts import judge
-from runner.config import REPOSITORY
-from runner.papers.backprop_clipping import computed, story
+from runner.papers.backprop_clipping import computed
 from runner.papers.backprop_clipping.measures import last_layer_epsilon
-from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
 
 NAME = "backprop_clipping"
@@ -28,27 +25,6 @@ CODE, TABLE_1 = f"{NAME}/original_code", f"{NAME}/table_1"
 
 def claims(**columns: str) -> list[Claim]:
     return [c for c in PAPER.claims if all(getattr(c, name) == value for name, value in columns.items())]
-
-
-def test_every_sweep_is_in_an_item_and_every_claim_is_of_one_of_its_own() -> None:
-    swept = {sweep for item in PAPER.items for sweep in item.sweeps}
-    assert swept == {f"{NAME}/{path.stem}" for path in (REPOSITORY / "sweeps" / NAME).glob("*.yaml")}
-    for claim in claims():
-        item = PAPER.item(claim.item)
-        assert not claim.sweep or not item.sweeps or claim.sweep in item.sweeps
-
-
-def test_the_claims_are_the_papers() -> None:
-    readings = claims(item="table-1", method="ours", quantity="test_accuracy")
-    ours = {c.dataset: (c.claimed, c.at_epsilon) for c in readings}
-    assert ours == {"MNIST": ("98.7", "0.07"), "FashionMNIST": ("88.6", "0.87"), "CIFAR10": ("74.0", "3.64")}
-    plain = {c.dataset: c.claimed for c in claims(item="table-1", method="SGD")}
-    assert plain == {"MNIST": "99.0", "FashionMNIST": "89.4", "CIFAR10": "76.9"}
-    assert [c.reading for c in readings if c.dataset == "MNIST"][:2] == [
-        "the code as it was",
-        "the code's noise on the printed network",
-    ]
-    assert (len(claims()), len({c.identity for c in claims()})) == (66, 39)
 
 
 @pytest.mark.slow
@@ -101,7 +77,6 @@ def test_the_repositorys_epsilons_and_what_its_script_counts() -> None:
     assert [each.measured for each in found] == pytest.approx([3.593, 1.032, 0.2005, 0.0996], rel=1e-3)
     assert {each.guarantee for each in found} == {"not guaranteed"}
     rows = computed.repository(NOTHING, ()).rows
-    assert [row[0] for row in rows] == ["3", "1", "0.2", "0.1"]
     assert [float(row[3]) for row in rows] == pytest.approx([5.097, 1.383, 0.304, 0.216], rel=3e-3)
     assert [float(row[6]) for row in rows] == pytest.approx([23.6, 3.18, 0.211, 0.101], rel=6e-3)
     assert [row[8] for row in rows] == pytest.approx([1.301, 1.807, 5.05, 9.20], rel=6e-3)
@@ -126,55 +101,3 @@ def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
     table = PAPER.item(item).table
     assert table is not None
     assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
-
-
-@pytest.mark.slow
-def test_the_networks() -> None:
-    assert computed.figure_3(NOTHING, ()).rows[-1][2] == 18_752
-    rows = computed.figure_4(NOTHING, ()).rows
-    assert rows[-1][2] == 29_424_512
-    assert [row[1] for row in rows if "pool" in row[0] or row[0] == "flatten"] == [
-        "32 x 29 x 29", "64 x 26 x 26", "128 x 23 x 23", "112896",
-    ]  # fmt: skip
-
-
-def test_the_sensitivity_of_a_layer() -> None:
-    (claim,) = claims(item="text")
-    assert measure(claim, NOTHING, PAPER.formulas).value == pytest.approx(0.01)
-
-
-@pytest.mark.slow
-def test_the_story_says_what_is_left_at_the_claimed_epsilon() -> None:
-    sweeps = [sweep for sweep in PAPER.item("story").sweeps if sweep.endswith(("table_1", "story_plain"))]
-    measured = {"mnist_joint": (62.0, 0.07), "mnist_original_bug": (98.5, 2033.0), "mnist_plain_large": (70.0, 0.07)}
-    found: dict[str, list[PlannedRun]] = {}
-    for sweep in sweeps:
-        found[sweep] = []
-        for job in sweep_jobs(sweep):
-            accuracy, sound = measured.get(job.experiment.partition("/")[2], (None, None))
-            final = {
-                "test_accuracy": accuracy,
-                "epsilon": 0.07,
-                "epsilon_sound": sound,
-                "noise_multiplier": 9.0,
-                "epoch": 25,
-            }
-            record = None if accuracy is None or job.config.seed > 1 else {"status": "finished", "final": final}
-            found[sweep].append(PlannedRun(job, record))
-    table = story.table(Evidence("paper", found), ())
-    assert {(row[0], row[1], row[2], row[3]) for row in table.rows if row[1] == "0.07"} >= {
-        ("joint", "0.07", "0.07", "62.00 ± 0.00"),
-        ("original bug", "0.07", "2033", "98.50 ± 0.00"),
-    }
-    assert "joint: 62.00 ± 0.00% at a sound ε of 0.07 (n = 2); original bug: 98.50 ± 0.00% at a sound" in table.notes[1]
-    assert "plain DP-SGD, tanh, this paper's batches: 70.00 ± 0.00% at a sound ε of 0.07 (n = 2)" in table.notes[1]
-    assert table.notes[2].endswith("(2 runs) nor plain DP-SGD with the same batches (2 runs) came near it.")
-    nothing = story.table(NOTHING, ())
-    assert not nothing.rows
-    assert len(nothing.notes) == 1
-
-
-def test_figures_say_that_nothing_was_run() -> None:
-    for item in PAPER.items:
-        if item.draw is not None:
-            assert item.draw(NOTHING).axes

@@ -45,16 +45,6 @@ def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
     assert len(effects()) == len(CELLS) - 1
 
 
-def test_what_two_parts_give_together() -> None:
-    """One point, where both are new: half of the cells of either have it, and its half is their interaction."""
-    exact = {cell: runs_of(added_up(cell, pair=1.0)) for cell in CELLS}
-    assert estimate(exact, effect_of(PARTS[:1])).value == pytest.approx(GAINS[0] + 0.5)
-    assert estimate(exact, gain_alone(PARTS[0])).value == pytest.approx(GAINS[0])
-    assert estimate(exact, effect_of(PARTS[:2])).value == pytest.approx(0.5)
-    assert estimate(exact, effect_of(PARTS[2:])).value == pytest.approx(0)
-    assert estimate(exact, MORE_THAN_PARTS).value == pytest.approx(1)
-
-
 def test_intervals_by_hand() -> None:
     """Two seeds that shift all cells by the same change no contrast; of one cell they change its weight times that."""
     cells = {cell: runs_of(added_up(cell) - 0.1, added_up(cell) + 0.1) for cell in CELLS}
@@ -96,22 +86,21 @@ def test_least_squares_with_a_level_of_each_seed_give_the_same() -> None:
         assert estimate(cells, effect_of(of)).value == pytest.approx(2 * coefficient)
 
 
-@pytest.mark.parametrize("luck", [0.0, 1.0])
-def test_the_interval_holds_the_truth_as_often_as_it_says(luck: float) -> None:
-    """Of 4,000 repetitions 95% plus or minus 1.5, where spreads differ and where seeds are luckier with a part.
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Of 1,000 repetitions 95% plus or minus 2.5, as spreads differ and seeds are luckier with a part.
 
-    Welch's, which takes the cells to be independent, would hold in 55% of the latter.
+    Welch's interval treats the cells as independent, and would hold in 55%.
     """
     random = np.random.default_rng(1)
     weights, held = effect_of(PARTS[:1]), 0
-    for _ in range(4000):
-        with_part = random.normal(0, luck, 5)
+    for _ in range(1000):
+        with_part = random.normal(0, 1.0, 5)
         cells = {
             cell: runs_of(*(cell[0] * with_part + random.normal(0, 0.2 + 0.8 * (cell == OLD), 5))) for cell in CELLS
         }
         interval = estimate(cells, weights).interval
         held += interval.low <= 0 <= interval.high
-    assert held / 4000 == pytest.approx(0.95, abs=0.015)
+    assert held / 1000 == pytest.approx(0.95, abs=0.025)
 
 
 def test_no_number_without_all_its_runs_and_no_interval_without_a_second() -> None:

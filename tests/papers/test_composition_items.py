@@ -10,16 +10,14 @@ import pytest
 from scipy import stats
 
 from runner.claims.evidence import Evidence, collect
-from runner.claims.measure import measure
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.verdicts import judge
-from runner.config import REPOSITORY
 from runner.config.chosen import chosen
-from runner.papers.composition import choose, figures, measures, tables
-from runner.papers.composition.choices import FIELDS, RATE, at_chosen_rates, best_cell, choices, setting_of
-from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, PARTS, by_cell, errors_left, pairs_of, words
+from runner.papers.composition import choose, measures, tables
+from runner.papers.composition.choices import RATE, at_chosen_rates, best_cell, choices
+from runner.papers.composition.design import ALONE, CELLS, NEW, OLD, by_cell, errors_left
 from runner.records.jobs import sweep_jobs
-from runner.report.papers import every_paper, every_study, load
+from runner.report.papers import load
 from runner.training.prepare import prepare
 
 MNIST = "composition/mnist"
@@ -43,9 +41,9 @@ def claim(number: str, dataset: str = "MNIST", **columns: str):
 
 
 def accuracy(cell, runs: int) -> list[float]:
-    """Of so many runs: 90, 1 more for every new part, 2 less where the first two are new; 0.01 on either side.
+    """Return accuracies: 90, 1 more for every new part, 2 less if the first two are new; 0.01 on either side.
 
-    The even seed is the better one where an even number of parts is new, the worse one where that is odd.
+    The even seed is the better one if an even number of parts is new.
     """
     middle = 90 + sum(cell) - 2 * (cell[0] and cell[1])
     return [middle + 0.01 * (-1) ** (seed + sum(cell)) for seed in range(runs)]
@@ -58,7 +56,7 @@ def rates_of_experiments() -> dict:
 
 
 def chosen_rate(cell, searched: Runs) -> float:
-    """What the made-up search of a cell chooses: the rate of the experiments, and any other one where all is new."""
+    """Return the rate that the search of a cell chooses: that of the experiments, or another one if all is new."""
     rates = sorted(float(rate) for rate in searched.by_value(RATE))
     own = rates_of_experiments()[cell]
     return next(rate for rate in rates if rate != own) if cell == NEW else own
@@ -100,13 +98,6 @@ def test_every_cell_is_planned_with_five_seeds_and_searched_at_the_rates_of_its_
         assert evaluations == {"holdout"}
 
 
-def test_cells_differ_in_their_parts_and_rates_alone() -> None:
-    kept = ("dataset", "epochs", "batch_size", "noise_multiplier", "delta", "accountant", "evaluation", "screening")
-    cells = by_cell(planned(MNIST))
-    assert len({str([run.field(name) for name in kept]) for runs in cells.values() for run in runs}) == 1
-    assert {float(run.field("clipping.norm")) for runs in cells.values() for run in runs} == {0.1}
-
-
 @pytest.mark.slow
 def test_all_cells_get_the_same_noise_and_cost_what_they_were_calibrated_to() -> None:
     noises = set()
@@ -126,16 +117,7 @@ def test_the_searches_choose_and_only_runs_at_chosen_rates_count(evidence) -> No
     assert set(counted) == set(CELLS) - {NEW}
     measured = measures.gain_of_all(claim("gain_of_all"), evidence)
     assert (measured.value, measured.n, measured.planned) == (None, 2, 10)
-    assert measured.explanation == "1 of 2 cells have no run at a learning rate that the search chose"
     assert best_cell(evidence) is None  # the other data set and epsilon have not been searched
-
-
-def test_a_search_with_screening_says_what_screens(evidence) -> None:
-    notes = tables.searched(SEARCH)(evidence, []).notes
-    assert not any("screen" in note for note in notes)
-    sweep = "composition/best_mnist_search_1"
-    screened = replace(evidence, sweeps={**evidence.sweeps, sweep: planned(sweep)})
-    assert "every second test image screens" in tables.searched((sweep,))(screened, []).notes[-1]
 
 
 def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
@@ -143,7 +125,6 @@ def test_a_search_that_has_not_ended_chooses_nothing(evidence) -> None:
     cut = [replace(run, record=None) if run is last else run for run in evidence.sweeps[LOSING_LESS]]
     found = choices(replace(evidence, sweeps={**evidence.sweeps, LOSING_LESS: Runs(cut)}), SEARCH)
     assert sum(choice.rate is not None for choice in found.values()) == 15
-    assert any(choice.text == "not chosen yet (3 of 0.25, 0.5, 1, 2 run)" for choice in found.values())
 
 
 def test_does_it_add_up(complete) -> None:
@@ -159,37 +140,6 @@ def test_does_it_add_up(complete) -> None:
     assert (effect.value, effect.n) == (pytest.approx(0), 32)
 
 
-def test_the_pages_of_a_data_set(complete) -> None:
-    claims = [c for c in load("composition").claims if c.item == "adds-up"]
-    own = load("composition").formulas
-    table = tables.adds_up(complete, [judge(c, measure(c, complete, own), "paper") for c in claims])
-    first, *others = (dict(zip(table.header, row, strict=True)) for row in table.rows)
-    assert first["together less the sum"] == "−2.00 [−3.02, −0.98]"
-    assert (first["sum of the four"], first["all four together"][:5]) == ("+4.00 [+2.98, +5.02]", "+2.00")
-    assert (first["does it add up?"], first["runs"]) == ("no, together they gain less", "6 x 2 of 30")
-    assert {row["does it add up?"] for row in others} == {"not run"}
-    left = "errors left, over those of independent shares"
-    assert first[left] == "1.22 [1.09, 1.36]"  # of 10 errors each part leaves 9, all four 8: 8 / (10 * 0.9^4)
-    assert {row[left] for row in others} == {"–"}
-
-    cells = tables.cells("mnist")(complete, [])
-    rows = [dict(zip(cells.header, row, strict=True)) for row in cells.rows]
-    assert len(rows) == 32
-    assert [rows[0][part.group] for part in PARTS] in (
-        words((False, True, True, True)),
-        words((True, False, True, True)),
-    )
-    assert (rows[0]["accuracy (%)"], rows[0]["runs"], rows[0]["sound ε"]) == ("93.00 ± 0.01", "2 of 5", "1")
-    assert {row["accuracy (%)"] for row in rows[16:]} == {"–"}
-    assert all(row["learning rate"].startswith("not chosen yet") for row in rows[16:])
-
-    effects = tables.effects_of("mnist")(complete, [])
-    assert len(effects.rows) == 15
-    pair = next(row for row in effects.rows if row[0].count("×") == 1)
-    assert (pair[1], pair[3]) == ("−1.00 [−1.00, −1.00]", "–")
-    assert effects.rows[-1][1] == "+0.00 [−0.25, +0.25]"  # 16 cells, 0.01 / 8 each
-
-
 def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabricate) -> None:
     """A third run of one cell, far off, is in no number of them all: not in how many there are, nor in their spread."""
     third = next(run for run in by_cell(planned(MNIST))[OLD] if run.seed == 2)
@@ -197,7 +147,6 @@ def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabri
     more = collect([MNIST], results_root=tmp_path).sweeps[MNIST]
     uneven = replace(complete, sweeps={**complete.sweeps, MNIST: more})
     effects, before = (tables.effects_of("mnist")(evidence, []) for evidence in (uneven, complete))
-    assert [row[2] for row in effects.rows] == ["32, 1, 1"] * 15
     assert effects == before
     found, before = (measures.gain_of_all(claim("gain_of_all"), evidence) for evidence in (uneven, complete))
     assert (found.value, found.interval_at(0.95), found.n) == (before.value, before.interval_at(0.95), 4)
@@ -205,27 +154,7 @@ def test_an_effect_is_of_the_seeds_that_all_cells_have(complete, tmp_path, fabri
     found = measures.gain_of_all(
         claim("gain_of_all"), replace(complete, sweeps={**complete.sweeps, MNIST: Runs(alone)})
     )
-    assert (found.n, found.interval_at, found.explanation) == (
-        2,
-        None,
-        "one seed has run in all of its cells: no interval",
-    )
-
-
-def test_the_effect_of_clipping_is_told_apart_where_learning_rates_are(tmp_path, fabricate) -> None:
-    """At the committed rates of an epsilon of 3: 0.1 more with automatic clipping, and 0.3 more at unlike rates."""
-    cells = by_cell(planned(MNIST, epsilon=3.0))
-    unlike = {pair for pair in pairs_of(PARTS[2]) if len({float(cells[cell][0].field(RATE)) for cell in pair}) > 1}
-    assert len(unlike) == 3
-    gain = {new: 0.4 if (new, old) in unlike else 0.1 for new, old in pairs_of(PARTS[2])}
-    for cell, runs in cells.items():
-        fabricate(runs[0].job, [90 + gain.get(cell, 0.0)], sound=3.0)
-    counted = by_cell(collect([MNIST], results_root=tmp_path).sweeps[MNIST].where("target_epsilon", 3.0).recorded)
-    said = tables._rates(3.0, counted)
-    assert "same learning rate in 5 of 8 pairs" in said
-    assert "is +0.10, over the others" in said
-    assert said.endswith("too, +0.40.")
-    assert tables._rates(3.0, {cell: runs for cell, runs in counted.items() if cell != OLD}) == ""
+    assert (found.n, found.interval_at) == (2, None)
 
 
 def test_the_loss_has_other_parameters_in_the_sweep_that_asks_for_it_alone() -> None:
@@ -238,29 +167,6 @@ def test_the_loss_has_other_parameters_in_the_sweep_that_asks_for_it_alone() -> 
         found = runs.by(lambda run, names=names: tuple(run.field(name) for name in names))
         assert {values: len(of) for values, of in found.items()} == {(0.0, 1.0, 5.0): 5, own: 5}
         assert set(by_cell(runs)) == {NEW}
-
-
-def test_the_figure_shows_the_cells_that_count_in_order(complete, evidence) -> None:
-    drawn = figures.cells("mnist")(complete)
-    above, not_run, *_ = drawn.axes
-    assert above.get_title() == "sound ε ≤ 1, 32 runs"
-    assert [text.get_text() for text in not_run.texts] == ["not run"]
-    bars = [line for line in above.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
-    heights = [bar.get_ydata()[0] for bar in bars if bar.get_linewidth() == 2.5]
-    assert len(heights) == 16
-    assert heights == sorted(heights)
-    assert figures.cells("fashion_mnist")(evidence) is None
-
-
-def test_the_figure_of_the_gains_names_what_has_not_run(complete, evidence) -> None:
-    of_one, of_sum, of_all = STUDENT * 0.02, STUDENT * 0.08, 0  # 0.01 by the weights; with all new as with all old
-    first, *others = figures.adds_up(complete).axes
-    assert [bar.get_width() for bar in first.patches] == pytest.approx([1, 1, 1, 1, 4, 2])
-    assert [line.get_xdata()[1] - line.get_xdata()[0] for line in first.lines[:6]] == pytest.approx(
-        [2 * of_one] * 4 + [2 * of_sum] + [2 * of_all]
-    )
-    assert all([text.get_text() for text in axes.texts] == [" not run"] * 6 for axes in others)
-    assert figures.adds_up(replace(evidence, sweeps={**evidence.sweeps, MNIST: ()})) is None
 
 
 def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
@@ -299,26 +205,6 @@ def test_what_is_chosen_reaches_the_experiments(tmp_path, evidence) -> None:
         chosen(tmp_path, table.name, 9.0, node=config.optimizer._get_node("lr"), root=config)
 
 
-def test_what_two_searches_share_has_the_same_rates_in_both() -> None:
-    """Else the table of chosen rates, which is of all searches, would wait for rates that a page does not know."""
-    rates: dict[tuple, dict[bool, set[float]]] = {}
-    for sweep in choose.search_sweeps():
-        for job in sweep_jobs(sweep, ("scale=paper",)):
-            run = PlannedRun(job, None)
-            rates.setdefault(setting_of(run), {}).setdefault("best" in sweep, set()).add(float(run.field(RATE)))
-    shared = [of for of in rates.values() if len(of) == 2]
-    assert len(shared) == 4
-    assert all(of[True] == of[False] for of in shared)
-
-
-def test_the_committed_rates_are_of_settings_that_are_searched() -> None:
-    from runner.report.files import read_csv
-
-    rows = read_csv(choose.CHOSEN)
-    assert choose.CHOSEN.read_text().startswith(",".join([*FIELDS, RATE]))
-    assert len({tuple(row[name] for name in FIELDS) for row in rows}) == len(rows) <= 64 + 12 + 4
-
-
 def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evidence) -> None:
     """The cell that the experiments have, all new, searched at one epsilon only: nothing is known to be the best."""
     one = claim("added", quantity="gain")
@@ -326,7 +212,6 @@ def test_what_is_added_counts_beside_the_best_cell_only(tmp_path, fabricate, evi
     best = collect([one.sweep, *one.searches], results_root=tmp_path)
     found = measures.added(one, replace(best, sweeps={**best.sweeps, **sweeps}))
     assert (found.value, found.planned) == (None, 10)
-    assert found.explanation == "the best cell on held-out images is not known until all cells have been searched"
 
 
 def test_one_seed_a_corner_has_no_interval(tmp_path, fabricate) -> None:
@@ -337,14 +222,3 @@ def test_one_seed_a_corner_has_no_interval(tmp_path, fabricate) -> None:
     found = measures.added(one, collect([one.sweep], results_root=tmp_path))
     assert (found.value, found.interval_at, found.n, found.planned) == (5.0, None, 2, 6)
     assert judge(one, found, "paper").verdict == "not judged"
-
-
-def test_a_study_is_no_paper() -> None:
-    study = load("composition")
-    assert study in every_study()
-    assert study not in every_paper()
-    claims = load("composition").claims
-    assert {c.direction for c in claims} == {"none"}
-    assert {c.claimed for c in claims} == {""}
-    assert (REPOSITORY / "runner" / "papers" / "composition" / "dashboard.yaml").exists()
-    assert ALONE[0] == (True, False, False, False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 
 from runner.claims.runs import Sample
@@ -29,22 +26,9 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
     logits, weights = only_verdict(tmp_path, "fig-1a"), only_verdict(tmp_path, "fig-1b")
     assert (logits.measured.value, logits.verdict) == (pytest.approx(3.0), "too few runs")  # 30 over 10
     assert (weights.measured.value, weights.verdict) == (pytest.approx(2.25), "too few runs")  # 18 over 8
-    for draw, kind, ours, ce in (
-        (dynamics.figure_1a, "logits", 10.0, 30.0),
-        (dynamics.figure_1b, "weights", 8.0, 18.0),
-    ):
+    for draw, ours, ce in ((dynamics.figure_1a, 10.0, 30.0), (dynamics.figure_1b, 8.0, 18.0)):
         (axes,) = draw(evidence_of(tmp_path, "fig-1a")).axes
         assert lines(axes) == {OURS: ([0, 1], [1.0, ours]), CE: ([0, 1], [1.0, ce])}
-        assert kind in axes.get_ylabel()
-
-
-def test_a_panel_of_norms_shows_both_runs_from_0_whichever_is_the_larger(tmp_path, record):
-    record("fig_1", "cifar10_ours", diagnostics=norms(8, 60.0, 50.0, 2))
-    record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
-    for draw, largest in ((dynamics.figure_1a, 100.0), (dynamics.figure_1b, 120.0)):
-        low, high = draw(evidence_of(tmp_path, "fig-1a")).axes[0].get_ylim()
-        assert low == 0
-        assert high > largest
 
 
 def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
@@ -60,12 +44,6 @@ def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
     assert ": 1.5, 1.5, 1.5" in hidden.measured.explanation
     assert (hidden.measured.n, hidden.measured.planned) == (2, 10)
     assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "too few runs")
-    for draw, ours, ce in ((dynamics.figure_11, 4.0, 6.0), (dynamics.figure_12, 5.0, 10.0)):
-        drawn = draw(evidence_of(tmp_path, "fig-11"))
-        (first,) = (axes for axes in drawn.axes if axes.get_ylabel().startswith("MNIST"))
-        assert lines(first) == {OURS: ([0, 1], [1.0, ours]), CE: ([0, 1], [1.0, ce])}
-        assert sum(bool(lines(axes)) for axes in drawn.axes) == 4
-        assert sum(any(t.get_text() == "not run" for t in axes.texts) for axes in drawn.axes) == 2
 
 
 def test_figure_5_has_weights_above_pre_activations(tmp_path, record):
@@ -80,16 +58,6 @@ def test_figure_5_has_weights_above_pre_activations(tmp_path, record):
         ("FashionMNIST", "hidden_weight_norms"): pytest.approx(1.5),
         ("FashionMNIST", "pre_activation_norms"): pytest.approx(4.0),
     }
-    axes = dynamics.figure_5(evidence_of(tmp_path, "fig-5")).axes
-    titles = [a.get_title().partition("\n")[0] for a in axes[:6]]
-    assert axes[0].get_title() == "CIFAR-10, layer 1\nn = 1 of 5", "the other seeds are those of figure 3"
-    assert titles == [
-        *("CIFAR-10, layer 1", "CIFAR-10, layer 7", "CIFAR-10, layer 8 (last)"),
-        *("FashionMNIST, layer 1", "FashionMNIST, layer 3", "FashionMNIST, layer 4 (last)"),
-    ]
-    ends = [{colour: y[-1] for colour, (_, y) in lines(a).items()} for a in axes]
-    assert ends[:6] == 2 * [*2 * [{OURS: 4.0, CE: 6.0}], {OURS: 8.0, CE: 18.0}]
-    assert ends[6:] == 2 * [*2 * [{OURS: 5.0, CE: 20.0}], {OURS: 10.0, CE: 60.0}]
 
 
 def test_norms_of_gradients(tmp_path, record):
@@ -104,30 +72,6 @@ def test_norms_of_gradients(tmp_path, record):
     assert {verdict(c, tmp_path).verdict for c in claims("fig-14")} == {"not run"}  # the other data sets
 
 
-def steps_of(axes) -> dict[tuple, dict[float, float]]:
-    """Count by left edge of a bin, where there are any, by colour of the outline."""
-    found = {}
-    for patch in (patch for patch in axes.patches if not patch.get_fill()):
-        values, edges, _ = patch.get_data()
-        colour = (*patch.get_edgecolor()[:3], 1.0)
-        found[colour] = {float(e): float(v) for e, v in zip(edges[:-1], values, strict=True) if v}
-    return found
-
-
-def test_histograms_of_gradients(tmp_path, record):
-    record("fig_1", "cifar10_ours", diagnostics=gradients((2.0, 4.0), 1.0, (4, 8)))
-    record("fig_1", "cifar10_ce", diagnostics=gradients((5.0, 10.0), 4.0, (10, 200)))
-    (first,) = dynamics.figure_1c(evidence_of(tmp_path, "fig-1c")).axes
-    assert steps_of(first) == {OURS: {2.0: 10.0}, CE: {5.0: 10.0}}
-    (every,) = dynamics.figure_6(evidence_of(tmp_path, "fig-6")).axes
-    assert steps_of(every) == {OURS: {2.0: 10.0, 4.0: 10.0}, CE: {5.0: 10.0}}
-    assert every.get_yscale() == "log"
-    assert every.get_xlim() == (0, 100)
-    assert "CE-T-CNN, n = 1 of 5, 50% above 100" in [text.get_text() for text in every.get_legend().get_texts()]
-    top = dynamics.figure_14(evidence_of(tmp_path, "fig-14")).axes[0]
-    assert (top.get_title(), steps_of(top)) == ("CIFAR-10", steps_of(every))
-
-
 def test_cosines(tmp_path, record):
     # The fabricated epochs have 234 steps: the last measurement is after the first epoch. Every 24th step is regular.
     for name, values in (("ours", [0.9, 0.7, 0.21]), ("ce", [0.6, 0.5, 0.41])):
@@ -138,16 +82,6 @@ def test_cosines(tmp_path, record):
     assert every.measured.value == pytest.approx((0.9 + 0.21) / 2 - (0.6 + 0.41) / 2)
     assert first.measured.epsilon_sound < every.measured.epsilon_sound  # after the first epoch, and after the last
     assert (first.verdict, every.verdict) == ("too few runs", "too few runs")
-    (axes,) = dynamics.figure_7(evidence_of(tmp_path, "fig-7")).axes
-    assert lines(axes) == {OURS: ([1, 234], [0.9, 0.7]), CE: ([1, 234], [0.6, 0.5])}
-    (axes,) = dynamics.figure_1d(evidence_of(tmp_path, "fig-1d")).axes
-    lowest = {
-        (*p.get_edgecolor()[:3], 1.0): min(x for x, y in p.get_xy() if y > 0)
-        for p in axes.patches
-        if len(p.get_xy()) > 5
-    }
-    assert lowest[OURS] == pytest.approx(0.2)
-    assert lowest[CE] == pytest.approx(0.4)
 
 
 def test_the_hessian(tmp_path, record):
@@ -167,11 +101,6 @@ def test_the_hessian(tmp_path, record):
     assert early.measured.value == pytest.approx((1 / 8) / (4 / 16))
     assert (early.measured.comparison, early.measured.against.values) == ("ratio", (pytest.approx(1 / 4),))
     assert early.verdict == "too few runs"
-    (axes,) = dynamics.figure_2(evidence_of(tmp_path, "fig-2")).axes
-    assert {colour: y for colour, (_, y) in lines(axes).items()} == {
-        OURS: [1.0] * 3 + [8.0] * 6,
-        CE: [4.0] * 3 + [16.0] * 6,
-    }
 
 
 def test_training_accuracy_by_class(tmp_path, record):
@@ -193,16 +122,6 @@ def test_training_accuracy_by_class(tmp_path, record):
     assert cat.measured.epsilon == pytest.approx(2.0)
     assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
-    record("sgd", "cifar10_sgd", diagnostics=confusion({2: 60, 20: 90, 30: 95}), epsilon=math.inf, sound=math.inf)
-    axes = dynamics.figure_8(evidence_of(tmp_path, "fig-8")).axes
-    diagonals = [float(np.diag(a.images[0].get_array())[9]) for a in axes]
-    assert diagonals == [50.0, 45.0, 33.0, 36.0, 60.0, 90.0], "a row a training"
-    assert float(axes[0].images[0].get_array()[1, 2]) == 25.0  # cars taken for birds: rows are the true classes
-    assert [a.get_title().split("\n")[0] for a in axes[::2]] == [
-        "O-T-CNN (ours)",
-        "CE-T-CNN",
-        "without privacy (SGD, CE)",
-    ]
 
 
 @pytest.mark.slow
@@ -214,10 +133,6 @@ def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
     assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
     assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
     assert judged.verdict == "too few runs"
-    drawn = dynamics.figure_13(evidence_of(tmp_path, "fig-13"))
-    shown = [float(a.images[0].get_array()[0, 0]) for a in drawn.axes if a.images]
-    assert shown == [60.0, 65.0, 60.0, 45.0, 50.0, 45.0, 80.0, 85.0, 80.0]
-    assert len(drawn.axes) == 9
 
 
 def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
@@ -228,4 +143,4 @@ def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
     assert lines(axes)[OURS][1] == [1.0, 2.0]
     (area,) = axes.collections
     assert area.get_datalim(axes.transData).extents[[1, 3]].tolist() == [1.0, 3.0]
-    assert "O-T-CNN (ours), n = 2 of 5" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "losing-less loss, n = 2 of 5" in [text.get_text() for text in axes.get_legend().get_texts()]

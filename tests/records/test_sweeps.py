@@ -1,27 +1,129 @@
-"""Sweeps list runs. `make current` checks that the committed tables are those that the committed records give."""
+"""The runs of all sweeps against a golden file, and their settings: each can be prepared, and costs what is claimed."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from runner.config import REPOSITORY
-from runner.records.jobs import sweep_jobs
+from runner.records.jobs import Job, sweep_jobs
+from runner.training.prepare import prepare
+from runner.training.targets import targets
 
+GOLDEN = Path(__file__).with_name("sweeps.json")
 SWEEPS = sorted(
     path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
     for path in (REPOSITORY / "sweeps").rglob("*.yaml")
 )
+EXPERIMENTS = sorted(
+    path.relative_to(REPOSITORY / "conf/experiment").with_suffix("").as_posix()
+    for path in (REPOSITORY / "conf/experiment").rglob("*.yaml")
+    if not path.name.startswith("base_")
+)
+CLAIMED_EPSILON = {
+    "tempered_sigmoid": {"MNIST": 2.93, "FashionMNIST": 2.7, "CIFAR10": 7.54},
+    "losing_less": {"MNIST": 3.0, "FashionMNIST": 3.004, "CIFAR10": 3.006},
+    "losing_less/pfe": {"MNIST": 3.136, "FashionMNIST": 3.004, "CIFAR10": 2.998},
+    "noise_screening": {"MNIST": 3.0, "FashionMNIST": 3.004, "CIFAR10": 3.006},
+    "noise_screening to 6": {"MNIST": 6.0, "FashionMNIST": 6.0, "CIFAR10": 6.0},  # table 3 goes up to 6
+    "backprop_clipping": {"MNIST": 3.0, "FashionMNIST": 0.87, "CIFAR10": 3.64},
+    "lipschitz": {"MNIST": 3.0, "FashionMNIST": 3.0, "CIFAR10": 9.977},
+    "composition": {"MNIST": 3.0, "FashionMNIST": 3.0, "CIFAR10": 3.0},
+}
 
 
-def test_there_are_sweeps() -> None:
-    assert len(SWEEPS) >= 97
+def listed() -> dict[str, list[Job]]:
+    """The runs of each sweep."""
+    return {sweep: sweep_jobs(sweep) for sweep in SWEEPS}
+
+
+def digests() -> dict[str, list[int | str]]:
+    """The number of runs of each sweep and a digest of their ids."""
+    found: dict[str, list[int | str]] = {}
+    for sweep, jobs in listed().items():
+        ids = sorted(job.run_id for job in jobs)
+        assert len(set(ids)) == len(ids) >= 1, sweep
+        found[sweep] = [len(ids), hashlib.sha256("".join(ids).encode()).hexdigest()[:12]]
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sweep", SWEEPS)
-def test_every_sweep_lists_runs(sweep: str) -> None:
-    jobs = sweep_jobs(sweep)
-    assert len({job.run_id for job in jobs}) == len(jobs) >= 1
-    for name in {job.experiment for job in jobs}:
-        assert (REPOSITORY / f"conf/experiment/{name}.yaml").exists()
-        assert "/base_" not in name
+def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
+    """A change of the code that gives a run another id would make its record useless."""
+    golden, found = json.loads(GOLDEN.read_text()), digests()
+    changed = sorted(name for name in golden.keys() | found.keys() if golden.get(name) != found.get(name))
+    assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
+
+
+def test_each_experiment_says_how_to_run_it() -> None:
+    assert len(EXPERIMENTS) >= 170
+    for experiment in EXPERIMENTS:
+        header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
+        assert f"# python -m runner experiment={experiment}\n" in header
+
+
+def test_each_experiment_has_a_title_of_its_own() -> None:
+    """A method has one title on all data sets; two of one data set have different ones."""
+    seen: dict[tuple[str, str], str] = {}
+    for experiment in EXPERIMENTS:
+        title = loaded(experiment)["title"]
+        assert 0 < len(title) <= 60, experiment
+        assert not re.search(r"\bours\b|MNIST|CIFAR|_", title), experiment
+        other = seen.setdefault((dataset_of(experiment), title), experiment)
+        assert other == experiment, title
+
+
+def dataset_of(experiment: str) -> str:
+    """Return the data set that an experiment's file or its base chooses, or else the default."""
+    for default in loaded(experiment)["defaults"]:
+        if isinstance(default, dict) and "override /dataset" in default:
+            return str(default["override /dataset"])
+    bases = [default for default in loaded(experiment)["defaults"] if isinstance(default, str)]
+    return dataset_of(bases[0].removeprefix("/experiment/")) if bases else "mnist"
+
+
+@cache
+def loaded(experiment: str) -> dict[str, Any]:
+    """The content of an experiment's file."""
+    content: dict[str, Any] = yaml.safe_load((REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text())
+    return content
+
+
+def claimed(job: Job) -> float:
+    """The epsilon that the paper claims for the data set of a run, at most."""
+    paper, _, name = job.experiment.partition("/")
+    if paper == "losing_less" and name.startswith("pfe_"):
+        paper = "losing_less/pfe"
+    if paper == "noise_screening" and name.endswith(("_relu", "_to_6")):
+        paper = "noise_screening to 6"
+    return CLAIMED_EPSILON[paper][job.field("dataset.name")]
+
+
+@pytest.mark.slow
+def test_one_run_of_each_set_of_classes_can_be_prepared(composed: Callable[..., object]) -> None:
+    """And by its experiment alone, without the overrides of a sweep, it costs what its paper claims."""
+    prepared = set()
+    for jobs in listed().values():
+        for job in jobs:
+            classes = tuple(target for _, target in targets(job.values))
+            if classes in prepared or not job.experiment:
+                continue
+            prepared.add(classes)
+            run = prepare(composed(f"experiment={job.experiment}"))
+            if run.mechanism.private:
+                kept, mechanism = run.paid_for, run.mechanism
+                charges = mechanism.charges_of_epochs(run.epochs) if kept is None else mechanism.charges(kept)
+                assert run.accountant.epsilon(charges.claimed, run.config.delta) <= claimed(job), job.experiment
+
+
+if __name__ == "__main__":
+    lines = (f'"{name}": {json.dumps(of)}' for name, of in sorted(digests().items()))
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -62,7 +62,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     assert tanh["accuracy_std"] == "0.80829"
     assert (tanh["accuracy_min"], tanh["accuracy_median"], tanh["accuracy_max"]) == ("97", "98", "98.6")
     assert tanh["best_epoch_accuracy_mean"] == "98.5333"  # of 99, 98 and 98.6
-    judged = claim(tmp_path, "fig-3", "DP-SGD tanh (same settings as ReLU)")
+    judged = claim(tmp_path, "fig-3", "DP-SGD, tanh, same settings as ReLU")
     assert (judged["measured"], judged["n"], judged["n_planned"]) == ("97.8667", "3", "10")
     assert judged["difference"] == "-0.133333"
     # t(2) s sqrt(1/3 + 1/10) = 4.302653 * 0.808290 * 0.658281 = 2.289374, the tolerance is 0.5
@@ -78,7 +78,7 @@ def test_settings_without_a_record_are_listed_without_a_number(tmp_path, fabrica
     assert (relu["n_planned"], relu["n_recorded"]) == ("10", "0")
     assert {value for name, value in relu.items() if "accuracy" in name or "epsilon" in name} == {""}
     assert (one["accuracy_mean"], one["accuracy_std"]) == ("98", "")
-    unmeasured = claim(tmp_path, "fig-3", "DP-SGD ReLU")
+    unmeasured = claim(tmp_path, "fig-3", "DP-SGD, ReLU")
     assert (unmeasured["verdict"], unmeasured["guarantee"]) == ("not run", "not run")
     assert {unmeasured[name] for name in ("measured", "mean", "difference", "epsilon", "epsilon_sound")} == {""}
 
@@ -88,7 +88,7 @@ def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
     fabricate(first, [96.0, 96.4, 97.0])
     fabricate(second, [50.0, 9.8], status="diverged")
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    judged = claim(tmp_path, "fig-3", "DP-SGD ReLU")
+    judged = claim(tmp_path, "fig-3", "DP-SGD, ReLU")
     assert (judged["n"], judged["n_diverged"], judged["mean"]) == ("2", "1", "53.4")
     statuses = {row["run_id"]: row["status"] for row in rows(tmp_path / PAPER / "fig-3" / "runs.csv")}
     assert statuses == {first.run_id: "finished", second.run_id: "diverged"}
@@ -100,9 +100,9 @@ def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs_and_may_not_hold(tm
     for job, (epsilon, sound) in zip(jobs("fig_3", "mnist_relu"), spent, strict=False):
         fabricate(job, [96.0], epsilon=epsilon, sound=sound)
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    tanh = claim(tmp_path, "fig-3", "DP-SGD tanh (same settings as ReLU)")
+    tanh = claim(tmp_path, "fig-3", "DP-SGD, tanh, same settings as ReLU")
     assert (tanh["epsilon_sound"], tanh["guarantee"]) == ("2.931", "not guaranteed")
-    for relu in (claim(tmp_path, "fig-3", "DP-SGD ReLU"), setting(tmp_path, "mnist_relu")):
+    for relu in (claim(tmp_path, "fig-3", "DP-SGD, ReLU"), setting(tmp_path, "mnist_relu")):
         assert (relu["epsilon"], relu["epsilon_sound"]) == ("2.9", "2.8")
 
 
@@ -160,14 +160,14 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
 def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "cifar10_tanh")[0], [40.0, 50.0, 66.2], epsilon=[1.5, 2.9, 7.53])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
-    unsearched = claim(tmp_path, "text", "DP-SGD tanh", "CIFAR10")
+    unsearched = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
     assert (unsearched["measured"], unsearched["verdict"]) == ("", "not run")
     assert "the search has not run (0 of 8 settings)" in unsearched["how"]
     own = jobs("fig_3", "cifar10_tanh")[0].config.optimizer.lr
     for job in jobs("table_3_search", "cifar10_tanh"):
         fabricate(job, [60.0 if job.config.optimizer.lr == own else 50.0])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
-    judged = claim(tmp_path, "text", "DP-SGD tanh", "CIFAR10")
+    judged = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
     assert (judged["measured"], judged["epsilon"], judged["verdict"]) == ("50", "2.9", "too few runs")
     assert "7.53" in judged["how"]
 

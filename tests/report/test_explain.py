@@ -84,8 +84,8 @@ def test_whom_a_run_serves() -> None:
     places = list(places_of(REPOSITORY / "results", "180425e2e241"))
     assert ("tempered_sigmoid", "fig-3") in {(place.paper.name, place.item.name) for place in places}
     served = served_text(REPOSITORY / "results", places)
-    assert any(line.startswith("claim of tempered_sigmoid/fig-3: MNIST, DP-SGD tanh") for line in served)
-    assert not any("DP-SGD ReLU: claimed 96.6" in line for line in served), "another experiment's"
+    assert any(line.startswith("claim of tempered_sigmoid/fig-3: MNIST, DP-SGD, tanh") for line in served)
+    assert not any("DP-SGD, ReLU: claimed 96.6" in line for line in served), "another experiment's"
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def written(runs: list[PlannedRun], tmp_path_factory: pytest.TempPathFactory) ->
 def test_a_runs_page_has_its_ledger_and_its_command(runs: list[PlannedRun]) -> None:
     tanh = next(run for run in runs if run.name == "mnist_tanh")
     shown = runs_of([tanh], Line())[tanh.job.run_id]
-    assert shown["title"] == "mnist_tanh, seed 0" == f"{label(tanh)}, seed 0"
+    assert shown["title"] == "MNIST: DP-SGD, tanh, seed 0" == f"{label(tanh)}, seed 0"
     assert any("released: 13,338 sums over batches" in text for text in shown["released"])
     assert shown["command"] == (
         "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh seed=0"

@@ -59,7 +59,7 @@ def test_runs_that_differ_in_what_is_measured_of_them_are_one(
 def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedRun]]) -> None:
     tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
     found = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
-    assert [entry.method for entry in found] == ["tempered-sigmoid: mnist_tanh", "tempered-sigmoid: mnist_relu"]
+    assert [entry.title for entry in found] == ["DP-SGD, tanh", "DP-SGD, ReLU"]
     text = board(found, "Title")
     assert "**96.25** ± 0.35 (2)" in text
     assert "| 94.00 ± 0.00 (2)" in text
@@ -76,12 +76,14 @@ def test_accuracies_of_a_part_of_the_test_images_are_never_bold(planned: Callabl
 
 def test_the_figure_shows_two_methods_of_a_paper_at_most(planned: Callable[..., list[PlannedRun]]) -> None:
     (one,) = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 94.5, 95.0]]), [1.0])
-    named = {f"{paper}: {name}": mean for paper, name, mean in (("a", 1, 95), ("a", 2, 94), ("a", 3, 93), ("b", 1, 90))}
-    found = [replace(one, method=method, setting=method, accuracies=(mean, mean)) for method, mean in named.items()]
+    named = {f"{paper}/{name}": mean for paper, name, mean in (("a", 1, 95), ("a", 2, 94), ("a", 3, 93), ("b", 1, 90))}
+    found = [
+        replace(one, title=name, experiment=name, setting=name, accuracies=(mean, mean)) for name, mean in named.items()
+    ]
     (axes,) = draw(found).axes
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["a: 1", "a: 2", "b: 1"]
+    assert [text.get_text() for text in legend.get_texts()] == ["a/1", "a/2", "b/1"]
 
 
 def test_a_single_run_is_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
@@ -103,11 +105,11 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
         job.run_id: fabricate(job, [90.0, 95.0, 96.0], sound=SOUND) for job in {j.run_id: j for j in firsts}.values()
     }
     runs = [PlannedRun(job, read_record(paths[job.run_id])) for job in firsts]
-    found = {entry.method: entry.held_out for entry in entries(runs, [1.0])}
+    found = {entry.title: entry.held_out for entry in entries(runs, [1.0])}
     assert found == {
-        "tempered-sigmoid: mnist_tanh, optimizer.lr=0.25": False,
-        "tempered-sigmoid: mnist_tanh, optimizer.lr=0.15": True,
-        "tempered-sigmoid: mnist_relu": True,
+        "DP-SGD, tanh, learning rate 0.25": False,
+        "DP-SGD, tanh, learning rate 0.15": True,
+        "DP-SGD, ReLU": True,
     }
 
 
@@ -121,8 +123,8 @@ def test_whose_epsilon_is_of_other_neighbours_is_marked(
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
     text = board(found, "Title")
-    assert "| backprop-clipping: mnist_printed ⁰ |" in text
-    assert "| backprop-clipping: mnist_printed_replace_one ² |" in text
+    assert "| Backpropagation clipping, as printed ⁰ |" in text
+    assert "| Backpropagation clipping, noise for a replaced example ² |" in text
 
 
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:

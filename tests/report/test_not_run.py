@@ -20,7 +20,7 @@ CLAIMS = [
     for claim in PAPER.claims
     if claim.item == "fig-3"
     and claim.dataset == "MNIST"
-    and claim.method in ("DP-SGD tanh (same settings as ReLU)", "tanh above ReLU")
+    and claim.method in ("DP-SGD, tanh, same settings as ReLU", "tanh above ReLU")
 ]
 
 

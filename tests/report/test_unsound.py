@@ -172,8 +172,8 @@ def test_aggregated_it_guarantees_nothing(
     aggregate("tempered_sigmoid", items=["fig-3"], results_root=tmp_path)
     claims = read_csv(tmp_path / "tempered_sigmoid" / "fig-3" / "claims.csv")
     said = {row["method"]: (row["epsilon_sound"], row["guarantee"]) for row in claims if row["n"] == "3"}
-    assert said["DP-SGD tanh (same settings as ReLU)"] == ("inf", NOT_GUARANTEED)
-    assert said["DP-SGD ReLU"] == ("2.3", GUARANTEED)
+    assert said["DP-SGD, tanh, same settings as ReLU"] == ("inf", NOT_GUARANTEED)
+    assert said["DP-SGD, ReLU"] == ("2.3", GUARANTEED)
 
 
 def test_nothing_is_guaranteed_in_the_aggregate(planned: Callable[..., Runs]) -> None:

@@ -140,7 +140,8 @@ def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str], mo
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
     assert row.split()[1:] == ["4", "0", "4", "0", "4h00m"]
     assert not list(tmp_path.iterdir())
-    assert reproduce.main(["tempered-sigmoid", "--time"]) == 2
+    with pytest.raises(ConfigError, match="--time goes with --plan"):
+        reproduce.main(["tempered-sigmoid", "--time"])
 
 
 def test_a_wrong_config_cannot_be_timed(smoke) -> None:

@@ -30,11 +30,14 @@ POOLS = {
 }
 
 
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-@pytest.mark.parametrize("channels", [1, 3, 16, 40])
-@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
-def test_max_pooling(kernels: str, pool: nn.MaxPool2d, channels: int, layout: torch.memory_format) -> None:
-    """Ties, NaN and infinities among the numbers."""
+LAYOUTS = (torch.channels_last, torch.contiguous_format)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 40])
+@pytest.mark.parametrize("number", range(len(POOLS)), ids=list(POOLS))
+def test_max_pooling(kernels: str, number: int, channels: int) -> None:
+    """Ties, NaN and infinities among the numbers. Layouts alternate."""
+    pool, layout = list(POOLS.values())[number], LAYOUTS[(number + channels // 3) % 2]
     assert FastMaxPool.can_be(pool)
     torch.manual_seed(channels)
     x = torch.randn(3, channels, 7, 10).round(decimals=1)
@@ -47,17 +50,23 @@ def test_max_pooling(kernels: str, pool: nn.MaxPool2d, channels: int, layout: to
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
 
 
-def test_max_pooling_shared_among_threads(kernels: str) -> None:
+@pytest.mark.parametrize(
+    ("fast", "plain"),
+    [
+        (lambda x: FastMaxPool(nn.MaxPool2d(3, 2))(x), nn.MaxPool2d(3, 2)),
+        (lambda x: FastL2Pool(2)(FastGroupSort()(x)), nn.Sequential(GroupSort2(), L2Pool2d(2))),
+    ],
+)
+def test_layers_shared_among_threads(kernels: str, fast, plain: nn.Module) -> None:
     x = torch.randn(11, 16, 40, 41).requires_grad_()
-    pool = nn.MaxPool2d(3, 2)
     try:
         torch.set_num_threads(3)
-        found = FastMaxPool(pool)(x)
+        found = fast(x)
         (gradient,) = torch.autograd.grad(found.square().sum(), x)
     finally:
         torch.set_num_threads(1)
-    expected = pool(x)
-    assert torch.equal(found, expected)
+    expected = plain(x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), x)[0])
 
 
@@ -76,15 +85,10 @@ def test_other_pooling_stays(pool: nn.Module) -> None:
     assert faster(pool) is pool
 
 
-def test_a_window_larger_than_the_image_is_refused_as_ever(kernels: str) -> None:
-    with pytest.raises(RuntimeError):
-        FastMaxPool(nn.MaxPool2d(3))(torch.zeros(1, 1, 2, 5))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tanh_is_off_by_the_rounding_of_one(kernels: str, dtype: torch.dtype) -> None:
     x = torch.cat(
-        [torch.linspace(-30, 30, 1000001), torch.logspace(-40, 38, 1001), torch.tensor([0, math.inf, math.nan])]
+        [torch.linspace(-30, 30, 100001), torch.logspace(-40, 38, 1001), torch.tensor([0, math.inf, math.nan])]
     )
     x = torch.cat([x, -x]).to(dtype).requires_grad_()
     found = FastTanh()(x)
@@ -137,19 +141,13 @@ def test_sorting_pairs(kernels: str, of: str) -> None:
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
 
 
-def test_an_odd_number_of_channels_is_refused_as_ever(kernels: str) -> None:
-    with pytest.raises(ValueError, match="sorts pairs of channels, and there are 5"):
-        FastGroupSort()(torch.zeros(2, 5))
-
-
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-@pytest.mark.parametrize("size", [1, 2, 3, "all"])
-def test_l2_pooling(kernels: str, size: int | str, layout: torch.memory_format) -> None:
+@pytest.mark.parametrize(("size", "layout"), [(1, 1), (2, 0), (3, 1), ("all", 0), ("all", 1)])
+def test_l2_pooling(kernels: str, size: int | str, layout: int) -> None:
     """With windows of zeros, of numbers whose squares float32 has not, and a rest that no window covers."""
     torch.manual_seed(0)
     x = torch.randn(3, 20, 7, 10)
     x[0, :, :4, :4], x[1, :, :4, :4] = 0, 1e-25
-    x = x.to(memory_format=layout).requires_grad_()
+    x = x.to(memory_format=LAYOUTS[layout]).requires_grad_()
     plain, fast = (GlobalL2Pool(), FastGlobalL2Pool()) if size == "all" else (L2Pool2d(size), FastL2Pool(size))
     found, expected = fast(x), plain(x)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
@@ -158,21 +156,7 @@ def test_l2_pooling(kernels: str, size: int | str, layout: torch.memory_format) 
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)
 
 
-def test_lipschitz_layers_shared_among_threads(kernels: str) -> None:
-    x = torch.randn(11, 16, 40, 41).requires_grad_()
-    try:
-        torch.set_num_threads(3)
-        found = FastL2Pool(2)(FastGroupSort()(x))
-        (gradient,) = torch.autograd.grad(found.square().sum(), x)
-    finally:
-        torch.set_num_threads(1)
-    expected = L2Pool2d(2)(GroupSort2()(x))
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), x)[0])
-
-
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-@pytest.mark.parametrize("groups", [1, 4, 20])
+@pytest.mark.parametrize(("groups", "layout"), [(1, LAYOUTS[0]), (4, LAYOUTS[1]), (20, LAYOUTS[0])])
 def test_group_normalization(kernels: str, groups: int, layout: torch.memory_format) -> None:
     """Some away from zero; an image of equal numbers; one with a NaN."""
     torch.manual_seed(0)
@@ -207,7 +191,7 @@ REPLACED["VGG5"] = (FastGroupSort, FastL2Pool, FastGlobalL2Pool)
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_whole_network(name: str) -> None:
     """In float64: in float32, windows in which two numbers are next to equal go either way by rounding."""
-    of = problem(name, 20)
+    of = problem(name, 3)
     objective, inputs = of.objective.double(), of.inputs.double()
     fast = faster(objective)
     for replacement in REPLACED[name]:

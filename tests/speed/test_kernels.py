@@ -17,7 +17,7 @@ from runner.data.files import safe_folder
 from runner.gradients.one_pass import gram, kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
-from runner.speed.kernels import library, pointers
+from runner.speed.kernels import library
 from runner.speed.tanh import agrees
 
 NAME = "tanh"
@@ -46,10 +46,9 @@ def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     compiled._library.cache_clear()
 
 
-_OTHERS = [pytest.param(damage, marks=pytest.mark.slow) for damage in ("cut", "empty", "unsealed", "open to others")]
-
-
-@pytest.mark.parametrize("damage", ["flipped", *_OTHERS])
+@pytest.mark.parametrize(
+    "damage", ["flipped", *(pytest.param(d, marks=pytest.mark.slow) for d in ("cut", "open to others"))]
+)
 def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     (path,) = folder.glob(f"{NAME}_*.so")
     whole = path.read_bytes()
@@ -57,8 +56,6 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     path.write_bytes({
         "cut": whole[:middle],
         "flipped": whole[:middle] + bytes([whole[middle] ^ 16]) + whole[middle + 1 :],
-        "empty": b"",
-        "unsealed": whole[:-32],
         "open to others": whole,
     }[damage])  # fmt: skip
     if damage == "open to others":  # anybody could have written it, digest and all
@@ -114,10 +111,11 @@ def test_every_kernel_has_its_trial() -> None:
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """And draws no random number: whatever is drawn after it is what would be drawn without."""
+    """In an evaluation, too. It draws no random number."""
     state = torch.get_rng_state()
     compiled._library.cache_clear()
-    loaded = library(name, TRIALS[name])
+    with torch.inference_mode():
+        loaded = library(name, TRIALS[name])
     if loaded is None and not capsys.readouterr().err:
         pytest.skip("no C++ compiler")
     assert loaded is not None
@@ -128,76 +126,31 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("name", TRIALS)
-def test_a_kernel_that_is_first_used_in_an_evaluation_is_tried_all_the_same(name: str) -> None:
-    if compiled._compiler() is None:
-        pytest.skip("no C++ compiler")
-    compiled._library.cache_clear()
-    with torch.inference_mode():
-        assert library(name, TRIALS[name]) is not None
-
-
 FAULTS = {
-    ("clips", "std::max(norm, bound)"): "std::max(norm, 2 * bound)",
     ("clips", "const double dot = sum("): "const double dot = 0 * sum(",
-    ("clips", "run[c] += std::fabs("): "run[c] += (",
-    ("clips", "if (!(norm <= kLargest)) {"): "if (norm != norm) {",
     ("clips", "for (; i < length; i++) total += terms(i);"): ";",
-    ("gram_norms", "ky * s.dy * s.padded_width() + kx * s.dx);"): "ky * s.padded_width() + kx * s.dx);",
     ("gram_norms", "of_windows[r] += load"): "of_windows[r] = load",
-    ("gram_norms", "for (; v < s.out_height; v++)"): "for (; v < 0; v++)",
-    ("gram_norms", "of_window * of_outputs[r * count + w];"): "0;",
     ("gram_norms", "roots * roots"): "roots",
     ("group_norm", "found + epsilon"): "found",
-    ("group_norm", "sum / (size * s.positions)"): "sum / (size * s.positions - 1)",
     ("group_norm", "i < c + size"): "i < c + 1",
-    ("group_norm", "load(image + p * s.channels + c, n) - less;"): "load(image + p * s.channels + c, n);",
-    ("group_norm", "work(channels - kLanes, int64_t{kLanes});"): ";",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
-    ("group_sort", "a == b ? half_each : whole"): "whole",
-    ("group_sort", "(a < b ? none : p) + (a > b ? none : q)"): "p + q",
     ("group_sort", "if (half % N) sort("): "if (false) sort(",
-    ("group_sort", "if (half % N) unsort("): "if (false) unsort(",
     ("l2_pool", "norm[c] > kNoSlope ? ratio : 0.0f"): "ratio",
-    ("l2_pool", "ky * s.width + kx"): "ky * s.width",
     ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
     ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
-    ("max_pool", "apart ? found : load(to, count) + found"): "found",
-    ("max_pool", "| (other != other)"): "",
-    ("sparse_convolution", "+ s.left * s.channels"): "",
     ("sparse_convolution", "best[i] += biases[i];"): ";",
-    ("activations", "6.93147181e-1f"): "6.93137181e-1f",
     ("activations", "x != x ? x : result"): "x != x ? all(1.0f) : result",
     ("activations", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
-    ("weight_gradients", "total += squares[lane]"): "total += lane ? squares[lane] : 0",
     ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
-    ("weight_gradients", "sum[r][j] += a[r]"): "sum[r][j] += a[0]",
     ("winograd", "row >= 0 && "): "row > 0 && ",
-    ("winograd", "const int64_t tiles = std::min(block, last * s.tiles() - start);"): (
-        "const int64_t tiles = start > first * s.tiles() ? 1 : std::min(block, last * s.tiles() - start);"
-    ),
-    ("winograd", "place = (start + t) % s.tiles();"): "place = t % s.tiles();",
     ("winograd", "size, width - left);"): "size, width - left - (left > 0));",
-    ("winograd", "4.0f * d[1] - 5.0f * d[3] + d[5]"): "4.0f * d[1] - 5.0f * d[3] - d[5]",
-    ("winograd", "(far - 2.0 * w[1]) / 24.0"): "(far - 2.0 * w[1]) / 23.0",
     ("winograd", "moved[x] = moved[x] + bias;"): ";",
-    ("winograd", "below[x] = below[x] + bias;"): "below[x] = below[x];",
     ("winograd", "| (other != other)"): "",
-    ("winograd", "below[2 * x]), below[2 * x + 1]"): "below[2 * x]), below[2 * x]",
-    ("winograd", "if (activation == 1) return tanh_of(x);"): ";",
-    ("winograd", "(x < 0.0f ? Vector{} : x)"): "(x > 0.0f ? x : Vector{})",
     ("winograd", "s.turned ? 8 - k : k"): "k",
-    ("winograd", "s.turned ? c * s.out + o + lane :"): "false ? 0 :",
-    ("winograd", "return product_of<J, R - 1>"): "return product_of<J, 1>",
-    ("winograd", "in + i * s.height"): "in + 0 * s.height",
-    ("winograd", "products<1>(tiles, from, weights + o"): "products<1>(tiles, from, weights",
     ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
 }
-
-
-_LONGEST_ONLY = ("winograd", "products<1>(tiles, from, weights + o")  # else two vectors are 16 channels: never one
 
 
 @pytest.mark.slow
@@ -205,8 +158,6 @@ _LONGEST_ONLY = ("winograd", "products<1>(tiles, from, weights + o")  # else two
 def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     name: str, right: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    if (name, right) == _LONGEST_ONLY and torch.backends.cpu.get_cpu_capability() != "AVX512":
-        pytest.skip("a register of this processor is too short to get there")
     sources = tmp_path / "sources"
     shutil.copytree(compiled._FOLDER, sources)
     path = next(sources.glob(f"{name}.*"))
@@ -215,8 +166,7 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     path.write_text(source.replace(right, FAULTS[name, right]))
     monkeypatch.setattr(compiled, "_FOLDER", sources)
     built = {"by_rows": "clips", "activations": "tanh"}.get(name, name)  # headers, and what they are in
-    for _ in range(2):
-        assert library(built, TRIALS[built]) is None
+    assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
     compiled._library.cache_clear()
@@ -229,11 +179,6 @@ def test_a_kernel_that_is_not_used_changes_no_number(
     x = torch.linspace(-3, 3, 1001)
     assert torch.equal(tanh.FastTanh()(x), x.tanh())
     assert capsys.readouterr().err.count("kernel tanh does not compute") == 1
-
-
-def test_pointers_are_to_the_numbers() -> None:
-    tensor = torch.zeros(3)
-    assert pointers(tensor)[0].value == tensor.data_ptr()
 
 
 def test_a_cpu_without_kernels_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:

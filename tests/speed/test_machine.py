@@ -1,4 +1,4 @@
-"""How the process is set up, once, before a run."""
+"""Settings of the process, made once before a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runner.speed import machine
 
 @pytest.fixture
 def mallopt(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What glibc is told."""
+    """Options passed to glibc."""
     told: list[tuple[int, int]] = []
     libc = SimpleNamespace(mallopt=lambda name, value: told.append((name, value)))
     monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: libc)

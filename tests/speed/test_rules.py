@@ -112,7 +112,7 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 EVERY = {**COMMANDS, **CHECKS}
 
 
-@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark-layers", "benchmark"])
+@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark-layers"])
 def test_commands_refuse_it_in_one_sentence_before_they_begin(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

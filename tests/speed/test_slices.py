@@ -1,4 +1,4 @@
-"""How many examples are taken through a network at a time."""
+"""The number of examples that pass through a network at a time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
-from runner.networks.losses import LosingLess, SquaredError
+from runner.networks.losses import LosingLess
 from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
@@ -97,13 +97,6 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
 
 
 @pytest.mark.slow
-def test_cosines_after_the_first_epoch_are_taken_every_so_many_steps(smoke) -> None:
-    run, done = trained(smoke, OURS, "diagnostics=[gradient_cosine]", "epochs=2", "diagnostics_every=20")
-    steps = run.mechanism.steps_per_epoch
-    assert done.diagnostics["gradient_cosine"]["step"] == [s for s in range(2 * steps) if s < steps or s % 20 == 0]
-
-
-@pytest.mark.slow
 def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     run, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
     found = done.diagnostics["layer_norms"]
@@ -119,11 +112,6 @@ def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     for column, expected in (("weights", weights), ("pre_activations", outputs)):
         for values, value in zip(found[column].values(), expected, strict=True):
             assert values == pytest.approx([value] * 3, rel=1e-4)
-
-
-def test_layer_norms_follow_training(smoke) -> None:
-    _, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "epochs=1")
-    assert all(before != after for before, after in done.diagnostics["layer_norms"]["weights"].values())
 
 
 def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
@@ -147,35 +135,6 @@ def test_diagnostics_do_not_change_training(smoke) -> None:
     assert histories[0] == histories[1]
 
 
-def linear_objective(loss: nn.Module) -> tuple[Objective, Tensor, Tensor]:
-    torch.manual_seed(0)
-    network = nn.Linear(6, 3, bias=False, dtype=torch.float64)
-    return (
-        Objective(network, loss),
-        torch.randn(500, 6, dtype=torch.float64) * torch.arange(1, 7),
-        torch.arange(500) % 3,
-    )
-
-
-def test_the_top_eigenvalue_of_a_quadratic_is_that_of_its_matrix() -> None:
-    """SSE of a linear layer: the Hessian of the mean loss is X^T X / n, once for every output."""
-    objective, x, y = linear_objective(SquaredError())
-    value, residual = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
-    expected = torch.linalg.eigvalsh(x.T @ x / 500)[-1].item()
-    assert value == pytest.approx(expected, rel=1e-3)
-    assert residual < 0.01 * value
-
-
-def test_the_sign_of_a_negative_eigenvalue_is_kept() -> None:
-    class NegatedSquaredError(SquaredError):
-        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-            return -super().forward(logits, targets)
-
-    objective, x, y = linear_objective(NegatedSquaredError())
-    value, _ = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
-    assert value == pytest.approx(-torch.linalg.eigvalsh(x.T @ x / 500)[-1].item(), rel=1e-3)
-
-
 def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
@@ -193,12 +152,13 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
     flat = torch.cat([p.detach().flatten() for p in objective.parameters()])
     eigenvalues = torch.linalg.eigvalsh(torch.autograd.functional.hessian(mean_loss, flat))
     expected = max(eigenvalues.tolist(), key=abs)
-    value, _ = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
+    value, residual = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
     assert value == pytest.approx(expected, rel=1e-3)
+    assert residual < 0.01 * abs(value)
 
 
 def test_an_eigenvector_that_is_overtaken_is_left() -> None:
-    """f(w) = (20 w0^2 + c w1^2) / 2: the top eigenvalue is 20, then c."""
+    """f(w) = (20 w0^2 + c w1^2) / 2: the top eigenvalue is 20, then c, whose sign is kept."""
 
     class Quadratic(nn.Module):
         def __init__(self) -> None:
@@ -212,12 +172,12 @@ def test_an_eigenvector_that_is_overtaken_is_left() -> None:
     quadratic = Quadratic()
     top = TopEigenvalue(quadratic, torch.zeros(3, 1), torch.zeros(3), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     assert top()[0] == pytest.approx(20, rel=0.01)
-    quadratic.second = 28.0
-    assert top()[0] == pytest.approx(28, rel=0.01)
+    quadratic.second = -28.0
+    assert top()[0] == pytest.approx(-28, rel=0.01)
 
 
 def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke) -> None:
-    """A linear network whose gradient is known: that of the loss, p - e_t, times the image."""
+    """A linear network has a known gradient: p - e_t, times the image."""
     config = ("architecture=lipschitz_mlp", "architecture.units=[]", "diagnostics=[norm_histograms]", "epochs=1")
     run, done = trained(smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3")
     found = done.diagnostics["norm_histograms"]

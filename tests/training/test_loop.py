@@ -1,8 +1,9 @@
-"""The training loop as a whole: what it adds to the weights, what it charges, what it writes down."""
+"""The training loop as a whole: the change of the weights, the charges, and the history."""
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from dp_accounting import GaussianDpEvent
 from runner.accounting import sound_epsilon
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.seeds import generator
+from runner.mechanism.seeds import derived_seed, generator
+from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.final import final_metrics
-from runner.training.loop import Trained, load, train
-from runner.training.prepare import Run, prepare
+from runner.training.loop import Trained, load, train, training
+from runner.training.prepare import prepare
 
 NOISE, NORM = 1.3, 0.2
 FEW_STEPS = ("batch_size=240", "scale.batch_size=240")  # six an epoch
@@ -36,12 +38,11 @@ def audit(smoke, examples: int, batch_size: int, *overrides: str):
     run = prepare(config)
     torch.manual_seed(0)
     split = Split(torch.randn(examples, 1, 28, 28), torch.arange(examples) % 10)
-    objective = run.new_objective()
-    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
-    with pytest.MonkeyPatch.context() as patch:  # hand out one network, so that its weights can be read afterwards
-        patch.setattr(Run, "new_objective", lambda self: objective)
-        trained = train(run, (split, split), lambda row: None)
-    after = {name: p.detach() for name, p in objective.named_parameters()}
+    trained = train(run, (split, split), lambda row: None)
+    before, after = (
+        {name: p.detach() for name, p in objective.named_parameters()}
+        for objective in (run.new_objective(), trained.objective)
+    )
     return run, trained, before, after, split
 
 
@@ -96,10 +97,11 @@ def test_divides_by_the_expected_batch_size_not_by_the_drawn_one(smoke) -> None:
 
 
 def test_an_empty_batch_is_a_step_with_all_its_noise(smoke) -> None:
-    """q = 1/30: one batch in three is empty. Whether one was is private: it is released, and charged, like any other.
+    """q = 1/30: one batch in three is empty, and it is released and charged like any other.
 
-    Over an epoch of T steps the weights move by the drawn gradients, of norm 0.2 each at most, and by noise of standard
-    deviation sqrt(T) multiplier * norm on each of 26,010 coordinates: without the empty ones it would be a fifth less.
+    Over an epoch of T steps the weights move by the drawn gradients, of norm 0.2 each at most, and by noise. Its
+    deviation is sqrt(T) multiplier * norm on each of 26,010 coordinates. Without the empty batches it would be a fifth
+    less.
     """
     run, trained, before, after, _ = audit(smoke, 30, 1)
     drawn = list(run.mechanism.batches(generator(run.config.seed, "sampling", run.device)))
@@ -116,7 +118,6 @@ def test_epochs_charge_every_step(smoke) -> None:
     trained = train(run, load(run), lambda row: None)
     history = trained.history
     assert history["steps"] == [44, 88]
-    assert {len(values) for values in history.values()} == {2}
     for epoch, claimed, sound in zip(history["epoch"], history["epsilon"], history["epsilon_sound"], strict=True):
         releases = run.mechanism.charges_of_epochs(int(epoch)).claimed
         assert claimed == pytest.approx(run.accountant.epsilon(releases, 1e-5))
@@ -156,7 +157,7 @@ def test_a_run_that_blows_up_is_called_diverged(smoke) -> None:
 
 
 def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -> None:
-    """That it ended is for what it saw: without that, it would have released more."""
+    """It ended because of its data. With other data it would have released more."""
     run = prepare(smoke("epochs=3", "activation=relu", "optimizer.lr=1e38"))
     trained = train(run, load(run), lambda row: None)
     final = final_metrics(run, trained)
@@ -175,11 +176,6 @@ def test_diagnostics_are_measured_when_asked_for(smoke) -> None:
     assert all(0 < n <= math.sqrt(32) for n in found["activation_norms"]["8"])  # tanh of 32 units
     assert len(found["per_class_accuracy"]) == 1
     assert len(found["per_class_accuracy"][0]) == 10
-    private = prepare(smoke("epochs=1", asked, "noise_multiplier=0"))
-    again = train(private, load(private), lambda row: None).diagnostics
-    assert again["gradient_norms"]["mean"][0] > 0
-    quiet = prepare(smoke("epochs=1"))
-    assert train(quiet, load(quiet), lambda row: None).diagnostics == {}
 
 
 def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
@@ -193,7 +189,7 @@ def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
 
 @pytest.mark.parametrize("override", ["evaluation=test", "screening=annealing"])
 def test_what_trains_are_the_training_images_and_no_others(smoke, override: str) -> None:
-    """In their order, which indices rest on; what is reported on and what screens are parts of the test images."""
+    """In their order, as indices depend on it. Reported images and those that screen are parts of the test images."""
     run = prepare(smoke(override))
     training, *others = load(run)
     theirs, tests = run.dataset.load(run.config.runtime.data_root)
@@ -282,6 +278,38 @@ def test_layers_that_draw_are_seeded_and_evaluated_without_drawing(smoke) -> Non
     assert history() == first
 
 
+@pytest.mark.parametrize("layer", ["Dropout", pytest.param("RReLU", marks=pytest.mark.slow)])
+def test_a_resumed_run_draws_as_a_whole_one(smoke, layer: str) -> None:
+    """Layers draw from PyTorch's generator, which is put back. The trial of a new engine leaves it as it is."""
+    small = ("architecture.filters=[2,2]", "architecture.units=4", "batch_size=3", "scale.batch_size=3")
+    config = smoke("epochs=2", f"activation._target_=torch.nn.{layer}", *small)
+    config.dataset.train_examples = 6
+    split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
+    states = []
+    steps = training([prepare(config)], (split, split), on_state=lambda state: states.append(deepcopy(state())))
+    (whole,) = steps([lambda row: None])
+    (resumed,) = training([prepare(config)], (split, split), state=states[0])([lambda row: None])
+    assert resumed.history == whole.history
+
+
+def test_every_stream_of_a_run_has_its_own_seed(smoke, monkeypatch) -> None:
+    """Statistics with noise from the stream of the steps, for example, would get the noise of the first step."""
+    seeds = []
+
+    class Noted(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            seeds.append(seed)
+            return super().manual_seed(seed)
+
+    monkeypatch.setattr(torch, "Generator", Noted)
+    monkeypatch.setattr(interface, "FIXED", 32)
+    parts = ("normalization=private_statistics", "screening=annealing", "diagnostics=[hessian]", "noise_multiplier=2")
+    run = prepare(smoke("epochs=1", *FEW_STEPS, *parts))
+    train(run, load(run), lambda row: seeds.append(torch.initial_seed()))  # of the layers that draw
+    seeds.append(derived_seed(run.config.seed, "init"))
+    assert len(set(seeds)) == len(seeds) == 7
+
+
 def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
     run = prepare(smoke())
     trained = Trained()
@@ -293,9 +321,8 @@ def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
     assert (final["best_test_accuracy"], final["best_epoch"]) == (90.0, 2.0)
 
 
-@pytest.mark.parametrize("clipping", ["none", "flat"])
-def test_gradient_norms_of_each_engine(smoke, clipping: str) -> None:
-    asked = ("diagnostics=[gradient_norms]", "diagnostics_every=1", f"clipping={clipping}", "noise_multiplier=0")
+def test_gradient_norms_of_each_engine(smoke) -> None:
+    asked = ("diagnostics=[gradient_norms]", "diagnostics_every=1", "noise_multiplier=0")
     found = {}
     for name in ("isolated", "one_pass"):
         run = prepare(smoke(*asked, "epochs=1", *FEW_STEPS, f"runtime.engine={name}"))

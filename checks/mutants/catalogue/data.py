@@ -72,6 +72,14 @@ MUTANTS = (
         _DATASETS,
     ),
     Mutant(
+        "data/datasets.py",
+        "        return train, test\n\n\n@dataclass(frozen=True)\nclass OwnDataset",
+        "        train.targets[train.targets == 3] = 4\n        return train, test\n\n\n@dataclass(frozen=True)\n"
+        "class OwnDataset",
+        "training labels of one class are others' after the check of the digest",
+        _DATASETS,
+    ),
+    Mutant(
         "data/features.py",
         "hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()",
         "len(images)",
@@ -90,6 +98,13 @@ MUTANTS = (
         "        accuracy=100 * hits.mean().item(),",
         "        accuracy=100 * hits[: len(hits) // 2].mean().item(),",
         "half of the test images are counted",
+        "training/test_evaluate.py",
+    ),
+    Mutant(
+        "training/evaluate.py",
+        "fast.predict(inputs, targets)",
+        "fast.predict(inputs / inputs.std(), targets)",
+        "test images are scaled by the deviation of their batch",
         "training/test_evaluate.py",
     ),
     Mutant(

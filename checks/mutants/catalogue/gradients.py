@@ -19,6 +19,7 @@ _ONE_PASS = named(
     "test_outputs_changed_in_place_are_noticed",
     "test_an_exchange_that_changes_the_function_is_noticed",
     "test_gram_refuses_terms_that_cancel",
+    "test_slices_of_many_examples",
 )
 _STEP = named(
     "training/stacked/test_step.py",
@@ -114,6 +115,13 @@ MUTANTS = (
         "squared_norms(g) * squared_norms(a)",
         "squared_norms(g) * squared_norms(a).clamp(max=1)",
         "norms of linear layers are too small",
+        _ONE_PASS,
+    ),
+    Mutant(
+        "gradients/one_pass/linear.py",
+        "(g * factors[:, None]).T @ a",
+        "(g * factors[:, None] * (64 / 63 if len(g) >= 64 else 1)).T @ a",
+        "slices of 64 examples and more have too large a sum",
         _ONE_PASS,
     ),
     Mutant(

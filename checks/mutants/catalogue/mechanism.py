@@ -159,6 +159,13 @@ MUTANTS = (
         LAYERWISE,
     ),
     Mutant(
+        "training/loop.py",
+        'generator(run.config.seed, "normalization", run.device)',
+        'generator(run.config.seed, "noise", run.device)',
+        "statistics have the noise of the first step",
+        "training/test_loop.py::test_every_stream_of_a_run_has_its_own_seed",
+    ),
+    Mutant(
         "mechanism/statistics.py",
         "total + self.noise_multiplier * sensitivity * noise",
         "total + self.noise_multiplier * noise",

@@ -10,6 +10,8 @@ _OWN = named(
     "test_other_threads_are_another_rounding",
 )
 
+_DRAWS = named("training/test_loop.py", "test_a_resumed_run_draws_as_a_whole_one")
+
 MUTANTS = (
     Mutant(
         "training/loop.py",
@@ -46,6 +48,20 @@ MUTANTS = (
         "",
         "a resumed run decides by the uniform numbers of its first tries",
         _SAME,
+    ),
+    Mutant(
+        "training/state.py",
+        '    torch.set_rng_state(state["layers"])\n',
+        "",
+        "the layers of a resumed run draw the numbers of its first epoch",
+        _DRAWS,
+    ),
+    Mutant(
+        "gradients/one_pass/engine.py",
+        "with torch.random.fork_rng(devices=devices):",
+        "if True:",
+        "the trial of a resumed run's engine draws from the generator that was put back",
+        _DRAWS,
     ),
     Mutant(
         "runs/checkpoints.py",

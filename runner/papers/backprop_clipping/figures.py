@@ -38,7 +38,7 @@ def figure_5(evidence: Evidence) -> Figure:
     drawn, panels = panel_each(4)
     for axes, dataset in panels:
         planned = Runs(run for s in (FIG_5, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_printed"))
-        points(axes, planned, "epsilon", "backprop clipping, as printed", "C0", "o")
+        points(axes, planned, "epsilon", "backpropagation clipping, as printed", "C0", "o")
         bug = (run for s in (FIG_5_CODE, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_original_bug"))
         points(axes, Runs(bug), "epsilon", "the code's noise (not private)", "C3", "v")
         for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):

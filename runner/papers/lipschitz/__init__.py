@@ -116,23 +116,23 @@ PAPER = Paper(
             {NOT_JUDGED: "{measured} on CIFAR-10"},
         ),
         Finding(
-            {"item": "text-cert", "dataset": "MNIST", "method": "clipless"},
+            {"item": "text-cert", "dataset": "MNIST", "method": "Lipschitz network"},
             dict.fromkeys(
                 (REPRODUCED, CONSISTENT, TOO_FEW_RUNS),
                 "runs on MNIST in which a gradient exceeded its bound (2,048 images, once an epoch): {measured}",
             ),
         ),
         Finding(
-            {"item": "table-2", "method": "bias on a map"},
+            {"item": "table-2", "method": "Bias on a map"},
             {FAILS: "**bounds of the authors' library can be exceeded**: that of a bias on a map of "
              "28 x 28 by a factor of up to {measured}"},
         ),
         Finding(
-            {"item": "table-2", "method": "RKO conv, kernel"},
+            {"item": "table-2", "method": "RKO convolution, kernel"},
             {FAILS: "that of a kernel by about {measured}"},
         ),
         Finding(
-            {"item": "table-3", "method": "layer centering of the library, vectors and tokens"},
+            {"item": "table-3", "method": "Layer centering of the library, vectors and tokens"},
             {FAILS: "its layer centring of vectors and tokens **mixes the examples of a batch**: one moves by "
              "{measured} where another of four moves by 1"},
         ),

@@ -44,11 +44,11 @@ _BATCH = 4
 
 # By the claim's method: losses, each with the paper's constant, and the constant in words.
 LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
-    "softmax CE temperature tau": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
-    "cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
-    "multiclass hinge": (((Hinge(0.5), 1.0),), "1"),
-    "KR": (((KantorovichRubinstein(), 1.0),), "1"),
-    "HKR": (
+    "Softmax cross-entropy, temperature τ": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
+    "Cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
+    "Multiclass hinge loss": (((Hinge(0.5), 1.0),), "1"),
+    "KR loss": (((KantorovichRubinstein(), 1.0),), "1"),
+    "HKR loss": (
         tuple((HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
         "1 + α, here α = 0.1, 1 and 10",
     ),
@@ -95,12 +95,12 @@ def parameter_jacobians() -> dict[str, tuple[float, str]]:
     dense = nn.Linear(36, 4).double()
     factor = _kernel_factor(_SIDE)
     return {
-        "bias": (_of_parameter(dense, "bias", flat), "a vector: 1"),
-        "bias on a map": (_of_parameter(biased, "bias", image), f"a map of {_OF_BIAS} x {_OF_BIAS}: 1"),
-        "dense": (_of_parameter(dense, "weight", flat), "X"),
-        "conv window s": (any_window / _KERNEL, "√s X"),
-        "RKO conv": (same_size * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
-        "RKO conv, kernel": (
+        "Bias": (_of_parameter(dense, "bias", flat), "a vector: 1"),
+        "Bias on a map": (_of_parameter(biased, "bias", image), f"a map of {_OF_BIAS} x {_OF_BIAS}: 1"),
+        "Dense layer": (_of_parameter(dense, "weight", flat), "X"),
+        "Convolution, window s": (any_window / _KERNEL, "√s X"),
+        "RKO convolution": (same_size * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
+        "RKO convolution, kernel": (
             same_size / (_KERNEL * factor),
             "as above, in the kernel that the authors' library trains",
         ),
@@ -121,16 +121,16 @@ def input_jacobians() -> dict[str, tuple[float, str]]:
     residual = Residual(nn.Identity(), 1.0)
     activations = max(_of_input(layer, flat) for layer in (GroupSort2(), nn.ReLU(), nn.Tanh()))
     return {
-        "bias": (_of_input(Scale(1.0), flat), "1"),
-        "dense": (_of_input(dense, flat), "1"),
-        "RKO conv": (
+        "Bias": (_of_input(Scale(1.0), flat), "1"),
+        "Dense layer": (_of_input(dense, flat), "1"),
+        "RKO convolution": (
             whole * _kernel_factor(_OF_KERNEL),
             f"1, with the factor of the library for a map of {_OF_KERNEL} x {_OF_KERNEL}",
         ),
-        "RKO conv, 1/√(k_h k_w)": (whole / _KERNEL, "1, with the factor used here"),
-        "layer centering": (_of_input(Center(), flat), "1"),
-        "residual block": (_of_input(residual, flat) / 2, "2"),
-        "activations": (activations, "1"),
+        "RKO convolution, 1/√(k_h k_w)": (whole / _KERNEL, "1, with the factor used here"),
+        "Layer centering": (_of_input(Center(), flat), "1"),
+        "Residual block": (_of_input(residual, flat) / 2, "2"),
+        "Activations": (activations, "1"),
     }
 
 

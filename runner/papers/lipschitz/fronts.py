@@ -115,7 +115,7 @@ def _as_paper(axes: Axes, planned: Runs) -> list[float]:
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
-    return _band(axes, planned, f"{units} units, a setting of ours: test images, mean and range", colour)
+    return _band(axes, planned, f"{units} units, a setting chosen here: test images, mean and range", colour)
 
 
 def _plain(axes: Axes, planned: Runs) -> list[float]:

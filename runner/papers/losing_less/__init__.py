@@ -142,7 +142,7 @@ ITEMS = (
     Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
 )
 
-_MINUS = "O-T-CNN minus CE-T-CNN"
+_MINUS = "Losing-less loss minus cross-entropy"
 _EARLY = "mean gain of the first quarter of the epochs less that at the end"
 
 PAPER = Paper(
@@ -169,11 +169,11 @@ PAPER = Paper(
             ),
         ),
         Finding(
-            {"item": "fig-3", "dataset": "MNIST", "method": "O-T-CNN above CE-T-CNN"},
+            {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss above cross-entropy"},
             {CONSISTENT: "**no gain is seen at that ε on simpler data**: {difference} on MNIST (sound ε {sound})"},
         ),
         Finding(
-            {"item": "fig-3", "dataset": "FashionMNIST", "method": "O-T-CNN above CE-T-CNN"},
+            {"item": "fig-3", "dataset": "FashionMNIST", "method": "Losing-less loss above cross-entropy"},
             {CONSISTENT: "{difference} on FashionMNIST ({sound})"},
         ),
     ),

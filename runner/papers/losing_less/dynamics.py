@@ -41,7 +41,7 @@ CLASSES = {  # in the order of the labels
     "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
 }
 
-LOSSES = {"ce": ("CE-T-CNN", CE), "ours": ("O-T-CNN (ours)", OURS)}
+LOSSES = {"ce": ("cross-entropy", CE), "ours": ("losing-less loss", OURS)}
 LARGEST_NORM = 100.0
 _SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
 _OUTLINES = ("--", "-")  # of histograms, by the place of their loss
@@ -267,7 +267,7 @@ def figure_14(evidence: Evidence) -> Figure:
     return drawn
 
 
-_TRAININGS = {"ours": "O-T-CNN (ours)", "ce": "CE-T-CNN", "sgd": "without privacy (SGD, CE)"}
+_TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without privacy"}
 
 
 def figure_8(evidence: Evidence) -> Figure:

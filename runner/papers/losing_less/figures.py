@@ -29,22 +29,21 @@ if TYPE_CHECKING:
 PAPER = "losing_less"
 OURS, CE = "C0", "C1"
 LOSSES = {
-    "ce": ("CE", CE),
-    "ours": ("whole (ours)", OURS),
-    "sse": ("SSE", "C2"),
-    "sse_ce": ("SSE+CE", "C3"),
-    "sse_focal": ("SSE+Focal", "C4"),
+    "ce": ("cross-entropy", CE),
+    "ours": ("losing-less loss", OURS),
+    "sse": ("squared error", "C2"),
+    "sse_ce": ("squared error, then cross-entropy", "C3"),
+    "sse_focal": ("squared error, then focal loss", "C4"),
 }
 
 
 @dataclass(frozen=True)
 class Networks:
-    """The networks for one kind of features: an item's sweep, with runs of both losses, and their names."""
+    """The networks for one kind of features, and an item's sweep with runs of both losses."""
 
     item: str
     prefix: str
     features: str
-    name: str
 
     @property
     def sweep(self) -> str:
@@ -55,8 +54,8 @@ class Networks:
         return f"{PAPER}/{self.prefix}{dataset}_{loss}"
 
 
-END_TO_END = Networks("fig-3", "", "pixels", "T-CNN")
-PFE = Networks("fig-4", "pfe_", "ScatterNet", "T-PFE-CNN")
+END_TO_END = Networks("fig-3", "", "pixels")
+PFE = Networks("fig-4", "pfe_", "ScatterNet")
 
 
 def two_losses(networks: Networks) -> Draw:
@@ -66,12 +65,12 @@ def two_losses(networks: Networks) -> Draw:
         panels = []
         for dataset, title in DATASETS.items():
             curves = []
-            for loss, label in (("ours", f"O-{networks.name} (ours)"), ("ce", f"CE-{networks.name}")):
+            for loss in ("ours", "ce"):
                 name = networks.experiment(dataset, loss)
                 claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
                 points = [(c.epsilon[0], c.aim) for c in claims if c.epsilon and c.aim]
                 of = "maximum" if any(c.of.startswith("max") for c in claims) else ""
-                curves.append(Curve(networks.sweep, name, label, None, points, of, LOSSES[loss][1]))
+                curves.append(Curve(networks.sweep, name, LOSSES[loss][0], None, points, of, LOSSES[loss][1]))
             panels.append(Panel(title, curves, extremes=True))
         return accuracy_against_epsilon(evidence, panels, centre="median")
 
@@ -103,8 +102,8 @@ def figure_15(evidence: Evidence) -> Figure | None:
     panels = []
     for dataset, title in DATASETS.items():
         curves = [
-            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "SSE", colour="k"),
-            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "SAE", colour="C3"),
+            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "squared error", colour="k"),
+            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "absolute error", colour="C3"),
         ]
         for i, b in enumerate(thresholds):
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))

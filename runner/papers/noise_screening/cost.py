@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS = {  # experiment: label, colour
-    "noise_screening/{}_relu": ("DP-SGD ReLU", "C1"),
-    "losing_less/{}_ce": ("DP-SGD tanh", "C0"),
+    "noise_screening/{}_relu": ("DP-SGD, ReLU", "C1"),
+    "losing_less/{}_ce": ("DP-SGD, tanh", "C0"),
     "noise_screening/{}_auto": ("AUTO-S", "C2"),
     "noise_screening/{}_screened_momentum": ("screened, momentum 0.9", "C4"),
     "noise_screening/{}_screened_momentum_kept": ("screened, momentum not restored", "C6"),

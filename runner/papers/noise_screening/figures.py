@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = {  # experiment: label, colour, line
-    "noise_screening/{}_relu": ("DP-SGD ReLU", "C1", "-"),
-    "losing_less/{}_ce": ("DP-SGD tanh", "C0", "-"),
-    "noise_screening/{}_auto": ("AUTO-S", "C2", "-"),
-    "noise_screening/{}_screened": ("screened", "C3", "-"),
-    "noise_screening/{}_screened_momentum": ("screened, momentum", "C4", "-"),
-    "noise_screening/{}_screened_momentum_kept": ("screened, momentum not restored", "C6", "-"),
-    "noise_screening/{}_screened_public": ("screened, images apart", "C3", "--"),
-    "noise_screening/{}_screened_momentum_public": ("screened, momentum, images apart", "C4", "--"),
+    "noise_screening/{}_relu": ("DP-SGD, ReLU", "C1", "-"),
+    "losing_less/{}_ce": ("DP-SGD, tanh", "C0", "-"),
+    "noise_screening/{}_auto": ("DP-SGD, automatic clipping", "C2", "-"),
+    "noise_screening/{}_screened": ("screening, no momentum", "C3", "-"),
+    "noise_screening/{}_screened_momentum": ("screening, momentum 0.9", "C4", "-"),
+    "noise_screening/{}_screened_momentum_kept": ("screening, momentum not restored", "C6", "-"),
+    "noise_screening/{}_screened_public": ("screening, no momentum, half the images", "C3", "--"),
+    "noise_screening/{}_screened_momentum_public": ("screening, momentum 0.9, half the images", "C4", "--"),
 }
 SCREENED = {  # experiment: label, colour, line; for the runs whose acceptance is drawn
-    "noise_screening/{}_screened": ("same settings, no momentum", "C3", "-"),
-    "noise_screening/{}_screened_momentum": ("same settings, momentum 0.9", "C4", "-"),
-    "noise_screening/{}_screened_momentum_kept": ("same settings, momentum not restored", "C6", "-"),
-    "noise_screening/{}_free": ("free settings, momentum 0.9", "C5", "-"),
-    "noise_screening/{}_screened_public": ("no momentum, images apart", "C3", "--"),
-    "noise_screening/{}_screened_momentum_public": ("momentum 0.9, images apart", "C4", "--"),
-    "noise_screening/{}_free_public": ("free settings, images apart", "C5", "--"),
+    "noise_screening/{}_screened": ("no momentum", "C3", "-"),
+    "noise_screening/{}_screened_momentum": ("momentum 0.9", "C4", "-"),
+    "noise_screening/{}_screened_momentum_kept": ("momentum not restored", "C6", "-"),
+    "noise_screening/{}_free": ("its own settings", "C5", "-"),
+    "noise_screening/{}_screened_public": ("no momentum, half the images", "C3", "--"),
+    "noise_screening/{}_screened_momentum_public": ("momentum 0.9, half the images", "C4", "--"),
+    "noise_screening/{}_free_public": ("its own settings, half the images", "C5", "--"),
 }
 SOUND = {"mnist_sound_plain": "plain DP-SGD", "mnist_sound_screened": "screened"}
 _AS_COUNTED = "ε of kept updates, as the paper counts"

@@ -25,17 +25,17 @@ from runner.report.files import Table, bound_text, delta_text, mean_text, number
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
 METHODS = {  # experiment, with {} for the data set: its name in table 1
-    "noise_screening/{}_relu": "DP-SGD ReLU",
-    "losing_less/{}_ce": "DP-SGD tanh",
-    "noise_screening/{}_auto": "DP-SGD tanh, AUTO-S",
-    "noise_screening/{}_screened_momentum": "screened, same settings, momentum 0.9",
-    "noise_screening/{}_screened_momentum_kept": "screened, same settings, momentum 0.9, not restored on rejection",
-    "noise_screening/{}_screened": "screened, same settings, no momentum",
-    "noise_screening/{}_free": "screened, free settings, momentum 0.9",
-    "noise_screening/{}_screened_public": "screened, same settings, no momentum",
-    "noise_screening/{}_screened_momentum_public": "screened, same settings, momentum 0.9",
-    "noise_screening/{}_free_public": "screened, free settings, momentum 0.9",
-    "losing_less/{}_sgd": "non-private",
+    "noise_screening/{}_relu": "DP-SGD, ReLU",
+    "losing_less/{}_ce": "DP-SGD, tanh",
+    "noise_screening/{}_auto": "DP-SGD, automatic clipping",
+    "noise_screening/{}_screened_momentum": "screening, momentum 0.9",
+    "noise_screening/{}_screened_momentum_kept": "screening, momentum 0.9, not restored on rejection",
+    "noise_screening/{}_screened": "screening, no momentum",
+    "noise_screening/{}_free": "screening, its own settings",
+    "noise_screening/{}_screened_public": "screening, no momentum",
+    "noise_screening/{}_screened_momentum_public": "screening, momentum 0.9",
+    "noise_screening/{}_free_public": "screening, its own settings",
+    "losing_less/{}_sgd": "without privacy",
 }
 
 

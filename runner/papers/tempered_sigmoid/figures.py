@@ -113,10 +113,10 @@ def _against_one(axes: Axes, runs: Runs, top: Runs, field: str, claimed: float |
 
 
 _SCENARIOS = {  # colour of the curve: experiment, label
-    "SGD ReLU": ("mnist_sgd_relu_norms", "SGD ReLU"),
-    "SGD tanh": ("mnist_sgd_tanh_norms", "SGD tanh"),
-    "ReLU": ("mnist_relu_norms", "DP-SGD ReLU"),
-    "tanh": ("mnist_tanh_norms", "DP-SGD tanh"),
+    "SGD ReLU": ("mnist_sgd_relu_norms", "SGD, ReLU"),
+    "SGD tanh": ("mnist_sgd_tanh_norms", "SGD, tanh"),
+    "ReLU": ("mnist_relu_norms", "DP-SGD, ReLU"),
+    "tanh": ("mnist_tanh_norms", "DP-SGD, tanh"),
 }
 
 
@@ -132,7 +132,7 @@ def figure_4(evidence: Evidence) -> Figure:
     if evidence.scale == PAPER_SCALE:
         for run in _of_scenario(evidence, "SGD ReLU").recorded:
             five = 5 * level(*mean_gradient_norms(run))
-            axes.axhline(five, label="5 x SGD ReLU: DP-SGD ReLU is claimed to be above", **_DASHED)
+            axes.axhline(five, label="5 x SGD with ReLU: DP-SGD with ReLU is claimed to be above", **_DASHED)
     for run in _of_scenario(evidence, "ReLU").recorded:
         clip = float(run.field("clipping.norm"))
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")

@@ -29,18 +29,18 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
     The notes have the result of the search of this benchmark, and the accuracies at its choice.
     """
-    by_method = {j.claim.method: j for j in reversed(judged)}  # the first of several readings
+    accuracies = [j for j in judged if j.claim.quantity == "test_accuracy"]
+    by_method = {j.claim.method: j for j in reversed(accuracies)}  # the first of several readings
     measured = ("claimed (%)", "measured (%)", "min / median / max", "n", "best epoch (%)")
-    kinds = {"non-private": "non-private", "DP": "private"}
     header = ["optimizer"]
-    for kind in kinds.values():
+    for kind in ("without privacy", "private"):
         header += [f"{kind}: {name}" for name in ("learning rate", *measured)]
     header += ["claimed ε", "ε of the run", "sound ε of the run", "the claimed ε is"]
     rows, in_table = [], []
     for optimizer in ("SGD", "Adam"):
         row = [optimizer]
-        for method in kinds:
-            j = by_method[f"{optimizer} {method}"]
+        for method in (f"{optimizer} without privacy", f"DP-{optimizer}"):
+            j = by_method[method]
             in_table.append(j)
             cells = cells_of(j)
             row += [_learning_rate(evidence, j), cells.claimed, cells.measured, cells.spread, cells.runs, cells.best]
@@ -49,8 +49,8 @@ def table_4(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     chosen = [
         f"{j.claim.method}, {j.claim.reading}: {cells.measured} for {cells.claimed} (n = {cells.runs}), "
         f"{j.explanation}."
-        for j in judged
-        if j.claim.quantity == "test_accuracy" and j not in in_table
+        for j in accuracies
+        if j not in in_table
         for cells in [cells_of(j)]
     ]
     return Table(header, rows, (*search_notes(evidence, TABLE_4_SEARCH, _TABLE_4), *chosen))

@@ -30,22 +30,23 @@ highest number where that is a single run's; where intervals overlap it may be c
 differ in their length only are rows of their own. [The figure](figure.svg) has the highest means of each data set, at
 most two methods of a paper, single runs hollow, and † and § last.
 
-A method is a paper and its experiment's name in `conf/experiment`: there `ours` is the method that the paper proposes,
-`ce` cross-entropy, and `pfe` (the *public feature extractor*, as the paper calls it) ScatterNet.
+A row is a setting under its title. [leaderboard.csv](leaderboard.csv) has its experiment in `conf/experiment` and its
+id, of which `python -m runner explain` says more.
 
 The ε of rows are not all of one kind: most are for a data set with an example more or less; ⁰ marks those for one whose
 example counts as zero, as where batches are shuffled, and ² those for one of as many examples, one of them another. The
 same noise has about twice the ε for the last: an ε of ² is a stronger promise than one as large without it.
 
 Settings are the papers' own where they give them, and how a paper chose them is its own affair: most were compared on
-test images. What a paper leaves open is ours: [its list of claims](../README.md) says what, and some of that was picked
-with the claimed accuracies in view. The Lipschitz paper gives none: its rows' are ours, in part from an exploration
-that saw test images. ‡ marks settings chosen here on held-out training images; † marks runs whose updates were chosen
-by the very images they report on, which flatters them; § marks accuracies of every second test image, 5,000 of 10,000,
-where the others, with their labels, are taken for public (and screen, or not). No ε holds the mean and deviation of the
-training images by which backpropagation clipping's rows on MNIST standardise pixels. Of the sixteen cells of
-[the composition](../composition/README.md) on MNIST and on FashionMNIST one is here, *best*: the best on held-out
-images in the mean over both; another may be as good at one ε. Rows are in the order of their last column.
+test images. What a paper leaves open was chosen here: [its list of claims](../README.md) says what. Some of that was
+picked with the claimed accuracies in view. The Lipschitz paper gives no settings. Those of its rows were chosen here,
+in part by an exploration that saw test images. ‡ marks settings chosen here on held-out training images; † marks runs
+whose updates were chosen by the very images they report on, which flatters them; § marks accuracies of every second
+test image, 5,000 of 10,000, where the others, with their labels, are taken for public (and screen, or not). No ε holds
+the mean and deviation of the training images by which backpropagation clipping's rows on MNIST standardise pixels. Of
+the sixteen cells of [the composition](../composition/README.md) on MNIST and on FashionMNIST one is here, *four
+combined*: the best on held-out images in the mean over both; another may be as good at one ε. Rows are in the order of
+their last column.
 
 """
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,8 +14,8 @@ from runner.claims.runs import PlannedRun
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
-from runner.records.identity import hashed_config, trained
-from runner.records.jobs import Job
+from runner.records.identity import trained
+from runner.report.titles import titles_of
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import prepare, without_calibration
 
@@ -40,7 +39,8 @@ class Entry:
 
     dataset: str
     epsilon: float
-    method: str
+    title: str
+    experiment: str
     setting: str
     accuracies: tuple[float, ...]
     planned: int
@@ -75,14 +75,14 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             held_out.add(setting)
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
-    methods = _methods({setting: recorded[0] for setting, recorded in recorded_of.items() if recorded})
-    for setting in methods:
+    titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
+    for setting, title in titles.items():
         recorded, planned = recorded_of[setting], len(settings[setting])
         neighbours = _neighbours(recorded[0])
         for epsilon in epsilons:
-            entry = _entry(setting, methods[setting], recorded, planned, epsilon, setting in held_out, neighbours)
+            entry = _entry(setting, title, recorded, planned, epsilon, setting in held_out, neighbours)
             found += [entry] if entry else []
-    return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.method))
+    return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
 
 
 def _counts(run: PlannedRun) -> bool:
@@ -98,7 +98,7 @@ def _neighbours(run: PlannedRun) -> str:
 
 def _entry(
     setting: str,
-    method: str,
+    title: str,
     recorded: Sequence[PlannedRun],
     planned: int,
     epsilon: float,
@@ -117,7 +117,8 @@ def _entry(
     return Entry(
         dataset=str(recorded[0].field("dataset.name")),
         epsilon=epsilon,
-        method=method,
+        title=title,
+        experiment=recorded[0].job.experiment,
         setting=setting,
         accuracies=tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
         planned=planned,
@@ -146,39 +147,6 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
         return False
     images = Split(torch.empty(8), torch.empty(8))
     return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
-
-
-def _methods(firsts: Mapping[str, PlannedRun]) -> dict[str, str]:
-    """What to call each setting, given one of its runs: its experiment, and how it differs from others called like it.
-
-    Those of other lengths or learning rates, say: a sweep's own overrides make settings of one experiment.
-    """
-    alike: dict[tuple[str, str], list[str]] = {}
-    for setting, run in firsts.items():
-        alike.setdefault((str(run.field("dataset.name")), _method(run.job)), []).append(setting)
-    named = {}
-    for (_, method), settings in alike.items():
-        fields = {setting: _flat(hashed_config(firsts[setting].job.values)) for setting in settings}
-        every = dict.fromkeys(name for of in fields.values() for name in of)
-        told = [name for name in every if name != "seed" and len({of.get(name) for of in fields.values()}) > 1]
-        for setting in settings:
-            values = [f"{name}={fields[setting].get(name, 'null')}" for name in told]
-            named[setting] = ", ".join([method, *values])
-    return named
-
-
-def _method(job: Job) -> str:
-    paper, _, name = job.experiment.partition("/")
-    target = job.overrides.get("target_epsilon", "")
-    return f"{paper.replace('_', '-')}: {name}" + (f", calibrated to {target}" if target else "")
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """A nested config as dotted names and texts."""
-    flat: dict[str, str] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: str(value)}
-    return flat
 
 
 def planned_runs() -> list[PlannedRun]:

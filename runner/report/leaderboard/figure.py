@@ -64,7 +64,7 @@ def _shown(settings: Sequence[str], papers: Mapping[str, str]) -> list[str]:
 
 
 def _paper(entry: Entry) -> str:
-    return entry.method.partition(":")[0]
+    return entry.experiment.partition("/")[0]
 
 
 def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], style: Mapping[str, Any]) -> None:

@@ -11,8 +11,9 @@ from runner.report.files import Table, bound_text, markdown, number
 from runner.report.leaderboard.entries import ADDED, Entry
 
 COLUMNS = (
-    "dataset", "sound_epsilon_at_most", "method", "mean", "std", "low", "high", "n", "planned", "sound_epsilon",
-    "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "setting_id",
+    "dataset", "sound_epsilon_at_most", "title", "experiment", "mean", "std", "low", "high", "n", "planned",
+    "sound_epsilon", "neighbours", "made_for_it", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images",
+    "setting_id",
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def marked(entry: Entry) -> str:
     """Name the method, with the marks that the leaderboard's text explains."""
     other = {ADDED: "", "zero-out": "⁰", "replace-one": "²"}[entry.neighbours]
     marks = (("‡", entry.held_out), ("†", entry.by_test_images), ("§", entry.on_a_part), (other, bool(other)))
-    return " ".join([entry.method, *(mark for mark, holds in marks if holds)])
+    return " ".join([entry.title, *(mark for mark, holds in marks if holds)])
 
 
 def _cell(entry: Entry | None, best: float, rivals: int) -> str:
@@ -64,7 +65,7 @@ def row(entry: Entry) -> dict[str, Any]:
     interval = entry.interval
     marks = (entry.made_for_it, entry.held_out, entry.by_test_images, entry.on_a_part)
     values = (
-        *(entry.dataset, entry.epsilon, entry.method, entry.mean, summarise(entry.accuracies).std),
+        *(entry.dataset, entry.epsilon, entry.title, entry.experiment, entry.mean, summarise(entry.accuracies).std),
         *((interval.low, interval.high) if interval else (None, None)),
         *(len(entry.accuracies), entry.planned, entry.sound, entry.neighbours),
         *("yes" if mark else "no" for mark in marks),

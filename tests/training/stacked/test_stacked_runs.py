@@ -36,7 +36,7 @@ def data_of(examples: int, side: int, dtype: torch.dtype = torch.float64) -> tup
 
 
 def alone_and_together(runs: list[Run], data: tuple[Split, Split]) -> tuple[list[Trained], list[Trained], float]:
-    """What each run measured both ways, in float64, and the largest relative difference of final weights."""
+    """Return the measurements of each run both ways, in float64, and the largest relative difference of weights."""
     initial = Run.new_objective
     made: list[Objective] = []
 
@@ -57,14 +57,13 @@ def alone_and_together(runs: list[Run], data: tuple[Split, Split]) -> tuple[list
 
 
 CASES = {
-    "seed, learning rate, activation": (
-        (TEMPERED,),
-        [("seed=0",), ("seed=1", "optimizer.lr=0.2"), ("activation.scale=1.5", "activation.inverse_temperature=3")],
+    "seed, learning rate, momentum, activation": (
+        (TEMPERED, "optimizer.momentum=0.9"),
+        [("seed=0",), ("seed=1", "optimizer.lr=0.2"), ("activation.scale=1.5", "optimizer.momentum=0")],
     ),
     "noise, clipping norm": ((), [("noise_multiplier=0.3",), ("clipping.norm=0.1",), ("noise_multiplier=0",)]),
     "per layer": (("clipping=per_layer",), [("clipping.norm=0.1",), ("clipping.norm=0.5",)]),
     "automatic": (("clipping=automatic",), [("clipping.norm=0.1",), ("clipping.stability=0.1",)]),
-    "momentum": ((), [("optimizer.momentum=0",), ("optimizer.momentum=0.9",)]),
     "adam": (("optimizer=adam", "optimizer.lr=0.01"), [("seed=3",), ("optimizer.lr=0.02",)]),
     "a loss that changes with the epoch": ((LOSING,), [("loss.threshold_epoch=0.5",), ("loss.beta=3", "seed=4")]),
     "in slices": (("runtime.physical_batch=7",), [("seed=0",), ("seed=1",)]),
@@ -131,15 +130,6 @@ def test_bounds_on_the_loss_that_move_in_each_run_by_itself(smoke, case: str) ->
     assert max(moved) < 0.999, "no bound has moved"
     assert {trained.lockstep for trained in together} == {len(runs)}
     assert len({tuple(trained.history["test_loss"]) for trained in alone}) == len(runs)
-
-
-def test_the_network_of_the_papers_together(smoke) -> None:
-    """26,010 parameters, three steps an epoch."""
-    common, variants = CASES["seed, learning rate, activation"]
-    runs = runs_of(smoke, variants, "batch_size=16", "scale.epochs=1", *common, examples=48, side=28)
-    assert runs[0].parameters == 26_010
-    _, _, difference = alone_and_together(runs, data_of(48, 28))
-    assert difference < 1e-10
 
 
 def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:

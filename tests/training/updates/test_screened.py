@@ -62,8 +62,9 @@ def mean_loss(objective: Objective, split: Split) -> float:
         return cross_entropy(objective.network(split.images), split.targets, reduction="none").double().mean().item()
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize(("q0", "mu0"), [(0.05, 10), (1.0, 3), (10.0, 10), (1e6, 0), (1e6, 2)])
+@pytest.mark.parametrize(
+    ("momentum", "q0", "mu0"), [(0.0, 0.05, 10), (0.9, 1.0, 3), (0.9, 10.0, 10), (0.0, 1e6, 0), (0.9, 1e6, 2)]
+)
 def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
     """150 tries against the listing, written out: same decisions, weights and momentum buffers at every try."""
     objective, optimizer, screening = make(Annealing(q0, mu0), momentum=momentum)
@@ -209,10 +210,10 @@ def with_losses(losses: torch.Tensor) -> ScreeningLoss:
 
 
 def test_stopping_early_gives_the_answer_of_the_whole_sum() -> None:
-    """Random losses over eight decades and every kind of bound, those next to the sum and to partial sums above all."""
+    """Random losses over eight decades and every kind of bound, above all those next to the sum and to partial sums."""
     generator = torch.Generator().manual_seed(0)
     stopped = 0
-    for _ in range(60):
+    for _ in range(25):
         count = int(torch.randint(1, 4000, (), generator=generator))
         loss = with_losses(10 ** (torch.rand(count, generator=generator) * 8 - 6))
         if count % 2:
@@ -226,7 +227,7 @@ def test_stopping_early_gives_the_answer_of_the_whole_sum() -> None:
             assert within == (whole <= bound), (whole, bound)
             assert total == whole if within else total <= whole
             stopped += loss.images_seen - seen < len(loss)
-    assert stopped > 100
+    assert stopped > 40
 
 
 def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
@@ -239,13 +240,6 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         loss = ScreeningLoss(nn.Sequential(network, nn.Flatten()), Split(logits, torch.zeros(1200, dtype=torch.long)))
         assert loss.at_most(math.inf)[0] is False
         assert math.isnan(loss.total())
-
-
-def test_cross_entropy_is_never_negative() -> None:
-    """What stopping early rests on, at the logits where rounding could break it."""
-    for scale in (1e-8, 1e-3, 1.0, 30.0, 1e4, 1e30):
-        logits = torch.randn(20_000, 10, generator=torch.Generator().manual_seed(0)) * scale
-        assert cross_entropy(logits, logits.argmax(1), reduction="none").min() >= 0
 
 
 def test_sorting_keeps_the_images_and_puts_large_losses_first() -> None:
@@ -350,21 +344,13 @@ def test_noise_is_calibrated_for_every_try(smoke) -> None:
     assert run.paid_for is None
 
 
-def test_a_temperature_of_zero_is_plain_dp_sgd(smoke) -> None:
-    _, screened, _ = trained_run(smoke, "epochs=1", "screening.initial_temperature=0", "screening.images=test")
+def test_a_temperature_or_a_threshold_of_zero_is_plain_dp_sgd(smoke) -> None:
     plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
     history = train(plain, load(plain), lambda row: None).history
-    for name, values in history.items():
-        assert screened.history[name] == values
-    assert screened.history["accepted"] == [44]
-
-
-def test_a_threshold_of_zero_keeps_every_update_too(smoke) -> None:
-    _, screened, _ = trained_run(smoke, "epochs=1", "screening.rejection_threshold=0", "screening.images=test")
-    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
-    history = train(plain, load(plain), lambda row: None).history
-    assert screened.history["test_loss"] == pytest.approx(history["test_loss"])
-    assert screened.history["accepted"] == [44]
+    for zero in ("initial_temperature", "rejection_threshold"):
+        _, screened, _ = trained_run(smoke, "epochs=1", f"screening.{zero}=0", "screening.images=test")
+        assert {name: screened.history[name] for name in history} == history
+        assert screened.history["accepted"] == [44]
     assert screened.history["forced"][0] > 0
 
 
@@ -386,11 +372,7 @@ def test_images_that_screen_and_images_reported_on(smoke) -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "apart"),
-    [
-        (("screening.images=test",), False),
-        (("screening.images=test", "evaluation=holdout"), True),
-        (("screening.images=public_split",), True),
-    ],
+    [(("screening.images=test",), False), (("screening.images=test", "evaluation=holdout"), True)],
 )
 def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...], apart: bool) -> None:
     _, trained, _ = trained_run(smoke, "epochs=1", *overrides)
@@ -410,12 +392,6 @@ def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
     assert record["final"]["accepted"] <= record["final"]["tries"] == 44
     assert record["final"]["unscreened_accuracy"] == "nan"
     assert record["config"]["screening"]["rejection_threshold"] == 10
-
-
-def test_the_draws_are_a_stream_of_their_own(smoke) -> None:
-    first, again, other = (trained_run(smoke, "epochs=1", f"seed={s}")[1].history for s in (0, 0, 1))
-    assert first == again
-    assert first["test_loss"] != other["test_loss"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Titles of settings for people: the experiment's title, and in words what else makes the setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+
+from runner.config import REPOSITORY
+from runner.records.identity import hashed_config
+from runner.records.jobs import Job
+
+Key = TypeVar("Key", bound=Hashable)
+
+_UNNAMED = ("experiment", "seed", "dataset")  # the title is of the first, and pages show the others apart
+_WORDS = {
+    "activation": "{}",
+    "batch_size": "batch size {}",
+    "clipping": "{}",
+    "draw": "draw {}",
+    "epochs": "{} epochs",
+    "evaluation": "{} images",
+    "loss": "{}",
+    "loss.beta": "β {}",
+    "loss.gamma": "γ {}",
+    "max_epsilon": "to ε {}",
+    "optimizer.lr": "learning rate {}",
+    "target_epsilon": "ε {}",
+}
+_OPTIONS = {  # of groups and of `evaluation`
+    "automatic": "automatic clipping",
+    "cross_entropy": "cross-entropy",
+    "flat": "flat clipping",
+    "holdout": "held-out",
+    "losing_less": "losing-less loss",
+    "relu": "ReLU",
+}
+
+
+def title_of(job: Job) -> str:
+    """Return the title of a job's setting: its experiment's title, and its sweep's overrides in words.
+
+    Example: "Backpropagation clipping, as printed, ε 0.5".
+    """
+    return titles_of({"": job})[""]
+
+
+def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
+    """Return titles of different settings, of which no two are the same on one data set.
+
+    Settings of one experiment name what a sweep varies among them. Where that is not enough, they name the first fields
+    of their configs that tell them apart.
+    """
+    alike: dict[tuple[str, str], list[Key]] = {}
+    for key, job in jobs.items():
+        alike.setdefault((str(job.config.dataset.name), str(job.config.title)), []).append(key)
+    return {key: title for keys in alike.values() for key, title in _titles({k: jobs[k] for k in keys}).items()}
+
+
+def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
+    """Return the titles of settings of one experiment on one data set."""
+    varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
+    titles = {
+        key: ", ".join(filter(None, [job.config.title, *(_override_in_words(job, name) for name in varied)]))
+        for key, job in jobs.items()
+    }
+    fields = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
+    for name in dict.fromkeys(name for of in fields.values() for name in of):
+        if name == "seed" or not (count := Counter(titles.values())).total() > len(count):
+            continue
+        longer = {
+            key: f"{title}, {in_words(name, fields[key].get(name))}" if count[title] > 1 else title
+            for key, title in titles.items()
+        }
+        titles = longer if len(set(longer.values())) > len(count) else titles
+    return titles
+
+
+def _override_in_words(job: Job, name: str) -> str:
+    """Return the words for what a job has in a field that sweeps vary; none for a group that its own leaves alone."""
+    if (REPOSITORY / "conf" / name).is_dir():
+        return in_words(name, job.overrides[name]) if name in job.overrides else ""
+    value = OmegaConf.select(job.config, name)
+    return "" if value is None else in_words(name, value)
+
+
+def in_words(name: str, value: Any) -> str:
+    """Return a field's value in words.
+
+    >>> in_words("optimizer.lr", 0.5), in_words("batch_size", 4096), in_words("architecture.bias", False)
+    ('learning rate 0.5', 'batch size 4,096', 'without bias')
+    """
+    field = name.rpartition(".")[2].strip("_").replace("_", " ")
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {field}"
+    return _WORDS.get(name, f"{field} {{}}").format(_value_in_words(value))
+
+
+def _value_in_words(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " and ".join(map(_value_in_words, value))
+    text = str(getattr(value, "value", "none" if value is None else value))
+    return _OPTIONS.get(text, text.replace("_", " "))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return a nested config by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
+    return flat
