@@ -22,7 +22,7 @@ from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
 from runner.claims.claim import COMPARISONS, DIRECTIONS, OVER_VALUES, STATISTICS, Claim
 from runner.config import REPOSITORY
 
-_CHOICES = {
+_CHOICES: dict[str, Collection[str]] = {
     "direction": DIRECTIONS,
     "statistic": (*STATISTICS, *OVER_VALUES),
     "compare": COMPARISONS,

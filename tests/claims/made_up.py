@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from omegaconf import OmegaConf
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun, Sample
+from runner.records.jobs import Job
 
 
 def run(
@@ -42,6 +44,8 @@ def run(
         label=f"{experiment} seed={seed}",
         setting_id=f"{experiment} {fields}",
     )
+    job.values = OmegaConf.to_container(config)
+    job.field = partial(Job.field, job)
     return PlannedRun(job, record if recorded else None)
 
 
