@@ -297,8 +297,8 @@ def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
     judged = judge(one, measured, "paper")
     assert judged.guarantee == privacy
     text = "unknown" if delta is None else f"{delta:g}"
-    both = f"the δ of the runs, {text}, is above the claimed δ, 1e-05; a note"
-    assert judged.explanation == ("a note" if privacy == "guaranteed" else both)
+    both = f"The δ of the runs, {text}, is above the claimed δ, 1e-05. A note"
+    assert judged.explanation == ("A note" if privacy == "guaranteed" else both)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,8 @@ def test_runs_carried_on_are_those_of_table_1_but_for_where_they_end() -> None:
     jobs = {(job.experiment, job.config.seed): job.config for job in sweep_jobs(settings.SWEEP)}
     longer = sweep_jobs(measures.CARRIED_ON)
     assert len(longer) == 30
-    others = {"epochs", "max_epsilon", "tracking", "diagnostics", "diagnostics_every", "confusion_epochs"}
+    others = {"title", "epochs", "max_epsilon", "tracking"}
+    others |= {"diagnostics", "diagnostics_every", "confusion_epochs"}
     for job in longer:
         dataset, method = job.experiment.removeprefix("noise_screening/").removesuffix("_to_6").rsplit("_", 1)
         short = {"tanh": f"losing_less/{dataset}_ce", "auto": f"noise_screening/{dataset}_auto"}[method]
@@ -344,9 +345,9 @@ def test_the_share_kept_is_drawn_with_the_least_that_the_rule_allows(
     with style():
         drawn = figures.table_1(runs)
         cost, mnist = drawn.axes
-    lines = {str(line.get_label()).split(",")[0]: line for line in mnist.lines}
-    assert set(lines) == {"same settings", "no momentum", "least by the rule: 0.091"}, "the recorded ones only"
-    at, share = (list(values) for values in lines["same settings"].get_data())
+    lines = {str(line.get_label()).partition(", n =")[0]: line for line in mnist.lines}
+    assert set(lines) == {"no momentum", "no momentum, half the images", "least by the rule: 0.091"}, "the recorded ones only"
+    at, share = (list(values) for values in lines["no momentum"].get_data())
     assert (at[0], at[-1]) == (pytest.approx(0.3), pytest.approx(3.0))
     assert share == pytest.approx([1 / 1.5 + 0.01 - 0.01 * e / 0.3 for e in at]), "the mean of the seeds"
     assert lines["least by the rule: 0.091"].get_ydata()[0] == 1 / 11
