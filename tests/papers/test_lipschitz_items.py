@@ -41,7 +41,7 @@ def test_the_largest_slopes_are_those_derived(method, ratio):
 @pytest.mark.parametrize(
     ("method", "ratio"),
     [("Bias", 1.0), ("Bias on a map", 28.0), ("Dense layer", 1.0), ("Convolution, window s", 0.887369),
-     ("RKO convolution", 0.874497),     ("RKO convolution, kernel", 0.874497 * 16 / 6)],
+     ("RKO convolution", 0.874497), ("RKO convolution, kernel", 0.874497 * 16 / 6)],
 )  # fmt: skip
 def test_jacobians_in_the_parameters(method, ratio):
     assert measured("table-2", "any", method, "parameter_jacobian").value == pytest.approx(ratio, abs=1e-4)
@@ -95,7 +95,7 @@ def test_the_centring_of_the_library_couples_examples():
     assert bounds.moved_by_another(bounds.centered_by_library, (3, 3, 4)) == 0.0
     assert bounds.moved_by_another(bounds.Center(), (6, 5)) == 0.0, "the centring here is of each example by itself"
     found = measured(
-        "table-3", "any", "layer centering of the library, vectors and tokens", "output moved by another example"
+        "table-3", "any", "Layer centering of the library, vectors and tokens", "output moved by another example"
     )
     assert found.value == pytest.approx(0.25)
 
@@ -103,7 +103,7 @@ def test_the_centring_of_the_library_couples_examples():
 def test_means_of_batches_keep_to_their_bound():
     """At t = 2 K / sqrt(b) the bound is 1: of four signs all have to be equal, which one in eight is."""
     found = measured(
-        "corollary-2", "any", "distance of a batch's mean gradient from its expectation", "probability over the bound"
+        "corollary-2", "any", "Distance of a batch's mean gradient from its expectation", "probability over the bound"
     )
     assert found.value == pytest.approx(2 * 0.5**4)
 
@@ -132,7 +132,7 @@ def test_the_notebooks_network_is_not_centred():
 
 
 def test_clipped_cross_entropy_is_a_difference_of_means():
-    found = measured("prop-2", "any", "clipped binary cross-entropy", "difference to KR gradient")
+    found = measured("prop-2", "any", "Clipped binary cross-entropy", "difference to KR gradient")
     assert found.value < 1e-12
 
 
