@@ -8,7 +8,8 @@ and a kernel that disagrees is not used.
 
 A kernel that is slower than PyTorch for some shapes has a rule next to it. Rules depend on shape and instruction set
 alone, so equal machines compute in the same way. They follow the tables in results/benchmark, and timings on AMD's
-processors with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, DP_REPRO_KERNELS=0 turns all kernels off.
+processors with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, and DP_REPRO_KERNELS=0 turns all
+kernels off.
 """
 
 from __future__ import annotations
