@@ -1,4 +1,4 @@
-"""Who carries many runs out: this machine, a Slurm cluster, a Ray cluster."""
+"""Launchers, which execute many runs: on this machine, on a Slurm cluster, on a Ray cluster."""
 
 from runner.launch.choice import launcher_of
 from runner.launch.interface import Launcher, Work, run_jobs

@@ -33,7 +33,7 @@ _PLACES = {"runs": record_path, STOPPED: stopped_path, "failed": failure_path}
 
 @dataclass(frozen=True)
 class Parcel:
-    """The text of a file of a run: its record, that of one that a search stopped, or what is known of its failure."""
+    """The text of a file of a run: its record, or the report of a failure. A search may have stopped the run."""
 
     kind: Literal["runs", "stopped", "failed"]
     content: str
@@ -55,7 +55,7 @@ def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
 
 
 def parcels(job: Job) -> list[Parcel]:
-    """What a run that was sent has left in its folder."""
+    """The files that a sent run has left in its folder."""
     folder = results_folder(job.config)
     paths: dict[Any, Path] = {kind: place(folder, job.run_id) for kind, place in _PLACES.items()}
     return [Parcel(kind, path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()]

@@ -21,7 +21,7 @@ def known() -> list[str]:
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Overrides apart: those of the launcher (`launcher.partition=gpu`), without their prefix, and those of runs."""
+    """Separate overrides of the launcher (`launcher.partition=gpu`), without their prefix, from overrides of runs."""
     ours = [text.removeprefix(_PREFIX) for text in overrides if text.startswith(_PREFIX)]
     return ours, [text for text in overrides if not text.startswith(_PREFIX)]
 

@@ -34,7 +34,7 @@ def to_share(jobs: Iterable[Job]) -> list[str]:
 
 
 def workers(jobs: Iterable[Job]) -> int:
-    """How many runs this machine computes at a time by default: one a GPU, or one a CPU core and at most eight."""
+    """Return the default number of runs at a time: one per GPU, or one per CPU core and at most eight."""
     if torch.cuda.is_available():
         return max(1, len(to_share(jobs)))
     return min(os.cpu_count() or 1, _MOST)

@@ -25,7 +25,7 @@ class Following:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to wait for."""
+        """Return True if nothing is left to wait for."""
         return not self.open
 
     def add(self, note: Note) -> None:
@@ -46,7 +46,7 @@ class Following:
         return heard
 
     def lost(self, note: Note) -> list[Job]:
-        """A task is gone without a word: returns those of its runs that are still to be made, and forgets it."""
+        """Forget a task that is gone without a message. Return its runs that are still to be made."""
         self.look(note)
         left = [self._left[run_id] for run_id in note.runs if run_id in self._left]
         for job in left:
@@ -56,7 +56,7 @@ class Following:
         return [job for job in left if job.run_id in self._left]
 
     def knows(self, run_id: str) -> bool:
-        """Whether it is known already what became of a run."""
+        """Return True if the outcome of a run is known already."""
         return run_id not in self._left
 
     def failed(self, job: Job, why: str) -> None:

@@ -47,7 +47,7 @@ class Launcher(Protocol):
         """Raise ConfigError where it cannot carry anything out here, or needs the command to `wait` for that."""
 
     def carry_out(self, work: Work, line: Line) -> Tally:
-        """Carry out jobs of which none is recorded; what fails stops no other."""
+        """Execute jobs without records. A failed job stops no other."""
 
 
 def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:

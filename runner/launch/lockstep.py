@@ -1,4 +1,4 @@
-"""Which runs of a sweep can be trained together: those that differ only in seed and in numbers."""
+"""Groups of runs that can be trained together: they differ only in seed and in numbers."""
 
 from __future__ import annotations
 

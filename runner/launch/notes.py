@@ -1,8 +1,8 @@
-"""What tasks say of themselves in files, so that a command that comes later knows what is under way, and what is lost.
+"""Files in which tasks report, so that a later command knows which runs are under way, and which are lost.
 
-Below the results root, in `.launch/`: of every task a note of what it is to do, written once when it is handed over,
-and beside it what it last said: an epoch of each run that it computes, and what became of those that ended. It says so
-again every few seconds, whether or not there is news: a task that does not is gone.
+They are below the results root, in `.launch/`. Every task has a note of its work, written once when it is submitted.
+Next to it is its last report: an epoch of each run that it computes, and the outcome of each run that ended. A task
+reports every few seconds, with or without news. A task that does not is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SILENT = 60.0  # seconds without a beat after which a task that nothing else is 
 
 
 def folder_of(root: Path) -> Path:
-    """Where notes lie, given the folder of all results."""
+    """Return the folder of the notes, given the folder of all results."""
     return root / ".launch"
 
 
@@ -55,7 +55,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a task last said.
+    """The last report of a task.
 
     Attributes:
         age: seconds since it said anything, by the clock of the file system.
@@ -71,7 +71,7 @@ class Heard:
 
 
 def new_name() -> str:
-    """A name that no other task has: those of later tasks sort after it."""
+    """Return a name that no other task has. Names of later tasks sort after it."""
     return f"{time.time_ns():020d}-{uuid4().hex[:8]}"
 
 
@@ -91,7 +91,7 @@ def notes(folder: Path) -> list[Note]:
 
 
 def heard(folder: Path, name: str) -> Heard | None:
-    """What a task last said; None where it has not said anything yet."""
+    """Return the last report of a task, or None before its first."""
     try:
         content = json.loads((folder / f"{name}.beat").read_text(encoding="utf-8"))
         age = _age(folder, name, "beat")
@@ -102,7 +102,7 @@ def heard(folder: Path, name: str) -> Heard | None:
 
 
 def alive(folder: Path, note: Note) -> bool | None:
-    """Whether a process of this machine has a task; None where that cannot be told, as it is another machine's.
+    """Return True if a process of this machine has a task, and None if the task is another machine's.
 
     The operating system drops the lock when the process ends, however it ends.
     """
@@ -125,7 +125,7 @@ def remove(folder: Path, name: str) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Forget tasks that have nothing more to say: those that ended well, and those of a command that is gone."""
+    """Forget tasks without further reports: they ended well, or their command is gone."""
     with suppress(OSError):
         for note in notes(folder):
             said = heard(folder, note.name)
@@ -181,7 +181,7 @@ class Beat:
     def _hold(self, path: Path) -> None:
         """Hold the lock that says that this process has the task; a command that looks has it for an instant."""
         if not self._alive.enter_context(locked(path, wait=_MOMENT)):
-            path.unlink()  # nobody can tell then
+            path.unlink()  # then it is unknown
 
     def began(self, jobs: Sequence[Job]) -> None:
         """These are computed now."""

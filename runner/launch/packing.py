@@ -12,7 +12,7 @@ Group = tuple[Job, ...]
 def packed(
     groups: Sequence[Group], estimates: Mapping[str, float], minutes: float, at_once: int = 1, *, unknown: float
 ) -> list[tuple[Group, ...]]:
-    """Tasks of groups, in order, each of at most so many minutes by the estimates, or of one group.
+    """Tasks of groups, in order, each of at most `minutes` by the estimates, or of one group.
 
     A task is closed when the next group would make it longer: of runs that take no more than half of `minutes`, all
     but the last task take at least half.

@@ -18,8 +18,7 @@ from runner.terminal import Line, duration
 
 @dataclass
 class Tally:
-    """What became of the jobs: those recorded now or before, those that failed with why, those not started, and
-    those that go on elsewhere without being waited for."""
+    """The outcome of jobs: recorded now or before, failed with a reason, not started, or going on elsewhere."""
 
     recorded: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
@@ -53,13 +52,13 @@ def run_jobs(
 ) -> Tally:
     """Run every job in a process of its own, `workers` at a time, in order; a job that fails stops no other.
 
-    Where `runtime.lockstep` says so, jobs that can be trained together share a process, and its fate.
+    If `runtime.lockstep` says so, jobs that can be trained together share a process, and its fate.
 
     Args:
         threads: CPU threads of each run; None leaves it to PyTorch.
         estimates: seconds a run will take, by run id. A run of unknown time is not in it.
-        deadline: time.monotonic() after which no run is started, nor one known to end after it; None: never.
-        devices: GPUs to spread the processes over, each of which sees one alone (see `runner.launch.devices`).
+        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
+        devices: GPUs to spread the processes over. Each process sees one alone (see `runner.launch.devices`).
     """
     queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
     clock = _Clock(jobs, estimates, workers)

@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: `squeue` of those that wait and run, `sacct`, where accounts are kept, of how one ended."""
+"""The state of jobs by Slurm: `squeue` for jobs that wait or run, and `sacct`, with accounting, for ended ones."""
 
 from __future__ import annotations
 

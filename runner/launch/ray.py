@@ -150,7 +150,7 @@ def _brought(ray: Any, reference: Any, came: list[Ended]) -> str:
 
 
 class Desk:
-    """Where nodes hand in what they have, at once: an actor beside the command, which outlives them."""
+    """Files from the nodes, sent at once to an actor next to the command, which outlives them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Slurm as a launcher: tasks of runs, handed over by submitit as one array, and followed by their files and `squeue`.
 
 A task that nears its time limit is queued again by submitit, and goes on: recorded runs are skipped, a long one that
-was cut off has its checkpoint. A task that is gone from the queue, or silent, without having said that it is over, is
-noticed whether or not the cluster keeps accounts; its runs are handed over again, a few times.
+was cut off has its checkpoint. A task that is gone from the queue, or silent, without a last report, is noticed with or
+without accounting. Its runs are submitted again, a few times.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Slurm:
         return self._follow(folder, following, work, line)
 
     def _at_once(self, threads: int | None) -> int:
-        """How many runs a task computes at a time."""
+        """The number of runs that a task computes at a time."""
         return self.gpus or max(1, self.cpus // (threads or self.cpus))
 
     def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
@@ -132,7 +132,7 @@ class Slurm:
         return found
 
     def _submitted(self, folder: Path, tasks: Sequence[Any], at_once: int | None) -> list[str]:
-        """Hand callables to Slurm, so many at a time; returns its ids of them.
+        """Submit callables to Slurm, `at_once` at a time. Return their job ids.
 
         Raises:
             ConfigError: Slurm refuses them, for an unknown partition, say.
@@ -142,7 +142,7 @@ class Slurm:
         import submitit
 
         logs = folder / "logs"
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # tasks are code to whoever may write them, or know a key
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # who may write tasks may run code
         executor = submitit.AutoExecutor(logs, cluster="slurm", slurm_max_num_timeout=self.requeues)
         wanted = {"partition": self.partition, "account": self.account, "qos": self.qos, "constraint": self.constraint}
         executor.update_parameters(

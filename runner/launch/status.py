@@ -1,4 +1,4 @@
-"""What became of planned runs so far: recorded, under way somewhere, failed with why, lost with their task, or left."""
+"""The state of planned runs: recorded, under way, failed with a reason, lost with their task, or left."""
 
 from __future__ import annotations
 
@@ -80,8 +80,10 @@ def _of_run(results: Path, run_id: str, said: State | None) -> State:
 def _of_task(
     note: Note, heard: Heard | None, alive: bool | None, in_queue: Mapping[str, str] | None
 ) -> dict[str, State]:
-    """What a task says of its runs, given whether this machine knows it to be alive, and what the scheduler says of it
-    (None: it does not answer)."""
+    """Return a task's report of its runs.
+
+    The arguments say if this machine knows it to be alive, and its state by the scheduler (None: no answer).
+    """
     fresh = alive is not False and heard is not None and not heard.over and heard.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")
     waits = state not in (None, "", "RUNNING")

@@ -1,4 +1,4 @@
-"""What a cluster's scheduler is given: jobs, to be carried out by local processes of the node that it is put on."""
+"""Tasks for a cluster's scheduler: jobs that local processes of a node execute."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Task:
             carry_out(self.jobs, self.at_once, self.threads, self.estimates, self.until, beat)
 
     def checkpoint(self) -> Any:
-        """What submitit hands over again when the time limit is near: the same. Runs have checkpoints of their own."""
+        """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)

@@ -32,7 +32,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is said after an epoch: the run's id, the history's row, that in words, and how much of the run is done."""
+    """A report after an epoch: the run's id, the history's row, its text, and the finished part of the run."""
 
     run_id: str
     row: dict[str, float]

@@ -1,4 +1,4 @@
-"""Carry a search out: so many trials at a time, each as a run of its own that a launcher is given."""
+"""Execute a search: some trials at a time, each as a run that a launcher is given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def carry_out(
     study: Study, trials: int, launcher: Launcher, line: Line, *, at_once: int = 1, threads: int | None = 1
 ) -> list[tuple[Job, str]]:
-    """Try until there are so many trials in all, those recorded before included.
+    """Run trials up to their number in all, including those recorded before.
 
     A trial that is recorded, stopped or whole, is not run again. Returns those that failed, and why.
     """

@@ -17,7 +17,7 @@ from runner.records.files import upper_bound
 if TYPE_CHECKING:
     import optuna
 
-_ETA = 3  # one in so many is kept at each rung
+_ETA = 3  # one trial in three is kept at each rung
 
 
 def storage_of(journal: Path) -> optuna.storages.JournalStorage:
@@ -30,7 +30,7 @@ def storage_of(journal: Path) -> optuna.storages.JournalStorage:
 
 
 def pruner_of(epochs: int) -> optuna.pruners.BasePruner:
-    """Return the pruner of trials of so many epochs."""
+    """Return the pruner of trials of `epochs` epochs."""
     import optuna
 
     return optuna.pruners.HyperbandPruner(1, epochs, _ETA)
@@ -53,7 +53,7 @@ class Judge:
     Attributes:
         journal, study, number: the trial's place.
         budget: the sound epsilon that trials are judged at.
-        epochs: those of a whole trial.
+        epochs: the number in a whole trial.
     """
 
     journal: Path

@@ -1,8 +1,8 @@
-"""What a sweep searches: the fields that its experiment draws, and the run of any values of them.
+"""Spaces that sweeps search: the fields that an experiment draws, and the run of any values of them.
 
-A sweep is a search where `draw` is all that it varies, and its experiment has `${uniform:...}` or `${log_uniform:...}`
-in some fields. A trial is a run with numbers there: draw number k of the sweep, or numbers that were suggested, which
-make the run that anybody makes who writes them into the config, and its id.
+A sweep is a search if `draw` is all that it varies, and its experiment has `${uniform:...}` or `${log_uniform:...}`
+in some fields. A trial is a run with numbers there: draw number k of the sweep, or numbers that were suggested. The
+same numbers written into the config make the same run, with the same id.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Space:
         return {name: float(OmegaConf.select(nested, name)) for name in self.dimensions}
 
     def holds(self, recorded: dict[str, Any]) -> bool:
-        """Whether a recorded config is one of the search: the sweep's own in everything but the searched fields."""
+        """Return True if a recorded config belongs to the search: only searched fields differ from the sweep's."""
         return _rest(recorded, self.dimensions) == self._own_rest
 
     @cached_property

@@ -1,10 +1,10 @@
-"""Optuna's part: what to try next, and which trials to stop.
+"""Optuna's part: the next values to try, and the trials to stop.
 
 The study is a journal on disk, so that a search that was killed goes on. Trials that share the disk report to it
-(`runner.search.judge`); others come back as records. Nothing depends on the journal: what was measured is in records,
-and a study without one is given every recorded trial again, epoch by epoch, as if it ran. Each trial is judged by one
-value, the accuracy after the last epoch whose sound epsilon is within the budget, and reports it after every epoch:
-Hyperband (Li et al., 2018) stops those that are not among the best third of their bracket so far.
+(`runner.search.judge`); others come back as records. Nothing depends on the journal: measurements are in records, and a
+study without one is given every recorded trial again, epoch by epoch, as if it ran. Each trial is judged by one value:
+the accuracy after the last epoch whose sound epsilon is within the budget. It is reported after every epoch. Hyperband
+(Li et al., 2018) stops trials that are not among the best third of their bracket so far.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Study:
     def replay(self, trial: optuna.trial.Trial, job: Job, *, ran: bool = False) -> bool:
         """Take a trial from its record, if there is one: it is reported as when it ran, and ends as it did.
 
-        One that was stopped where this study would have it go on, by a search with another budget, say, is none,
+        A search with another budget may have stopped it, although this study would go on. Then it does not count,
         unless this study has just had it `ran`.
         """
         known = trial_at(self._space, self._folder, job.run_id)
@@ -132,12 +132,12 @@ class Study:
         return True
 
     def _began(self, run_id: str) -> bool:
-        """Whether this study had begun the run when it was killed: then it is the one that stopped it."""
+        """Return True if this study had begun the run when it was killed, and so was the one that stopped it."""
         failed = (trial for trial in self._study.trials if trial.state is self._states.FAIL)
         return any(trial.user_attrs.get("run_id") == run_id for trial in failed)
 
     def _is_tried(self, trial: Trial) -> bool:
-        """Whether a recorded run is one that the study could ask for: of so many digits."""
+        """Return True if the study could ask for a recorded run, by the number of its digits."""
         return all(self._space.rounded(name, value) == value for name, value in trial.values.items())
 
     def _mend(self) -> None:

@@ -1,8 +1,7 @@
-"""What is known of a search's trials: the records of whole runs, and of those that a search stopped.
+"""Trials of a search: the records of whole runs, and of runs that a search stopped.
 
-A trial that is stopped leaves a record of its epochs, with the status "stopped", in a folder of its own: under the id
-of the whole run, which it is not, so that the run can still be made. Trials are found by what their configs say,
-whoever ran them, and a search needs nothing else to go on.
+A trial that is stopped leaves a record of its epochs, with the status "stopped", in a separate folder. It has the id of
+the whole run, which can still be made. Trials are found by their configs, and a search needs nothing else to go on.
 """
 
 from __future__ import annotations

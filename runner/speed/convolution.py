@@ -1,12 +1,12 @@
-"""Convolutions with windows of 3 x 3 in C++, where there is a compiler: a quarter of the multiplications, by Winograd.
+"""Convolutions with windows of 3 x 3 in C++, if there is a compiler: a quarter of the multiplications, by Winograd.
 
-What networks for CIFAR-10 spend most of their time on, forward and in the gradient of the input, which is such a
-convolution again, of the windows turned round. The gradient of the weights of a whole batch, which clipping by example
-does not take, stays PyTorch's.
+Networks for CIFAR-10 spend most of their time on them, forward and in the gradient of the input. That gradient is such
+a convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
+clipping by example does not take it.
 
-Numbers are some ten times as far from the exact ones as PyTorch's are. No bound on an example's contribution rests on
-them where norms and sums are of the same computed inputs and gradients; those of Lipschitz networks are for exact
-arithmetic, with a margin for rounding (`bounds.ROUNDING`) that this kernel stays within up to `_MOST_CHANNELS`.
+Numbers are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do not depend on
+them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks hold in exact
+arithmetic. Their margin for rounding (`bounds.ROUNDING`) covers this kernel up to `_MOST_CHANNELS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runner.speed.slices import channels_last
 from runner.speed.tanh import FastTanh
 
 _CHANNELS = 16  # in and out are multiples of it: numbers in the longest register
-_MOST_CHANNELS = 256  # of so many that all pull one way, the output is off by 3e-6 of itself; with 1,024 by 1.3e-5
+_MOST_CHANNELS = 256  # if all have one sign, the relative error of the output is 3e-6; with 1,024 it is 1.3e-5
 _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 _POINTS = 36  # numbers that a window of weights becomes
 _FEWEST_PIXELS = 512  # of a batch: with fewer, transforming the weights takes longer than it saves
@@ -35,7 +35,7 @@ _ACTIVATIONS: dict[type[nn.Module], int] = {FastTanh: 1, nn.ReLU: 2}  # as winog
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library convolves as PyTorch does, its gradient too, and pools and activates what it has convolved.
+    """Return True if a library convolves, pools and activates as PyTorch does, and so does its gradient.
 
     Tiles are cut off and whole, outputs are one vector or several, and one image has a NaN.
     """
@@ -64,7 +64,7 @@ def agrees(compiled: ctypes.CDLL) -> bool:
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
-    """Whether outputs agree to rounding, and are NaN at least where they should be, in the same images."""
+    """Return True if outputs agree to rounding, and each expected NaN is there, in the same images."""
     broken = expected.isnan().flatten(1).any(1)
     if broken.any() and not (found[broken].isnan() >= expected[broken].isnan()).all():
         return False
@@ -80,7 +80,7 @@ class FastConvolution(nn.Conv2d):
 
     @staticmethod
     def can_be(module: nn.Module) -> bool:
-        """Whether this computes what `module` does."""
+        """Return True if this computes the same as `module`."""
         return (
             type(module) is nn.Conv2d
             and all(getattr(module, name) == value for name, value in _WINDOW.items())
@@ -96,7 +96,7 @@ class FastConvolution(nn.Conv2d):
         return fast
 
     def takes(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Return True if the kernel exists here, takes such images and parameters, and pays for so many pixels."""
+        """Return True if the kernel exists here, accepts these images and parameters, and pays for their size."""
         sizes = self.out_channels, self.in_channels
         return (
             x.dim() == 4
@@ -132,7 +132,7 @@ class ConvolutionBlock(nn.Module):
 
     @staticmethod
     def length(modules: list[nn.Module]) -> int:
-        """How many of these modules, from the first, a block takes together; 0: there is none, or only one."""
+        """Return the number of these modules, from the first, that a block takes together, 0 if it is below two."""
         if not isinstance(modules[0], FastConvolution):
             return 0
         taken = 1
@@ -150,7 +150,7 @@ class ConvolutionBlock(nn.Module):
         return self._together(x)
 
     def _unheard(self) -> bool:
-        """Whether nobody listens to a layer, or has put another `forward` in its place."""
+        """Return True if no layer has a hook or another `forward`."""
         return not any(
             module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
             for module in (self.convolution, *self.behind)

@@ -14,7 +14,7 @@ from runner.speed.slices import channels_last
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library normalises as PyTorch does: groups of one channel, of some, all in one; equal numbers."""
+    """Return True if a library normalises as PyTorch does, for groups of any size, and for equal numbers."""
     for channels, groups, height, width in ((37, 1, 3, 5), (81, 27, 7, 7), (16, 16, 2, 3)):
         x = 3 * waves(3, channels, height, width) + 2
         x[1] = 0.7
@@ -33,7 +33,7 @@ class FastGroupNorm(nn.GroupNorm):
 
     @staticmethod
     def can_be(module: nn.Module) -> bool:
-        """Whether this computes what `module` does."""
+        """Return True if this computes the same as `module`."""
         return type(module) is nn.GroupNorm and not module.affine
 
     def forward(self, x: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from runner.speed.kernels import fits, integers, library, pointers, threads_for,
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library sorts pairs as PyTorch does, and its gradient: in both orders of images, equal pairs, NaN."""
+    """Return True if a library sorts pairs as PyTorch does, and its gradient: both layouts, equal pairs, NaN."""
     plain = GroupSort2()
-    for channels in (2, 6, 10, 20, 34):  # a half is of no vector's length, or of one and a rest
+    for channels in (2, 6, 10, 20, 34):  # half of them is less than a vector, or more by a rest
         x = (waves(3, channels, 5, 7) * 4).round()  # many are equal
         x[1, 1, 3, 4] = torch.nan
         g = waves(*x.shape)
@@ -69,7 +69,7 @@ def _in_order(x: Tensor) -> Tensor:
 
 
 def _halves(x: Tensor) -> tuple[int, int]:
-    """How many rows there are of two halves, and the length of a half: an image, a position or a token is a row."""
+    """Return the number of rows of two halves, and the length of a half. A row is an image, a position or a token."""
     if x.dim() == 4 and x.is_contiguous():
         return len(x), x[0].numel() // 2
     channels = x.shape[1] if x.dim() == 4 else x.shape[-1]

@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library pools as PyTorch does, and its gradient: windows of zeros, and numbers that no window has."""
+    """Return True if a library pools as PyTorch does, and its gradient: windows of zeros, and numbers in no window."""
     for window in ((2, 2), (3, 2), (8, 7)):
         x = waves(3, 5, 8, 7)
         x[1, 2, :4, :4] = 0

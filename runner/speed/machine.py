@@ -1,4 +1,4 @@
-"""How this process uses its machine: set once, before anything is computed."""
+"""Settings of this process for its machine, made once, before anything is computed."""
 
 from __future__ import annotations
 

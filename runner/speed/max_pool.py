@@ -17,7 +17,7 @@ _MANY = 1 << 17  # numbers: a call for fewer takes longer than PyTorch's
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library pools as PyTorch does, and its gradient: overlapping windows or not, equal numbers, a NaN."""
+    """Return True if a library pools as PyTorch does, and its gradient: windows of all kinds, equal numbers, NaN."""
     for kernel, stride in (((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 3))):
         x = (waves(3, 5, 8, 7) * 4).round()  # many are equal
         x[1, 2, 3, 4] = torch.nan
@@ -40,7 +40,7 @@ class FastMaxPool(nn.MaxPool2d):
 
     @staticmethod
     def can_be(module: nn.Module) -> bool:
-        """Whether this computes what `module` does."""
+        """Return True if this computes the same as `module`."""
         return (
             type(module) is nn.MaxPool2d
             and pair(module.padding) == (0, 0)

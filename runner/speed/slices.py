@@ -1,10 +1,9 @@
-"""How many examples to take through the network at a time.
+"""The number of examples that pass through the network at a time.
 
-Contributions are sums over examples, so a batch may be cut anywhere. Cut so that a layer's output and the gradients
-formed for a slice stay in the processor's cache, elementwise layers and weighted sums do not wait for memory, and
-the peak memory no longer grows with the batch. Cost: one set of calls a slice, which below 3 MiB of a layer's output is
-what takes the time (9 to 22% more at 1.5 MiB, with AVX2 as with AVX-512); from 6 to 24 MiB it takes the same time where
-the cache is large, so that how large a slice is matters where it is small.
+Contributions are sums over examples, so a batch may be cut anywhere. In a small slice, a layer's output and the
+gradients stay in the processor's cache. Then elementwise layers and weighted sums do not wait for memory, and the peak
+memory does not grow with the batch. The cost is one set of calls per slice. Below 3 MiB of a layer's output it counts
+(9 to 22% more time at 1.5 MiB, with AVX2 as with AVX-512). From 6 to 24 MiB the time is the same if the cache is large.
 """
 
 from __future__ import annotations

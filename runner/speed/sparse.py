@@ -1,7 +1,7 @@
-"""The first layer of a network on images that are mostly zero, such as those of MNIST, in a part of the time.
+"""The first layer of a network on images that are mostly zero, such as MNIST, in a part of the time.
 
-Only for evaluating the same images at many weights: which pixels are not zero is worked out once. What is summed is
-what the convolution sums, less the products with zero, in another order.
+It is for evaluating the same images at many weights, as the nonzero pixels are found once. It sums the products of the
+convolution without those with zero, in another order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pixels:
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library convolves and pools as PyTorch does, at two geometries: one is that of a paper's network."""
+    """Return True if a library convolves and pools as PyTorch does, at two geometries, one from a paper's network."""
     for channels, kernel, stride, padding, pool in ((16, 8, 2, 3, 2), (3, 3, 2, 0, 1)):
         images = waves(3, 1, 13, 12).relu()
         convolution = nn.utils.skip_init(nn.Conv2d, 1, channels, kernel, stride, padding)
@@ -83,8 +83,9 @@ class SparseFirstLayer:
 
     @classmethod
     def of(cls, network: nn.Module, images: Tensor) -> Self | None:
-        """The first layer of a network for these images, if it is a convolution of the kind above and they have so many
-        zeros that it pays; else None.
+        """Return the first layer of a network for these images, or None.
+
+        It has to be a convolution of the kind above, and the images need enough zeros to save time.
         """
         convolution, *behind = network.children() if isinstance(network, nn.Sequential) else [None]
         suitable = (

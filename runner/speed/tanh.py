@@ -13,11 +13,11 @@ from runner.speed.kernels import fits, integers, library, pays, pointers, thread
 
 _ERROR = 2.4e-7  # two roundings of one
 _AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
-_MANY = 1 << 20 if _AVX512 else 1 << 14  # numbers: up to so many, PyTorch's is as fast
+_MANY = 1 << 20 if _AVX512 else 1 << 14  # numbers: up to here PyTorch is as fast
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Whether a library computes the hyperbolic tangent: of numbers of every size, shared among threads."""
+    """Return True if a library computes the hyperbolic tangent for numbers of every size, shared among threads."""
     x = torch.cat([waves(997), 30 * waves(997), 1e-3 * waves(997), torch.tensor([0.0, 1e30, -1e30, torch.nan])])
     return torch.allclose(_tanh(compiled, x, threads=3), x.tanh(), rtol=0, atol=_ERROR, equal_nan=True)
 

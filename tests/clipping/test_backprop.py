@@ -56,7 +56,7 @@ LAYERS = {
 }
 
 
-def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 40) -> tuple[float, float]:
+def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 60) -> tuple[float, float]:
     """The largest ratios of a contribution to its bound: of random, constant and one-hot inputs and upstream gradients,
     and of those that gradient ascent on the reference below finds, put through the strategy itself.
 

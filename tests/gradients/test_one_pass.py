@@ -166,7 +166,7 @@ CONVOLUTIONS += [
     ({"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2)}, (8, 11)),
     ({"kernel_size": (5, 2), "stride": (1, 3), "padding": (3, 1), "bias": False}, (7, 12)),
     ({"kernel_size": (1, 4), "stride": 1, "padding": (0, 3)}, (1, 10)),
-    ({"kernel_size": 3, "dilation": (1, 3), "stride": (2, 2), "padding": (1, 3)}, (9, 12)),
+    ({"kernel_size": 3, "dilation": (2, 3), "stride": (2, 2), "padding": (2, 3)}, (9, 12)),
     ({"kernel_size": 3, "padding": "same"}, (6, 6)),
     ({"kernel_size": 3, "groups": 3, "padding": 1}, (8, 8)),
 ]

@@ -56,7 +56,7 @@ def rates_of_experiments() -> dict:
 
 
 def chosen_rate(cell, searched: Runs) -> float:
-    """Return the rate that the search of a cell chooses: that of the experiments, or another one if all is new."""
+    """Return the rate that the search of a cell chooses: the experiments' rate, or another one if all is new."""
     rates = sorted(float(rate) for rate in searched.by_value(RATE))
     own = rates_of_experiments()[cell]
     return next(rate for rate in rates if rate != own) if cell == NEW else own
@@ -170,7 +170,7 @@ def test_the_loss_has_other_parameters_in_the_sweep_that_asks_for_it_alone() -> 
 
 
 def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
-    """10 errors, of which parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2."""
+    """Of 10 errors parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2."""
     shares = (0.5, 0.8, 0.9, 1.0)
     alone = {cell: {0: 100 - 10 * x} for cell, x in zip(ALONE, shares, strict=True)}
     cells = {OLD: {0: 90.0}, NEW: {0: 92.8}, **alone}

@@ -1,4 +1,4 @@
-"""The C++ sources in this folder as libraries, where there is a compiler.
+"""The C++ sources in this folder as libraries, if there is a compiler.
 
 Each is compiled once per machine (seconds) into the user's cache folder, needs nothing but a C++ compiler, and is
 never required: what uses one does the same work by PyTorch without it. A library ends in the SHA-256 of what comes
@@ -6,9 +6,10 @@ before, and is not loaded unless that fits: a damaged one crashes, or computes s
 compared with PyTorch, on a few numbers, before anything else is (milliseconds, once a process): compilers have bugs,
 and a kernel that disagrees is not used.
 
-A kernel that is slower than PyTorch for some shapes has a rule next to it, by shape and instruction set alone, so that
-equal machines compute in the same way. The rules follow the tables in results/benchmark and timings on AMD's processors
-with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, DP_REPRO_KERNELS=0 turns all kernels off.
+A kernel that is slower than PyTorch for some shapes has a rule next to it. Rules depend on shape and instruction set
+alone, so equal machines compute in the same way. They follow the tables in results/benchmark, and timings on AMD's
+processors with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, and DP_REPRO_KERNELS=0 turns all
+kernels off.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than 
 
 
 def fits(tensor: Tensor) -> bool:
-    """Whether the kernels take tensors of this type on this device: float32 in main memory."""
+    """Return True if the kernels take tensors of this type on this device: float32 in main memory."""
     has_numbers = type(tensor) in (Tensor, torch.nn.Parameter)  # what stands for a tensor while it is recorded has none
     return has_numbers and tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
@@ -104,7 +105,7 @@ def kernels_wanted() -> Literal["none", "all", "by rule"]:
 
 
 def why_off() -> str | None:
-    """What to say where no kernel is compiled here; None where there is nothing to say."""
+    """Return the reason why no kernel is compiled here, or None."""
     off = "so what a CPU does takes longer, and numbers are the same to rounding."
     if kernels_wanted() == "none":
         return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
@@ -112,7 +113,7 @@ def why_off() -> str | None:
 
 
 def as_usual() -> bool:
-    """Whether kernels are used here, compiled as they are where nothing else is said."""
+    """Return True if kernels are used here, as is the default."""
     return why_off() is None and not MORE_FLAGS
 
 
@@ -153,7 +154,7 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file exists, is the user's alone, and ends in the SHA-256 of what comes before."""
+    """Return True if the file exists, is the user's alone, and ends in the SHA-256 of its content."""
     if not path.exists() or not of_the_user_alone(path):
         return False
     content = path.read_bytes()
@@ -177,7 +178,7 @@ def integers(*numbers: int) -> list[ctypes.c_int64]:
 
 
 def threads_for(tensor: Tensor) -> int:
-    """How many threads to share the rows of a tensor among."""
+    """Return the number of threads that share the rows of a tensor."""
     return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
 
 

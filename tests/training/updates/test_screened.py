@@ -397,9 +397,7 @@ def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "screening.initial_temperature=-1",
         "screening.initial_temperature=.inf",
-        "screening.rejection_threshold=-1",
         "screening.rejection_threshold=1.5",
         "screening.images=train",
         "screening.restores=momentum",
