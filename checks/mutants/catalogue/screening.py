@@ -69,8 +69,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/updates/screened.py",
-        "min(planned, (self.rejection_threshold + 1) * paid_for)\n\n    def usual",
-        "min(planned, self.rejection_threshold * paid_for)\n\n    def usual",
+        "min(planned, (self.rejection_threshold + 1) * paid_for)\n\n    def split",
+        "min(planned, self.rejection_threshold * paid_for)\n\n    def split",
         "the guarantee is for fewer tries than there can be",
         _SCREENED,
     ),
