@@ -64,10 +64,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.status:
         print(status_text(jobs))
         return 0
-    first = _checked_first(jobs)
+    first = next((job for of_item in jobs.values() for job in of_item), None)
     if options.plan:
         print(_plan(jobs, first, options.jobs, options.time))
         return 0
+    _check_first(first)
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [job for job in every.values() if not _is_recorded(job)]
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
@@ -158,18 +159,14 @@ def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]
     return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
 
 
-def _checked_first(jobs: Mapping[str, Sequence[Job]]) -> Job | None:
-    """Prepare a run of the request, the same each time, and return it; None without any.
+def _check_first(first: Job | None) -> None:
+    """Prepare a run of the request, the same each time.
 
     A fault in the overrides of a request is the same in all its runs, and is found even if all are recorded. Before
     work starts, `_check` prepares every setting that is left.
     """
-    first = next((job for of_item in jobs.values() for job in of_item), None)
     if first is not None:
-        if (threads := first.config.runtime.threads) is not None:
-            torch.set_num_threads(threads)
         _prepared(first, without_calibration(first.config))
-    return first
 
 
 def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:

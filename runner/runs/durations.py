@@ -144,6 +144,8 @@ def timed(config: DictConfig) -> float:
         DataError: the data set cannot be read.
     """
     run = prepare(without_calibration(config))
+    if config.runtime.threads is not None:
+        torch.set_num_threads(config.runtime.threads)
     alone = run.device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if alone else time.perf_counter
     ends: list[float] = []
