@@ -318,11 +318,11 @@ def test_ratios_of_norms(tmp_path, fabricate, jobs):
         }
         fabricate(jobs("fig_4", experiment)[0], [97.0], diagnostics=diagnostics)
     aggregate(PAPER, items=["fig-4", "fig-5"], results_root=tmp_path)
-    relu = claim(tmp_path, "fig-4", "ReLU DP-SGD / ReLU SGD")
+    relu = claim(tmp_path, "fig-4", "DP-SGD with ReLU over SGD with ReLU")
     assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "too few runs", "2", "10")
-    tanh = claim(tmp_path, "fig-4", "tanh DP-SGD / ReLU SGD")
+    tanh = claim(tmp_path, "fig-4", "DP-SGD with tanh over SGD with ReLU")
     assert (tanh["measured"], tanh["verdict"]) == ("1.2", "too few runs")
-    activations = claim(tmp_path, "fig-5", "ReLU DP-SGD / the others")
+    activations = claim(tmp_path, "fig-5", "DP-SGD with ReLU over the others")
     assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "too few runs", "2")
     assert "mnist_relu_norms 90 (n = 1) over mnist_tanh_norms 30 (n = 1) is 3" in activations["how"]
 
@@ -355,7 +355,7 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
     fabricate(triples[29], [99.0])
     aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
     top = [float(job.config.activation.scale) for job in (triples[29], triples[28], triples[27])]
-    scale = claim(tmp_path, "fig-2", "mean of best 10% triples")
+    scale = claim(tmp_path, "fig-2", "Mean of the best tenth of the tempered sigmoids")
     assert scale["quantity"] == "mean_s"
     assert float(scale["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
 
