@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import reproduce
+from runner.cli.commands import carry_out
 from runner.cli.reproduce import _check_data, parse_duration
 from runner.config import REPOSITORY
 from runner.data import DataError
@@ -210,7 +211,7 @@ def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeyp
     wrong = Job.of(right.sweep, right.overrides, config)
     monkeypatch.setattr(reproduce, "sweep_jobs", lambda *_: [right, wrong])
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
-    assert reproduce.main(["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
+    assert carry_out("reproduce", ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
     assert "norm" in capsys.readouterr().err.splitlines()[-1]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.cli import reproduce
+from runner.cli.commands import carry_out
 from runner.launch.away import delivered, parcels
 from runner.launch.ray import Desk
 from runner.launch.task import NOT_STARTED
@@ -46,5 +46,5 @@ def test_an_address_where_no_cluster_is_gives_one_sentence(tmp_path, capsys) -> 
     if importlib.util.find_spec("ray") is None:
         pytest.skip("no Ray")
     request = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4", "--launcher", "ray", "launcher.address=auto"]
-    assert reproduce.main([*request, f"runtime.results_root={tmp_path}"]) == 2
+    assert carry_out("reproduce", [*request, f"runtime.results_root={tmp_path}"]) == 2
     assert "There is no Ray cluster at auto" in capsys.readouterr().err.splitlines()[-1]
