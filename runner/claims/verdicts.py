@@ -125,8 +125,14 @@ def verdict_of(claim: Claim, measured: Measured) -> Verdict:
 
 
 def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
-    """Return the interval of a number without a claim, if it has one."""
-    return measured.interval_at(LEVEL) if claim.direction == "none" and measured.interval_at else None
+    """Return the interval of a number that is not judged, or of a difference that nobody claims, if it has one."""
+    if claim.direction != "none":
+        return None
+    if measured.interval_at is not None:
+        return measured.interval_at(LEVEL)
+    if claim.claimed or measured.comparison != "difference":
+        return None
+    return interval_of(replace(claim, direction=ORDERS[0]), measured)
 
 
 def _runs_needed(claim: Claim, measured: Measured) -> int | None:

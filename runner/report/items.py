@@ -61,6 +61,20 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """The finding of a paper for the README: a bold headline, then sentences with numbers.
+
+    text: the sentences. {name} stands for a number, {name:gain}, {name:interval} and so on for its other parts; see
+        `runner.report.statements`.
+    numbers: by name, the fields of a claim, enough to identify it. `verdict` and `guarantee` may name several words,
+        separated by commas: under any other, and if a claim was not measured, the statement is not made.
+    """
+
+    text: str
+    numbers: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper or a study.
 
@@ -69,6 +83,8 @@ class Paper:
     place: its position among the papers on the pages, the smallest first.
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
     findings: the sentences on its outcomes.
+    statement: its finding for the README.
+    idea: the proposal of the paper in a few words.
     study: True for a question of this project's own. Its rows are no claims and are not counted as such.
     """
 
@@ -79,6 +95,8 @@ class Paper:
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     study: bool = False
+    statement: Statement | None = None
+    idea: str = ""
 
     @cached_property
     def formulas(self) -> dict[str, Formula]:

@@ -19,45 +19,85 @@ from runner.claims.verdicts import (
 from runner.report.items import Item, Paper
 from runner.terminal import number
 
-HEADER = (
-    "| claim | paper | here (runs) | verdict | ε paper → sound | difference [95%] |\n"
-    "| --- | ---: | ---: | --- | --- | ---: |\n"
-)
+HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
+OF_A_STUDY = ("measured", "here (runs)", "sound ε", "interval [95%]")
 LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
 
+HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
+missing. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here. ✓: the claimed ε is
+guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95% interval. What the verdicts mean:
+[the index of results](../README.md). All columns, margins and notes: `claims.csv` of each table.
+"""
+
+
+def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, mark: str) -> str:
+    """Write the page of a paper but for its remarks on what has not run.
+
+    Args:
+        rows: its claims as last aggregated.
+        statement: its finding, "" if there is none.
+        figure: the path of its figure from the page, "" if there is none.
+        mark: a text that marks runs of another scale than the paper's.
+    """
+    parts = [f"# {paper.title}\n{mark}"]
+    if paper.idea:
+        parts.append(f"{'The question' if paper.study else 'The idea'}: {paper.idea}.\n")
+    if statement:
+        parts.append(f"{statement}\n")
+    if figure:
+        parts.append(f"![{paper.title}]({figure})\n")
+    parts += [f"- {remark.format(results='../')}\n" for remark in paper.remarks]
+    parts.append(tables_of(paper, rows))
+    if not paper.study:
+        parts.append(f"## How to read the tables\n\n{HOW_TO_READ}")
+    if chosen := open_settings(rows):
+        parts.append(f"## Settings that the paper leaves open\n\nChosen here:\n\n{chosen}")
+    return "\n".join(parts)
+
+
 def tables_of(paper: Paper, rows: Sequence[ClaimRow]) -> str:
-    """Write a section for each item that has claims, the headline first; all but short ones are folded."""
+    """Write a section for each item that has claims, the headline first; long ones are folded."""
     sections = []
     for place, item in enumerate(paper.items):
         judged = [row for row in rows if row.claim.item == item.name]
         if judged:
-            sections.append(_section(item, judged, folded=place > 0 and len(judged) > LONG))
+            sections.append(_section(item, judged, paper.study, folded=place > 0 and len(judged) > LONG))
     return "\n".join(sections)
 
 
-def _section(item: Item, rows: Sequence[ClaimRow], *, folded: bool) -> str:
+def _section(item: Item, rows: Sequence[ClaimRow], study: bool, *, folded: bool) -> str:
     notes = _notes(rows)
-    table = HEADER + "".join(_lines(rows)) + (f"\n{notes}" if notes else "")
+    table = "".join(_lines(rows, study)) + (f"\n{notes}" if notes else "")
     files = f"[All columns]({item.name}/claims.csv)"
     if not folded:
         return f"## {item.title}\n\n{table}\n{files}\n"
-    summary = f"<details><summary>{len(rows)} claims</summary>"
+    summary = f"<details><summary>{len(rows)} {'numbers' if study else 'claims'}</summary>"
     return f"## {item.title}\n\n{summary}\n\n{table}\n{files}\n\n</details>\n"
 
 
-def _lines(rows: Sequence[ClaimRow]) -> Iterable[str]:
+def _lines(rows: Sequence[ClaimRow], study: bool) -> Iterable[str]:
     """The lines of a table; the rows of each data set stand below its name if there are several."""
+    header = OF_A_STUDY if study else HEADER
+    yield f"| {' | '.join(header)} |\n"
+    yield "|" + "".join(" --- |" if name in ("claim", "verdict", "measured") else " ---: |" for name in header) + "\n"
     by_dataset: dict[str, list[ClaimRow]] = {}
     for row in rows:
         by_dataset.setdefault(row.claim.dataset, []).append(row)
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
-            yield f"| **{dataset_name(dataset)}** | | | | | |\n"
+            yield f"| **{dataset_name(dataset)}** |{' |' * (len(header) - 1)}\n"
         for row in of:
-            yield "| " + " | ".join(cells(row)) + " |\n"
+            yield "| " + " | ".join(_of_a_study(row) if study else cells(row)) + " |\n"
+
+
+def _of_a_study(row: ClaimRow) -> list[str]:
+    """The four cells of a number that no paper claims."""
+    name = claim_text(row) + (f" at ε {row.claim.at_epsilon}" if row.claim.at_epsilon else "")
+    sound = "–" if row.epsilon_sound is None else _bound(row.epsilon_sound)
+    return [name, measured_text(row), sound, difference_text(row)]
 
 
 def cells(row: ClaimRow) -> list[str]:
@@ -111,7 +151,7 @@ def _places(row: ClaimRow) -> int | None:
     if not spread or not math.isfinite(spread):
         return None
     places = max(0, 1 - math.floor(math.log10(spread)))
-    return min(places, 2) if row.claim.unit == "%" else places
+    return min(places, 2) if row.claim.unit in ("%", "points") else places
 
 
 def verdict_text(row: ClaimRow) -> str:

@@ -1,13 +1,13 @@
-"""The table of findings in README.md, between two markers."""
+"""The list of findings in README.md, between two markers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.report.files import markdown, write_text
-from runner.report.findings import findings_table
+from runner.report.files import write_text
 from runner.report.papers import papers_and_studies
+from runner.report.statements import findings_list
 
 BEGIN, END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
@@ -21,6 +21,6 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
     before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{readme} has lost the markers between which the results table stands.")
-    table = findings_table(papers_and_studies(), results)
-    return write_text(readme, f"{before}{BEGIN}\n{markdown(table)}{END}{after}")
+        raise ValueError(f"{readme} has lost the markers of the list of findings.")
+    found = findings_list(papers_and_studies(), results)
+    return write_text(readme, f"{before}{BEGIN}\n{found}{END}{after}")

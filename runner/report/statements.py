@@ -1,0 +1,85 @@
+"""The findings in README.md: a sentence or two for each paper, filled with numbers from its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.claims.rows import ClaimRow
+from runner.report.claim_rows import rows_of
+from runner.report.items import Paper
+from runner.report.papers import load
+from runner.terminal import number
+
+_SEVERAL = ("verdict", "guarantee")  # fields that may name several words
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a text. The format chooses its part.
+
+    {x} is the number, {x:gain} the difference of two settings, {x:interval} its 95% interval, {x:sound} the sound ε,
+    and {x:claimed} the claimed number. Numbers have one decimal, those below one have two.
+    """
+
+    row: ClaimRow
+
+    def __format__(self, part: str) -> str:
+        row = self.row
+        if not part and row.measured is not None:
+            return _short(row.measured)
+        if part == "gain" and row.difference is not None:
+            return _short(row.difference)
+        if part == "interval" and row.interval:
+            return f"[{_signed(row.interval.low)}, {_signed(row.interval.high)}]"
+        if part == "sound" and row.epsilon_sound is not None:
+            return number(row.epsilon_sound, places=1 if row.epsilon_sound < 100 else 0, bound="upper")
+        if part == "claimed":
+            return row.claim.claimed
+        raise ValueError(f"a number has no {part!r} here")
+
+
+def _short(value: float) -> str:
+    text = number(abs(value), places=1 if abs(value) >= 1 else 2)
+    return f"−{text}" if value < 0 else text
+
+
+def _signed(value: float) -> str:
+    return _short(value) if value < 0 else f"+{_short(value)}"
+
+
+def stated(paper: Paper, folder: Path) -> str:
+    """Write the statement of a paper from the last aggregation; empty if a number is missing or a verdict another."""
+    if paper.statement is None:
+        return ""
+    rows = rows_of(folder, paper)
+    found = {name: _found(fields, rows, folder) for name, fields in paper.statement.numbers.items()}
+    if any(each is None for each in found.values()):
+        return ""
+    return paper.statement.text.format(**found)
+
+
+def _found(fields: Mapping[str, str], rows: Sequence[ClaimRow], folder: Path) -> Number | None:
+    if "paper" in fields:  # another paper's claim
+        rows = rows_of(folder, load(fields["paper"]))
+    for row in rows:
+        if all(_holds(row, name, value) for name, value in fields.items()):
+            return None if row.measured is None else Number(row)
+    return None
+
+
+def _holds(row: ClaimRow, name: str, value: str) -> bool:
+    if name in _SEVERAL:
+        return getattr(row, name) in value.split(", ")
+    return bool(getattr(row.claim, name) == value)
+
+
+def findings_list(papers: Sequence[Paper], folder: Path) -> str:
+    """Write the numbered list of README.md; links are from there."""
+    lines: list[str] = []
+    for paper in papers:
+        if text := stated(paper, folder):
+            name = paper.name.replace("_", " ")
+            lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{paper.name}/README.md))\n")
+    return "".join(lines)
