@@ -11,6 +11,7 @@ from runner.report.findings import findings_table, sentence, tally
 from runner.report.items import Finding
 from runner.report.pages import counted_once, write_report
 from runner.report.papers import every_paper, every_study, papers_and_studies
+from runner.report.statements import findings_list, stated
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
@@ -47,6 +48,21 @@ def test_a_tally_leads_with_two_counts_and_keeps_formulas_apart():
     counted = tally([*rows, *formulas, *broken])
     assert counted.startswith("5 consistent or better, 3 of them reproduced; ")
     assert counted.endswith("; 1 not run; by formula 2 hold and 1 fail; of 12 claimed ε 11 are guaranteed")
+
+
+def test_every_paper_has_a_statement_with_the_numbers_of_the_committed_tables():
+    listed = findings_list(papers_and_studies(), REPOSITORY / "results")
+    assert listed.count("\n") == len(papers_and_studies())
+    assert (
+        "The paper charges accepted updates alone and claims ε = 3 on MNIST. Its theorem allows a rule for which"
+        in listed
+    )
+    assert "at a sound ε of at most 2034" in listed
+
+
+def test_a_statement_is_not_made_without_its_numbers(tmp_path):
+    (paper, *_) = every_paper()
+    assert stated(paper, tmp_path) == ""
 
 
 def test_every_finding_is_of_one_claim():
@@ -91,9 +107,8 @@ def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
     assert study.name not in counts
     assert f"\n## {study.title}\n" in sections
     assert study not in every_paper()
-    header = next(line for line in own.splitlines() if line.startswith("| item |"))
-    assert "claimed" not in header
-    assert "sound ε" in header
+    assert "| measured | here (runs) | sound ε | interval [95%] |" in own
+    assert "| verdict |" not in own
 
 
 def test_a_row_links_what_its_first_finding_is_of_and_the_headline():
