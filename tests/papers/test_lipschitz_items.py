@@ -14,6 +14,7 @@ from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
+from runner.config import ConfigError
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, measures
 from runner.records.jobs import sweep_jobs
@@ -229,5 +230,5 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     sensitivity, noise = (float(rows[0].split()[i]) for i in (1, 2))
     assert sensitivity == pytest.approx(0.1, rel=1e-3)
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
-    assert command.main(["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
-    assert "TemperedSigmoid" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="TemperedSigmoid"):
+        command.main(["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"])
