@@ -37,14 +37,15 @@ class Evidence:
     def spread(self, dataset: str) -> Spread | None:
         """Return the common spread of last accuracies about their settings' means, over all settings of a data set.
 
-        Runs that diverged are left out. None if no setting has two runs.
+        Runs that diverged are left out, and runs of one epoch, which are made to look at the first steps. None if no
+        setting has two runs.
         """
         return self._spreads.get(dataset)
 
     @cached_property
     def _spreads(self) -> dict[str, Spread | None]:
         runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
-        finished = Runs(run for run in runs.values() if not run.diverged)
+        finished = Runs(run for run in runs.values() if not run.diverged and run.field("epochs") > 1)
         return {
             str(dataset): pooled(of.sample().values for of in its.by(lambda run: run.job.setting_id).values())
             for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()

@@ -94,7 +94,7 @@ def test_every_cell_is_planned_with_five_seeds_and_searched_at_the_rates_of_its_
         rates = {cell: tuple(float(run.field(RATE)) for run in runs) for cell, runs in searched.items()}
         old, new = {1: ((0.5, 1, 2, 4, 8), (0.25, 0.5, 1, 2)), 3: ((1, 2, 4, 8, 16), (0.5, 1, 2, 4))}[epsilon]
         assert rates == {cell: new if cell[1] else old for cell in CELLS}
-        evaluations = {run.field("evaluation").value for runs in searched.values() for run in runs}
+        evaluations = {run.field("evaluation") for runs in searched.values() for run in runs}
         assert evaluations == {"holdout"}
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.claims.evidence import Evidence, collect
 from runner.config import REPOSITORY
-from runner.records.jobs import sweep_jobs
 from runner.report.papers import every_paper, every_study, known, load, papers_and_studies
 
 EVERY = pytest.mark.parametrize("name", known())
@@ -20,28 +18,10 @@ def test_sweeps_on_disk_are_those_of_the_items(name: str) -> None:
     assert load(name.replace("_", "-")) is paper
 
 
-@pytest.mark.slow
 @EVERY
-def test_every_claim_has_an_item_and_planned_runs(name: str) -> None:
+def test_every_claim_has_an_item(name: str) -> None:
     paper = load(name)
-    experiments = {s: {job.experiment for job in sweep_jobs(s)} for c in paper.claims for s in c.sweeps}
-    for claim in paper.claims:
-        assert paper.item(claim.item)
-        assert set(claim.experiments) <= set[str]().union(*(experiments[sweep] for sweep in claim.sweeps))
-    assert (REPOSITORY / "runner" / "papers" / name / "dashboard.yaml").exists()
-
-
-@pytest.mark.slow
-@EVERY
-def test_every_item_is_drawn_and_tabled_without_a_run(name: str, tmp_path) -> None:
-    for item in load(name).items:
-        evidence = collect((*item.sweeps, *item.also), "paper", tmp_path) if item.sweeps else Evidence("paper", {})
-        if item.draw is not None:
-            drawn = item.draw(evidence)
-            assert drawn is None or drawn.axes
-        if item.table is not None:
-            table = item.table(evidence, ())
-            assert table.rows or table.notes
+    assert all(paper.item(claim.item) for claim in paper.claims)
 
 
 def test_every_folder_with_claims_is_a_paper_or_a_study() -> None:

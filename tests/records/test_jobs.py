@@ -38,7 +38,7 @@ def test_figure_3_pairs_differ_in_the_activation_only() -> None:
         relu, tanh = (OmegaConf.to_container(jobs[f"{dataset}_{a} seed=3"].config) for a in ("relu", "tanh"))
         assert isinstance(relu, dict)
         assert isinstance(tanh, dict)
-        assert {key for key in relu if relu[key] != tanh[key]} == {"activation", "tracking"}
+        assert {key for key in relu if relu[key] != tanh[key]} == {"activation", "tracking", "title"}
 
 
 @pytest.mark.slow

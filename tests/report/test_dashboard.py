@@ -94,7 +94,11 @@ def test_page_and_picture(dashboard: Dashboard, runs: dict[str, list[PlannedRun]
     assert "fig-3, CIFAR10" not in text or any("cifar10" in run.name for run in runs["fig-3"])
     assert runs["fig-3"][0].job.run_id in text
     header, rows = local.table(dashboard, runs, RESULTS)
-    tanh = next(dict(zip(header, row, strict=True)) for row in rows if row[1] == "mnist_tanh")
+    tanh = next(
+        dict(zip(header, row, strict=True))
+        for row in rows
+        if "mnist_tanh" in str(row[1]) or row[1] == "MNIST: DP-SGD, tanh"
+    )
     assert "tempered_sigmoid/fig-3: MNIST" in tanh["claims"]
     assert tanh["verdicts"]
     local.chart(dashboard, runs).save(str(tmp_path / "picture.png"))

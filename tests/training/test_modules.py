@@ -64,7 +64,7 @@ def test_every_folder_with_code_beside_the_package_is_a_tool_here(monkeypatch: p
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.syspath_prepend("")
     folders = {path.parent.name for path in REPOSITORY.glob("*/*.py")}
-    assert {"runner", "cluster", "tests"} <= folders
+    assert {"runner", "checks", "tests"} <= folders
     assert not [name for name in folders if is_beside(name)]
     assert not list(REPOSITORY.glob("*.py")), "a file in the root counts as the user's own"
 
