@@ -100,7 +100,7 @@ def test_cheap_runs_share_a_task_and_recorded_ones_are_in_none(cluster: Cluster,
 def test_what_a_killed_task_did_not_record_is_handed_over_again(cluster: Cluster, smoke_jobs, line, said) -> None:
     jobs = smoke_jobs(3)
     cluster.deeds = [cluster.is_killed]
-    tally = run_jobs(small(), Work(jobs), line)
+    tally = run_jobs(small(), Work(jobs, estimates={job.run_id: 1.0 for job in jobs}), line)
     assert [[job.run_id for job in task.jobs] for task in cluster.tasks] == [
         [job.run_id for job in jobs],
         [job.run_id for job in jobs[1:]],
