@@ -116,7 +116,8 @@ def _reproduce(tmp_path: Path) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "runner.cli.reproduce",
+        "runner",
+        "reproduce",
         "tempered-sigmoid",
         *("--scale", "smoke", "--items", "fig-4", "--jobs", "2"),
         *(f"runtime.results_root={tmp_path}", "tracking=disabled"),

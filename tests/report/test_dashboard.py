@@ -97,7 +97,7 @@ def test_page_and_picture(dashboard: Dashboard, runs: dict[str, list[PlannedRun]
     tanh = next(
         dict(zip(header, row, strict=True))
         for row in rows
-        if "mnist_tanh" in str(row[1]) or row[1] == "MNIST: DP-SGD, tanh"
+        if row[3] == runs["fig-3"][[run.name for run in runs["fig-3"]].index("mnist_tanh")].job.run_id
     )
     assert "tempered_sigmoid/fig-3: MNIST" in tanh["claims"]
     assert tanh["verdicts"]
