@@ -52,10 +52,13 @@ def explained(error: Exception) -> tuple[str, int]:
 
 def sentence(error: BaseException) -> str:
     """Reduce an error of Hydra or OmegaConf to one line: the message of the innermost cause, and its place."""
+    outermost = str(error)
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
     where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
+    if not where and (override := re.search(r"Error merging override \+*([\w.]+)=", outermost)):
+        where = override[1]
     said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
     unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
     if unknown:

@@ -79,7 +79,7 @@ class ImageDataset:
                 f"The files of {self.name} under {root} are not the original ones: their pixels or labels differ."
             )
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
-            raise DataError(f"{self.name} has a label beyond the {self.classes} classes that the configuration says.")
+            raise DataError(f"{self.name} has a label beyond dataset.classes={self.classes}.")
         return train, test
 
 
