@@ -163,7 +163,7 @@ def test_accuracies_by_the_values_of_a_field(statistic, value):
 def seeds(*means: float, spread: float = 0.1):
     """Make three runs for each value of the field x, 1, 2, 3, ..., with these means and this standard deviation."""
     return evidence(
-        *(run(accuracy=(mean + spread * step,), seed=step + 1, x=x, dataset={"name": "MNIST"})
+        *(run(accuracy=(0.0, mean + spread * step), seed=step + 1, x=x, dataset={"name": "MNIST"})
           for x, mean in enumerate(means, 1) for step in (-1, 0, 1))
     )  # fmt: skip
 
@@ -190,16 +190,20 @@ def test_a_range_of_means_that_are_equal_may_be_nothing():
 
 
 def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
-    """Two settings of three runs, 0.1 and 0.3 apart: sqrt((0.01 + 0.09) / 2), of four degrees of freedom."""
+    """Two settings of three runs, 0.1 and 0.3 apart: sqrt((0.01 + 0.09) / 2), of four degrees of freedom.
+
+    A run that diverged and runs of one epoch do not count.
+    """
     name = {"name": "MNIST"}
     both = [
-        run(setting, accuracy=(mean + apart * step,), seed=step, dataset=name)
+        run(setting, accuracy=(0.0, mean + apart * step), seed=step, dataset=name)
         for setting, mean, apart in (("p/a", 95, 0.1), ("p/b", 80, 0.3))
         for step in (-1, 0, 1)
     ]
-    broken = run("p/b", accuracy=(10.0,), seed=5, dataset=name)
+    broken = run("p/b", accuracy=(0.0, 10.0), seed=5, dataset=name)
     broken.record["status"] = "diverged"
-    found = evidence(*both, broken).spread("MNIST")
+    first_steps = [run("p/c", accuracy=(mean,), seed=mean, dataset=name) for mean in (10, 20)]
+    found = evidence(*both, broken, *first_steps).spread("MNIST")
     assert (found.std, found.freedom) == (pytest.approx(0.05**0.5), 4)
     assert evidence(*both).spread("CIFAR10") is None
 

@@ -99,9 +99,16 @@ MUTANTS = (
     ),
     Mutant(
         "claims/evidence.py",
-        "finished = Runs(run for run in runs.values() if not run.diverged)",
-        "finished = Runs(runs.values())",
+        'if not run.diverged and run.field("epochs") > 1)',
+        'if run.field("epochs") > 1)',
         "runs that diverged widen the spread of a data set",
+        "claims/test_measure.py",
+    ),
+    Mutant(
+        "claims/evidence.py",
+        'if not run.diverged and run.field("epochs") > 1)',
+        "if not run.diverged)",
+        "runs of one epoch widen the spread of a data set",
         "claims/test_measure.py",
     ),
     Mutant(
