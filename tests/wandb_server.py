@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
         """The client hangs up as it likes."""
 
     def answered(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """What GraphQL asks for, and no more."""
+        """Return the fields that a GraphQL query asks for."""
         project = {"id": "P", "name": "project", "entity": {"id": "E", "name": "me"}}
         if "upsertBucket" in query:
             run = self.runs.setdefault(variables["name"], {"begun": 0, "history": {}, "summary": {}, "artifacts": []})
@@ -48,7 +48,7 @@ class Server(ThreadingHTTPServer):
             self.runs[given["runName"]]["artifacts"].append(given["artifactTypeName"])
             sequence = {"id": "S", "latestArtifact": {"id": "A", "versionIndex": 0}}
             return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": sequence}}}
-        if "query ArtifactType(" in query:  # no artifact of this name is of another type
+        if "query ArtifactType(" in query:  # no artifact of this name has another type
             return {"project": None}
         if "upsertView" in query:
             self.views.append(variables)

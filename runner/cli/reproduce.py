@@ -220,10 +220,11 @@ def _check_data(pending: Sequence[Job]) -> None:
 
 
 def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
-    """Headline items first; within an item the cheapest further evidence first, runs of unknown time last.
+    """Order the runs that are left: headline items first, and within an item the cheapest further evidence first.
 
-    The k-th run of an experiment is ranked by k times its time, so that ten runs of an hour do not wait for one
-    of ten hours, nor a second experiment for the first one's last seed. Those of unknown time are ranked by k.
+    The k-th run of an experiment is ranked by k times its time. So ten runs of an hour do not wait for one of ten
+    hours. Nor does a second experiment wait for the last seed of the first. Runs of unknown time come last, ranked by
+    k.
     """
     left = {job.run_id for job in pending}
     ordered: dict[str, Job] = {}
@@ -241,7 +242,7 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[
 
 
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
-    """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
+    """Aggregate all items, so that the report is consistent, and print the files of the items asked for."""
     from runner.cli.aggregate import aggregate, headline, shown
 
     names = [item.name for item in items]

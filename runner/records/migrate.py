@@ -94,7 +94,7 @@ def _with_moved_classes(content: Any, moved: dict[str, str]) -> Any:
 
 
 def _moved_class(target: str, moved: dict[str, str]) -> str:
-    """What a class is called now. The longest of several paths it is in counts; what has moved already stays."""
+    """Return the present path of a class. The longest matching old path counts. A path that has moved already stays."""
     within = [old for old, new in moved.items() if _is_in(target, old) and not _is_in(target, new)]
     if not within:
         return target

@@ -1,4 +1,4 @@
-"""Where a record comes from: code, versions, machine, cost."""
+"""Collect the provenance of a record: code, versions, machine, cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a record has to be: its keys, the types and ranges of its values, and how its columns agree with one another.
+"""Schema of a record: its keys, the types and ranges of its values, and the consistency of its columns.
 
-Published as JSON Schema in results/record.schema.json (`python -m runner schema` writes it). What follows
-from a record's config, and takes the parts of its run to compute, is checked by `runner.records.verify`.
+`python -m runner schema` publishes it as JSON Schema in results/record.schema.json. Values that follow from a record's
+config are checked by `runner.records.verify`, because they take the parts of the run to compute.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Final(_Strict):
 
 
 class Provenance(_Strict):
-    """Where a record comes from: code, versions, machine, cost. Seconds and MiB."""
+    """Provenance of a record: code, versions, machine and cost, in seconds and MiB."""
 
     git_revision: str | None
     command: str = ""  # repeats the run; older records lack it

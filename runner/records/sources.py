@@ -1,12 +1,12 @@
-"""The source of what a user brings: a hash of every file that a class of their own comes from or imports.
+"""Hash the source of a user's classes: every file that a class comes from or imports.
 
-A run's id is made of class names and arguments. Those of PyTorch, of this package and of installed libraries keep their
-meaning; a file of the user's may be edited, and is then another class. So the hash of each file is a part of the run.
+A run's id is made of class names and arguments. Classes of PyTorch, of this package and of installed libraries keep
+their meaning. A user may edit a file, which makes it another class. So the hash of each file is a part of the run.
 
-Files are found from the class: where it, its bases and what the config's path leads through are defined, and from there
-whatever is imported, at the top of a file or in a function, by name, relatively, with a star or by `importlib`. What is
-imported under a name that is computed at run time is found where a module keeps it. Not covered: installed libraries,
-files that hold data, and modules that a function loads under a computed name.
+The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
+the top of a file or in a function, by name, relative, with a star or by `importlib`. An import under a name that is
+computed at run time is found if a module holds the result. Three kinds of files are not covered: installed libraries,
+data, and modules that a function loads under a computed name.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _NAME = re.compile(r"\.*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def sources_of(config: DictConfig) -> dict[str, str]:
-    """Hash the files of all classes and functions of a resolved config that are the user's own.
+    """Hash the files of all classes and functions of a resolved config that the user defines.
 
-    Returns the SHA-256 of each file by the name of its module, sorted; nothing where every class is a library's. The
-    classes are imported, once `runner.training.targets` has checked them.
+    Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
+    The classes are imported after `runner.training.targets` has checked them.
 
     Raises:
         ConfigError: a class may not be named, or cannot be imported.

@@ -83,8 +83,8 @@ def execute_together(
     Returns the outcome of each, as `execute` does.
 
     Raises:
-        NotStackableError: where they cannot be trained together; nothing was written.
-        Exception: as `execute`. What stops the training of one stops that of all, and each gets its failure file.
+        NotStackableError: they cannot be trained together. Nothing was written.
+        Exception: as `execute` raises. An error in one run stops the training of all, and each gets a failure file.
     """
     with ExitStack() as claims:
         executions = [_Execution(config, claims) for config in configs]

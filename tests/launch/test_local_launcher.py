@@ -21,7 +21,7 @@ from runner.records.jobs import Job
 
 @pytest.fixture
 def asked(monkeypatch) -> dict[str, Any]:
-    """What `runner.launch.processes.run_jobs` was asked for; nothing is run."""
+    """Arguments of `runner.launch.processes.run_jobs`, which runs nothing here."""
     found: dict[str, Any] = {}
 
     def fake(jobs: list[Job], at_once: int, *rest: Any, devices: Any, watch: Beat) -> Tally:

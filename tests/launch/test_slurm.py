@@ -1,4 +1,4 @@
-"""What is done with tasks on Slurm, played here by a list of states: handed over, followed, lost, handed over again."""
+"""Tasks on Slurm are submitted, followed, lost and submitted again. A list of states stands in for Slurm."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_runs_whose_tasks_keep_dying_fail_with_the_reason(cluster: Cluster, smok
 
 
 def test_a_task_that_waits_is_left_in_the_queue(cluster: Cluster, smoke_jobs, line, monkeypatch) -> None:
-    """Also after it ran and was queued again: nothing new is heard of it then."""
+    """Also after it ran and was queued again, although it writes no heartbeat then."""
     looks: list[float] = []
 
     def patient(seconds: float) -> None:

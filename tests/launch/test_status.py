@@ -1,4 +1,4 @@
-"""`make status-PAPER`: what is recorded, under way, failed or lost, by what lies in files and what Slurm says."""
+"""`make status-PAPER` counts runs recorded, under way, failed or lost, by files and by Slurm's queue."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tests.conftest import Fabricate
 
 @pytest.fixture
 def in_queue(monkeypatch) -> dict[str, str]:
-    """What Slurm says; nobody asks where no task was handed to it."""
-    said: dict[str, str] = {}
-    monkeypatch.setattr(queue, "states", lambda: said)
-    return said
+    """States of jobs in Slurm's queue."""
+    states_in_queue: dict[str, str] = {}
+    monkeypatch.setattr(queue, "states", lambda: states_in_queue)
+    return states_in_queue
 
 
 def post(tmp_path: Path, name: str, job: str, *jobs: object, launcher: str = "slurm") -> Path:
@@ -97,7 +97,7 @@ def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, 
 
 @pytest.mark.parametrize("launcher", ["local", "ray"])
 def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, launcher: str, monkeypatch) -> None:
-    """What it computed, that is: what it had not begun is left to be done."""
+    """The run that it computed is lost. The run that it had not begun is left to be done."""
     monkeypatch.setattr(queue, "states", lambda: pytest.fail("Slurm was asked"))
     job, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "", job, not_begun, launcher=launcher)

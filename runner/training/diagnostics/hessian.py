@@ -19,7 +19,7 @@ GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about as much as t
 class Hessian(Diagnostic):
     """Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
 
-    The Hessian is that of the mean training loss, as it was in that epoch, on the first 2,048 training examples.
+    The Hessian belongs to the mean training loss, as it was in that epoch, on the first 2,048 training examples.
     `residual` is the norm at which the power iteration ended.
     """
 
