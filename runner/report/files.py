@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runner.claims.summary import summarise
 from runner.terminal import bound_text as bound_text
@@ -111,12 +111,17 @@ def delta_text(*deltas: float) -> str:
     return f"δ = {' or '.join(texts)}"
 
 
-def plus_minus(mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False) -> str:
+def plus_minus(
+    mean: float | None, std: float | None, unit: str = "", *, at_least: bool = False, places: int | None = None
+) -> str:
     """Format a mean and its standard deviation, if known: `98.02 ± 0.11`, or `≥ 2.999` for a lower bound.
 
     A dash if there is no mean.
     """
     if mean is None:
         return "–"
-    spread = "" if std is None else f" ± {number(std, unit)}"
-    return f"≥ {number(mean, unit, bound='lower')}{spread}" if at_least else number(mean, unit) + spread
+    bound: Literal["lower"] | None = "lower" if at_least else None
+    text = number(mean, unit, places=places, bound=bound)
+    text = f"−{text[1:]}" if text.startswith("-") else text
+    spread = "" if std is None else f" ± {number(std, unit, places=places)}"
+    return f"{'≥ ' if at_least else ''}{text}{spread}"

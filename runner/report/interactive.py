@@ -22,11 +22,11 @@ from runner.records.verify import run_of
 from runner.report.claim_rows import rows_of
 from runner.report.explain import released_text, trained_text
 from runner.report.files import read_csv, write_text
-from runner.report.findings import findings_table
 from runner.report.leaderboard.entries import planned_runs
 from runner.report.markdown import CLAIMED_EPSILON, chosen_cells
 from runner.report.own import result_text
 from runner.report.papers import Paper, every_paper, papers_and_studies
+from runner.report.statements import stated
 from runner.report.titles import title_of
 from runner.terminal import Line, Parser
 
@@ -56,8 +56,9 @@ def page(results: Path, line: Line) -> str:
     templates = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         findings=[
-            {"paper": paper, "found": inline(found), "numbers": numbers}
-            for paper, found, numbers, _ in findings_table(papers_and_studies(), results).rows
+            {"paper": paper.name.replace("_", "-"), "found": inline(found)}
+            for paper in papers_and_studies()
+            if (found := stated(paper, results))
         ],
         tables_head=tables_head(),
         board=searchable_table(_BOARD, _board(results), ["dataset", "sound ε at most"]),

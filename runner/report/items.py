@@ -48,19 +48,6 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The meaning of a claim's outcome, in words.
-
-    claim: fields of the claim, enough to identify it.
-    says: a part of a sentence by verdict, or by the state of the claimed epsilon (guaranteed, refuted, ...). Other
-        outcomes give no sentence. {claimed}, {measured}, {difference} and {sound} stand for the row's numbers.
-    """
-
-    claim: Mapping[str, str]
-    says: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Statement:
     """The finding of a paper for the README: a bold headline, then sentences with numbers.
 
@@ -82,7 +69,6 @@ class Paper:
     items: its items, the headline first.
     place: its position among the papers on the pages, the smallest first.
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
-    findings: the sentences on its outcomes.
     statement: its finding for the README.
     idea: the proposal of the paper in a few words.
     study: True for a question of this project's own. Its rows are no claims and are not counted as such.
@@ -93,7 +79,6 @@ class Paper:
     items: tuple[Item, ...]
     place: int
     remarks: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
     study: bool = False
     statement: Statement | None = None
     idea: str = ""

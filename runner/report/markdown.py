@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,17 +66,18 @@ def cells_of(row: ClaimRow) -> Cells:
     claim, unit = row.claim, row.claim.unit
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
+    places = places_of(row)
     return Cells(
         dataset=claim.dataset,
         method=method_text(claim),
         claimed=claim.claimed or "qualitative",
         margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
-        measured=plus_minus(row.measured, std, unit, at_least=row.at_least),
+        measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places),
         spread=" / ".join(spread) or "–",
         runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
         best=plus_minus(row.best_epoch_mean, None, unit),
-        difference=difference_text(row.difference, unit, row.interval, claim.level),
+        difference=difference_text(row.difference, unit, row.interval, claim.level, places),
         verdict=verdict_text(row),
         epsilon=number(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_tries),
@@ -110,22 +112,42 @@ def method_text(claim: Claim) -> str:
     return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
 
 
-def difference_text(difference: float | None, unit: str, interval: Interval | None, level: float | None = None) -> str:
+def places_of(row: ClaimRow) -> int | None:
+    """Return the decimals that the spread of the runs supports: those of its second significant digit.
+
+    An accuracy and a difference of accuracies have at most two. None without a spread.
+    """
+    spread = row.std
+    if spread is None and row.interval is not None:
+        spread = row.interval.half_width / 2
+    if not spread or not math.isfinite(spread):
+        return None
+    places = max(0, 1 - math.floor(math.log10(spread)))
+    return min(places, 2) if row.claim.unit in ("%", "points") else places
+
+
+def difference_text(
+    difference: float | None,
+    unit: str,
+    interval: Interval | None,
+    level: float | None = None,
+    places: int | None = None,
+) -> str:
     """Format a difference with its sign and its interval in brackets; a dash if there is neither.
 
     If a level is claimed, the text is the interval of the measured number, next to the level.
     """
     if interval is None:
-        return "–" if difference is None else _signed(difference, unit)
+        return "–" if difference is None else _signed(difference, unit, places)
     if level is not None:
-        low, high = (number(end + level, unit) for end in (interval.low, interval.high))
+        low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
         return f"[{low}, {high}] beside {number(level, unit)}"
-    ends = f"[{_signed(interval.low, unit)}, {_signed(interval.high, unit)}]"
-    return ends if difference is None else f"{_signed(difference, unit)} {ends}"
+    ends = f"[{_signed(interval.low, unit, places)}, {_signed(interval.high, unit, places)}]"
+    return ends if difference is None else f"{_signed(difference, unit, places)} {ends}"
 
 
-def _signed(value: float, unit: str) -> str:
-    return ("+" if value >= 0 else "−") + number(abs(value), unit)
+def _signed(value: float, unit: str, places: int | None) -> str:
+    return ("+" if value >= 0 else "−") + number(abs(value), unit, places=places)
 
 
 def _margin_text(row: ClaimRow) -> str:

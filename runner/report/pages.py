@@ -72,7 +72,8 @@ def write_report(folder: Path, scale: str) -> list[Path]:
             continue
         text += f"[{'Every number' if paper.study else 'Every claim'}]({paper.name}/README.md)\n\n{items}"
         rows = by_paper.get(paper.name) or rows_of(folder, paper)
-        claims = paper_page.page(paper, rows, stated(paper, folder), _figure(folder, paper), mark)
+        statement = stated(paper, folder) if scale == PAPER_SCALE else ""
+        claims = paper_page.page(paper, rows, statement, _figure(folder, paper), mark)
         if costs and not paper.study:
             claims += "\n## What has not run\n\n" + not_run.sentence(claims_left[paper.name], costs[paper.name]) + "\n"
         claims += _not_reproducible(rows)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import (
-    DIFFERS,
-    FAILS,
-    GUARANTEED,
-    HOLDS,
-    NOT_GUARANTEED,
-    NOT_REPRODUCED,
-    REFUTED,
-    TOO_FEW_RUNS,
-)
+from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
+from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
+from runner.report.markdown import cells_of
 from runner.terminal import number
 
 HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
@@ -24,7 +16,6 @@ OF_A_STUDY = ("measured", "here (runs)", "sound ε", "interval [95%]")
 LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
-
 
 HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
 missing. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here. ✓: the claimed ε is
@@ -70,7 +61,7 @@ def tables_of(paper: Paper, rows: Sequence[ClaimRow]) -> str:
 
 def _section(item: Item, rows: Sequence[ClaimRow], study: bool, *, folded: bool) -> str:
     notes = _notes(rows)
-    table = "".join(_lines(rows, study)) + (f"\n{notes}" if notes else "")
+    table = _table(rows, study) + (f"\n{notes}" if notes else "")
     files = f"[All columns]({item.name}/claims.csv)"
     if not folded:
         return f"## {item.title}\n\n{table}\n{files}\n"
@@ -78,87 +69,35 @@ def _section(item: Item, rows: Sequence[ClaimRow], study: bool, *, folded: bool)
     return f"## {item.title}\n\n{summary}\n\n{table}\n{files}\n\n</details>\n"
 
 
-def _lines(rows: Sequence[ClaimRow], study: bool) -> Iterable[str]:
-    """The lines of a table; the rows of each data set stand below its name if there are several."""
+def _table(rows: Sequence[ClaimRow], study: bool) -> str:
+    """Write a table; the rows of each data set stand below its name if there are several."""
     header = OF_A_STUDY if study else HEADER
-    yield f"| {' | '.join(header)} |\n"
-    yield "|" + "".join(" --- |" if name in ("claim", "verdict", "measured") else " ---: |" for name in header) + "\n"
     by_dataset: dict[str, list[ClaimRow]] = {}
     for row in rows:
         by_dataset.setdefault(row.claim.dataset, []).append(row)
+    lines: list[list[str]] = []
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
-            yield f"| **{dataset_name(dataset)}** |{' |' * (len(header) - 1)}\n"
-        for row in of:
-            yield "| " + " | ".join(_of_a_study(row) if study else cells(row)) + " |\n"
+            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(header) - 1)])
+        lines += [_of_a_study(row) if study else _of_a_paper(row) for row in of]
+    return markdown(Table(header, lines))
 
 
 def _of_a_study(row: ClaimRow) -> list[str]:
-    """The four cells of a number that no paper claims."""
-    name = claim_text(row) + (f" at ε {row.claim.at_epsilon}" if row.claim.at_epsilon else "")
-    sound = "–" if row.epsilon_sound is None else _bound(row.epsilon_sound)
-    return [name, measured_text(row), sound, difference_text(row)]
+    of = cells_of(row)
+    name = of.method + (f" at ε {row.claim.at_epsilon}" if row.claim.at_epsilon else "")
+    return [name, of.measured_of, _bound(row.epsilon_sound), of.difference]
 
 
-def cells(row: ClaimRow) -> list[str]:
-    """The six cells of a claim."""
-    verdict = verdict_text(row)
-    return [
-        claim_text(row),
-        row.claim.claimed or "in words",
-        measured_text(row),
-        f"**{verdict}**" if row.verdict in _BAD else verdict,
-        epsilon_text(row),
-        difference_text(row),
-    ]
+def _of_a_paper(row: ClaimRow) -> list[str]:
+    of = cells_of(row)
+    verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
+    return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference]
 
 
 def dataset_name(dataset: str) -> str:
     """The name that people give a data set."""
     return {"CIFAR10": "CIFAR-10", "any": "any data set", "all": "all data sets"}.get(dataset, dataset)
-
-
-def claim_text(row: ClaimRow) -> str:
-    """The method, what is claimed of it if that is not its accuracy, and how the paper is read."""
-    claim = row.claim
-    what = "" if claim.quantity == "test_accuracy" else f", {claim.quantity.replace('_', ' ')}"
-    return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
-
-
-def measured_text(row: ClaimRow) -> str:
-    """The number here with the digits that its spread supports, and its runs, of those planned if some are missing."""
-    if row.measured is None:
-        return "–"
-    runs = "by formula" if row.computed else _runs(row)
-    std = row.std if row.measured == row.mean and not row.at_least else None
-    places = _places(row)
-    text = number(row.measured, row.claim.unit, places=places)
-    if std is not None:
-        text += f" ± {number(std, row.claim.unit, places=places)}"
-    return f"{'≥ ' if row.at_least else ''}{_minus(text)} ({runs})"
-
-
-def _runs(row: ClaimRow) -> str:
-    each = row.n_each.replace(" ", "") if row.n_each else str(row.n)
-    return each if row.n >= row.n_planned else f"{each} of {row.n_planned}"
-
-
-def _places(row: ClaimRow) -> int | None:
-    """Decimals: two significant digits of the standard deviation, at most two of an accuracy; None if unknown."""
-    spread = row.std
-    if spread is None and row.interval is not None and math.isfinite(row.interval.half_width):
-        spread = row.interval.half_width / 2
-    if not spread or not math.isfinite(spread):
-        return None
-    places = max(0, 1 - math.floor(math.log10(spread)))
-    return min(places, 2) if row.claim.unit in ("%", "points") else places
-
-
-def verdict_text(row: ClaimRow) -> str:
-    """The verdict; for too few runs, the number that would do."""
-    if row.verdict == TOO_FEW_RUNS and row.runs_needed:
-        return f"{row.verdict} ({row.runs_have} of {row.runs_needed})"
-    return f"{row.verdict} by formula" if row.verdict in (HOLDS, FAILS) else row.verdict
 
 
 def epsilon_text(row: ClaimRow) -> str:
@@ -169,29 +108,9 @@ def epsilon_text(row: ClaimRow) -> str:
     return f"{claimed} → {_bound(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 
 
-def _bound(epsilon: float) -> str:
-    """An upper bound to two decimals, above a hundred to none, rounded up."""
-    return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
-
-
-def difference_text(row: ClaimRow) -> str:
-    """Measured minus claimed with its 95% interval; for a level, the interval of the number itself."""
-    if row.interval is None or row.claim.level is not None:
-        return ""
-    places = _places(row)
-    low, high = (_signed(end, places, row.claim.unit) for end in (row.interval.low, row.interval.high))
-    found = "" if row.difference is None else _signed(row.difference, places, row.claim.unit) + " "
-    return f"{found}[{low}, {high}]"
-
-
-def _signed(value: float, places: int | None, unit: str) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return ("+" if value >= 0 else "−") + number(abs(value), unit, places=places)
-
-
-def _minus(text: str) -> str:
-    return f"−{text[1:]}" if text.startswith("-") else text
+def _bound(epsilon: float | None) -> str:
+    """Format an upper bound with two decimals, above a hundred with none, rounded up."""
+    return number(epsilon, places=2 if (epsilon or 0) < 100 else 0, bound="upper")
 
 
 def _notes(rows: Sequence[ClaimRow]) -> str:

@@ -12,7 +12,7 @@ from runner.report.items import Paper
 from runner.report.papers import load
 from runner.terminal import number
 
-_SEVERAL = ("verdict", "guarantee")  # fields that may name several words
+_GUARDS = ("verdict", "guarantee")  # under which a statement holds
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Number:
     """A number in a text. The format chooses its part.
 
     {x} is the number, {x:gain} the difference of two settings, {x:interval} its 95% interval, {x:sound} the sound ε,
-    and {x:claimed} the claimed number. Numbers have one decimal, those below one have two.
+    {x:claimed} the claimed number, and {x:runs} the runs. Numbers have one decimal, those below one have two.
     """
 
     row: ClaimRow
@@ -37,6 +37,8 @@ class Number:
             return number(row.epsilon_sound, places=1 if row.epsilon_sound < 100 else 0, bound="upper")
         if part == "claimed":
             return row.claim.claimed
+        if part == "runs":
+            return row.n_each or str(row.n)
         raise ValueError(f"a number has no {part!r} here")
 
 
@@ -61,18 +63,15 @@ def stated(paper: Paper, folder: Path) -> str:
 
 
 def _found(fields: Mapping[str, str], rows: Sequence[ClaimRow], folder: Path) -> Number | None:
+    """Find the claim that fields name; None if there is none, it was not measured, or it has another verdict."""
     if "paper" in fields:  # another paper's claim
         rows = rows_of(folder, load(fields["paper"]))
-    for row in rows:
-        if all(_holds(row, name, value) for name, value in fields.items()):
-            return None if row.measured is None else Number(row)
-    return None
-
-
-def _holds(row: ClaimRow, name: str, value: str) -> bool:
-    if name in _SEVERAL:
-        return getattr(row, name) in value.split(", ")
-    return bool(getattr(row.claim, name) == value)
+    named = {name: value for name, value in fields.items() if name not in _GUARDS}
+    row = next((row for row in rows if all(getattr(row.claim, name) == value for name, value in named.items())), None)
+    if row is None or row.measured is None:
+        return None
+    holds = all(getattr(row, name) in fields[name].split(", ") for name in _GUARDS if name in fields)
+    return Number(row) if holds else None
 
 
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:

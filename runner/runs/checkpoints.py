@@ -27,7 +27,7 @@ from runner.training.prepare import Run
 from runner.training.targets import targets
 
 _DIGEST = hashlib.sha256().digest_size
-_NOT_TRAINING = ("papers", "report")  # packages that no run depends on
+_NOT_TRAINING = ("cli", "papers", "report", "claims", "search", "launch")  # packages whose code no run depends on
 _KNOWN = ("runner", "torch")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
 from runner.clipping import Automatic, Backprop, Flat, NoClipping, PerLayer, gradient_sum, is_of_norms
@@ -78,6 +80,24 @@ def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
     norms = found.norms
     assert norms is not None
     assert norms.min() < strategy.norm < norms.max(), "the test must have examples on both sides of the bound"
+
+
+def test_flat_matches_opacus_optimizer() -> None:
+    """Opacus' own clipping, from end to end: GradSampleModule and DPOptimizer.clip_and_accumulate."""
+    objective, inputs, targets = make("small_cnn")
+    found = gradient_sum(Flat(0.7), ENGINES["isolated"](objective), inputs, targets, physical_batch=100)
+    theirs = GradSampleModule(copy.deepcopy(objective), loss_reduction="sum")
+    optimizer = DPOptimizer(
+        torch.optim.SGD(theirs.parameters(), lr=1.0),
+        noise_multiplier=0.0,
+        max_grad_norm=0.7,
+        expected_batch_size=10,
+        loss_reduction="sum",
+    )
+    theirs(inputs, targets).sum().backward()
+    optimizer.clip_and_accumulate()
+    for name, parameter in theirs._module.named_parameters():
+        torch.testing.assert_close(found.gradients[name], parameter.summed_grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
-from runner.networks.losses import LosingLess
+from runner.networks.losses import LosingLess, SquaredError
 from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
@@ -155,6 +155,23 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
     value, residual = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
     assert value == pytest.approx(expected, rel=1e-3)
     assert residual < 0.01 * abs(value)
+
+
+def test_the_top_eigenvalue_of_a_quadratic_has_the_sign_of_its_matrix() -> None:
+    """SSE of a linear layer: the Hessian of the mean loss is X^T X / n, once for every output."""
+
+    class Opposite(SquaredError):  # noqa: N818 (an error of predictions)
+        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+            return -super().forward(logits, targets)
+
+    torch.manual_seed(0)
+    network = nn.Linear(6, 3, bias=False, dtype=torch.float64)
+    x, y = torch.randn(500, 6, dtype=torch.float64) * torch.arange(1, 7), torch.arange(500) % 3
+    expected = torch.linalg.eigvalsh(x.T @ x / 500)[-1].item()
+    for loss, sign in ((SquaredError(), 1), (Opposite(), -1)):
+        value, residual = TopEigenvalue(Objective(network, loss), x, y, torch.Generator().manual_seed(1))()
+        assert value == pytest.approx(sign * expected, rel=1e-3)
+        assert residual < 0.01 * abs(value)
 
 
 def test_an_eigenvector_that_is_overtaken_is_left() -> None:

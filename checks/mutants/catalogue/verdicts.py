@@ -99,8 +99,8 @@ MUTANTS = (
     ),
     Mutant(
         "claims/evidence.py",
-        "finished = Runs(run for run in runs.values() if not run.diverged)",
-        "finished = Runs(runs.values())",
+        'if not run.diverged and run.field("epochs") > 1)',
+        'if run.field("epochs") > 1)',
         "runs that diverged widen the spread of a data set",
         "claims/test_measure.py",
     ),

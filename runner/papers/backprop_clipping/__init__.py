@@ -5,17 +5,11 @@ The headline comes first. By its authors, a bug invalidates the paper's numbers:
 
 from runner.claims.verdicts import NOT_REPRODUCED
 from runner.papers.backprop_clipping import computed, figures, story
-from runner.report.items import Finding, Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
 _CODE = f"{figures.PAPER}/original_code"
 _TABLE_1 = (_CODE, f"{figures.TABLE_1}_more", figures.TABLE_1, f"{figures.TABLE_1}_copied")
-
-
-def _finding(dataset: str, reading: str, says: dict[str, str]) -> Finding:
-    """Return the finding on the accuracy of the paper's method in one reading."""
-    claim = {"item": "table-1", "dataset": dataset, "method": "Backpropagation clipping", "quantity": "test_accuracy"}
-    return Finding({**claim, "reading": reading}, says)
 
 
 ITEMS = (
@@ -81,35 +75,5 @@ PAPER = Paper(
                       "verdict": NOT_REPRODUCED},
         },
     ),
-    idea='clip inside the layers: inputs and upstream gradients',
-    findings=(
-        _finding(
-            "MNIST",
-            "the authors' code",
-            {"not guaranteed": "**{claimed} on MNIST at ε 0.07 took noise too small by up to the batch size**: that "
-             "very code gives {measured}"},
-        ),
-        _finding(
-            "MNIST",
-            "the code's noise, the printed network",
-            {"not guaranteed": "its noise on the printed network {measured}, at a sound ε of at most {sound}, which is "
-             "above 4.5 in any case"},
-        ),
-        _finding(
-            "MNIST",
-            "Poisson batches, layers as one release",
-            {NOT_REPRODUCED: "with the noise that ε 0.07 needs where batches are sampled and a step's layers are one "
-             "release, and at settings that were tuned under the bug, {measured}"},
-        ),
-        _finding(
-            "MNIST",
-            "algorithm 2 as printed",
-            {NOT_REPRODUCED: "with that of the algorithm as printed, {measured}"},
-        ),
-        _finding(
-            "FashionMNIST",
-            "Poisson batches, layers as one release",
-            {NOT_REPRODUCED: "on FashionMNIST at 0.87, {measured} for {claimed}"},
-        ),
-    ),
+    idea="clip inside the layers: inputs and upstream gradients",
 )  # fmt: skip

@@ -4,10 +4,9 @@ Activation, loss, clipping and features each have an old level and the level tha
 trained at the same sound epsilon. Then the best one is combined with the methods of two more papers.
 """
 
-from runner.claims.verdicts import NOT_JUDGED
 from runner.papers.composition import figures, tables
 from runner.papers.composition.choices import DATASETS, EPSILONS
-from runner.report.items import Finding, Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement
 
 _LOSSES = ("cross_entropy", "losing_less")
 _BELOW = {"mnist": tuple(f"composition/mnist_search_3_{loss}_below" for loss in _LOSSES)}  # rates below the smallest
@@ -119,19 +118,5 @@ PAPER = Paper(
             "less": {"number": "more_than_parts", "dataset": "MNIST", "at_epsilon": "1"},
         },
     ),
-    idea='four of these ideas, alone and together',
-    findings=tuple(
-        Finding({"number": number, "dataset": name, "at_epsilon": "1"}, {NOT_JUDGED: says})
-        for name, number, says in (
-            (
-                "MNIST",
-                "gain_of_all",
-                "does progress add up? tanh, the losing-less loss, automatic clipping and ScatterNet **gain {measured} "
-                "points together** {interval} on MNIST at a sound ε of 1",
-            ),
-            ("MNIST", "more_than_parts", "less the sum of what each gains alone, that is {measured} {interval}"),
-            ("FashionMNIST", "gain_of_all", "on FashionMNIST, at the same ε, they gain {measured} {interval} together"),
-            ("FashionMNIST", "more_than_parts", "less that sum {measured} {interval}"),
-        )
-    ),
+    idea="four of these ideas, alone and together",
 )  # fmt: skip

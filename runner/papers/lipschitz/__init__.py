@@ -4,9 +4,8 @@ The paper's text has no accuracies (its plots are images). So the checks cover m
 library, and the accuracy of its method in this benchmark.
 """
 
-from runner.claims.verdicts import CONSISTENT, FAILS, NOT_JUDGED, REPRODUCED, TOO_FEW_RUNS
 from runner.papers.lipschitz import bounds, fronts, norms, timing
-from runner.report.items import Finding, Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
 
@@ -109,41 +108,5 @@ PAPER = Paper(
             "plain": {"paper": "tempered_sigmoid", "item": "table-3", "dataset": "MNIST", "method": "DP-SGD, ReLU"},
         },
     ),
-    idea='networks whose gradients are bounded by construction',
-    findings=(
-        Finding(
-            {"item": "fig-5a", "dataset": "MNIST", "network": "two linear layers of 512, softer loss"},
-            {NOT_JUDGED: "**without clipping, at a sound ε of {sound}** (settings in part from an exploration that saw "
-             "test images): {measured} on MNIST"},
-        ),
-        Finding(
-            {"item": "fig-5b", "dataset": "FashionMNIST", "network": "two linear layers of 256"},
-            {NOT_JUDGED: "{measured} on FashionMNIST, of two linear layers"},
-        ),
-        Finding(
-            {"item": "fig-5c", "dataset": "CIFAR10", "network": "two linear layers of 256"},
-            {NOT_JUDGED: "{measured} on CIFAR-10"},
-        ),
-        Finding(
-            {"item": "text-cert", "dataset": "MNIST", "method": "Lipschitz network"},
-            dict.fromkeys(
-                (REPRODUCED, CONSISTENT, TOO_FEW_RUNS),
-                "runs on MNIST in which a gradient exceeded its bound (2,048 images, once an epoch): {measured}",
-            ),
-        ),
-        Finding(
-            {"item": "table-2", "method": "Bias on a map"},
-            {FAILS: "**bounds of the authors' library can be exceeded**: that of a bias on a map of "
-             "28 x 28 by a factor of up to {measured}"},
-        ),
-        Finding(
-            {"item": "table-2", "method": "RKO convolution, kernel"},
-            {FAILS: "that of a kernel by about {measured}"},
-        ),
-        Finding(
-            {"item": "table-3", "method": "Layer centering of the library, vectors and tokens"},
-            {FAILS: "its layer centring of vectors and tokens **mixes the examples of a batch**: one moves by "
-             "{measured} where another of four moves by 1"},
-        ),
-    ),
+    idea="networks whose gradients are bounded by construction",
 )  # fmt: skip

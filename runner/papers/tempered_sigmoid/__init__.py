@@ -3,11 +3,9 @@
 By Papernot, Thakurta, Song, Chien and Erlingsson (AAAI 2021).
 """
 
-from runner.claims.verdicts import NOT_JUDGED, REPRODUCED
+from runner.claims.verdicts import REPRODUCED
 from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
-from runner.report.items import Finding, Item, Paper, Statement
-
-_EACH_AT_ITS_BEST = "tanh above ReLU, each at its best"
+from runner.report.items import Item, Paper, Statement
 
 ITEMS = (
     Item(
@@ -94,26 +92,4 @@ PAPER = Paper(
         },
     ),
     idea="bounded activations in place of ReLU",
-    findings=(
-        Finding(
-            {"item": "table-3", "dataset": "MNIST", "method": _EACH_AT_ITS_BEST},
-            {
-                REPRODUCED: "**tanh beats ReLU** in DP-SGD, each at the learning rate that its search chose: on MNIST "
-                "by {difference} points {runs} at a sound ε of {sound}, where the paper's numbers differ by 1.5"
-            },
-        ),
-        Finding(
-            {
-                "item": "table-3",
-                "dataset": "FashionMNIST",
-                "method": _EACH_AT_ITS_BEST,
-                "reading": "learning rate searched here",
-            },
-            {REPRODUCED: "on FashionMNIST by {difference} points {runs} at {sound}, where they differ by 4.2"},
-        ),
-        Finding(
-            {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
-            {NOT_JUDGED: "on CIFAR-10, at one learning rate for both, by {measured} points at {sound}"},
-        ),
-    ),
 )

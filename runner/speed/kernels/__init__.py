@@ -112,11 +112,6 @@ def why_off() -> str | None:
     return None if _compiler() else f"No C++ compiler is found (c++, or what CXX names): no kernel is compiled, {off}"
 
 
-def as_usual() -> bool:
-    """Return True if kernels are used here, as is the default."""
-    return why_off() is None and not MORE_FLAGS
-
-
 def _compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++"))
 
@@ -180,12 +175,6 @@ def integers(*numbers: int) -> list[ctypes.c_int64]:
 def threads_for(tensor: Tensor) -> int:
     """Return the number of threads that share the rows of a tensor."""
     return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
-
-
-def fingerprint() -> str:
-    """Changes with the kernels, the flags, the compiler and the processor."""
-    sources = sorted(_FOLDER.glob("*.cpp"))
-    return "\n".join(_fingerprint(source, _compiler() or "none") for source in sources)
 
 
 def _fingerprint(source: Path, compiler: str) -> str:

@@ -13,7 +13,6 @@ from runner.training.diagnostics.interface import SLICE, Diagnostic, Subject
 
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
-GRADIENTS = 2 * _ITERATIONS  # as many over the examples cost about as much as the longest call
 
 
 class Hessian(Diagnostic):
