@@ -12,11 +12,13 @@ from typing import Any
 
 
 class Server(ThreadingHTTPServer):
-    """`runs` has of each run id how often it was begun, its history as it stands, its summary, and its artifacts;
-    `views` has the workspaces. While it is `silent`, it takes what it is sent and answers nothing.
+    """A server in place of W&B's.
+
+    `runs` has the number of beginnings, the history, the summary and the artifacts of each run id. `views` has the
+    workspaces. While it is `silent`, it takes requests without an answer.
 
     Args:
-        sleepy: whether it falls silent as soon as a run has begun.
+        sleepy: become silent as soon as a run has begun.
     """
 
     daemon_threads = True

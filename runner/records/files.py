@@ -112,8 +112,10 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
 
 
 def write_stopped(path: Path, record: dict[str, Any]) -> None:
-    """Keep what was measured of a run that was stopped: of one that was stopped before, by a search with another
-    budget, whichever came further. The epochs that both have are the same."""
+    """Write the measurements of a run that a search stopped.
+
+    If another search stopped it before, the longer record stays. The epochs that both have are the same.
+    """
     set_aside(path)
     before = read_record(path)["history"]["epoch"] if path.exists() else []
     if len(record["history"]["epoch"]) > len(before):

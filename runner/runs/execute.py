@@ -139,11 +139,11 @@ class _Execution:
     def record(
         self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]
     ) -> tuple[dict[str, Any], Path]:
-        """The record of the run, and its file; its outcome is known once it is written, after its weights where they
-        are kept.
+        """Write the record of the run, after its weights if `save_model` is set. Return the record and its file.
 
         Raises:
-            OSError: the record or the weights are not in their place. The message says where they are instead.
+            OSError: the record or the weights could not be written to their folder. The message names the file that
+                has them instead.
         """
         record: dict[str, Any] = {
             "run_id": self.identity,

@@ -22,8 +22,14 @@ MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convo
 
 @dataclass(frozen=True)
 class Pixels:
-    """The pixels of images that are not zero: values, the first cell each adds to and its kind, [pixels] each, and
-    where each image's begin, [images + 1]. See sparse_convolution.cpp."""
+    """The pixels of images that are not zero (see sparse_convolution.cpp).
+
+    Attributes:
+        values: the values, [pixels].
+        corners: the first output cell that each pixel adds to, [pixels].
+        kinds: the kind of each pixel, [pixels].
+        starts: the index of each image's first pixel, and the number of pixels, [images + 1].
+    """
 
     values: Tensor
     corners: Tensor

@@ -1,4 +1,4 @@
-"""Reports of a Ray cluster's nodes, and requests to Ray. (`make cluster` tests a real cluster.)"""
+"""Reports of a Ray cluster's nodes, and requests to Ray. `make cluster` tests a real cluster."""
 
 from __future__ import annotations
 
