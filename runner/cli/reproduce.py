@@ -131,7 +131,11 @@ def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """A table is made of its own settings: only where and how they run may be changed."""
+    """Check that overrides change the machine only, because a table has the settings of its sweeps.
+
+    Raises:
+        ConfigError: one changes a setting.
+    """
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
@@ -194,7 +198,7 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
 
 
 def _is_recorded(job: Job) -> bool:
-    """`recorded`, without a look at runs that have no file."""
+    """Return `recorded`, without reading anything for runs that have no file."""
     return record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config)
 
 

@@ -90,7 +90,7 @@ class Slurm:
         return self._follow(folder, following, work, line)
 
     def _at_once(self, threads: int | None) -> int:
-        """The number of runs that a task computes at a time."""
+        """Return the number of runs that a task computes at a time."""
         return self.gpus or max(1, self.cpus // (threads or self.cpus))
 
     def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:

@@ -200,12 +200,12 @@ def check_record(path: Path, record: Any) -> None:
 
 
 def upper_bound(epsilon: float | str | None) -> float:
-    """A recorded epsilon as a number: infinite where none is known, as nothing is then guaranteed."""
+    """Return a recorded epsilon as a number. An unknown epsilon is infinite, as it guarantees nothing."""
     return math.inf if epsilon is None else float(epsilon)
 
 
 def digest_of(record: dict[str, Any]) -> str:
-    """The SHA-256 of a record but for its digest: of its JSON with sorted keys, no spaces and ASCII only."""
+    """Hash a record without its digest: the SHA-256 of its JSON with sorted keys, no spaces and ASCII only."""
     content = {name: value for name, value in record.items() if name != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -215,7 +215,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def dumps(record: dict[str, Any]) -> str:
-    """A record, its measured numbers rounded, with the digest of what it then says, as JSON text."""
+    """Write a record as JSON text, with its measured numbers rounded, and the digest of the result."""
     exact = ("config",)  # the ids are the hash of the config as it is
     content = {name: value if name in exact else rounded(value) for name, value in record.items()}
     as_read = json.loads(json.dumps(content))
@@ -223,7 +223,7 @@ def dumps(record: dict[str, Any]) -> str:
 
 
 def text_of(record: dict[str, Any]) -> str:
-    """A record as JSON text, every number as it is: one line a list, so that a diff of two records is readable."""
+    """Write a record as JSON text without rounding. A list is one line, so that a diff of two records is readable."""
     lines = [f"{json.dumps(name)}: {_indented(value)}" for name, value in record.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -253,7 +253,7 @@ def rounded(value: Any, name: str = "") -> Any:
 
 
 def claims_folder(results_root: str | Path) -> Path:
-    """The folder of the locks that `claim` holds."""
+    """Return the folder of the locks that `claim` holds."""
     return Path(results_root).expanduser() / ".locks"
 
 

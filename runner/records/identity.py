@@ -20,12 +20,13 @@ _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by the
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """The config as it will run: limits of `scale` applied, interpolations resolved, and the source of classes hashed.
+    """Resolve a config: apply the limits of `scale`, resolve interpolations, and hash the source of classes.
 
-    Interpolations see what the limits left: `${batch_size}` is the batch that is trained. The input is not changed.
+    Interpolations are resolved after the limits: `${batch_size}` is the batch that is trained. The input is not
+    changed.
 
     Raises:
-        ConfigError: a number is not in its range, a class of the user's own cannot be imported, or `sources` is set.
+        ConfigError: a number is not in its range, a user's class cannot be imported, or `sources` is set.
     """
     config = copy.deepcopy(composed)
     check_ranges(config)
@@ -50,13 +51,13 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """The whole resolved config as JSON values; without `sources` where no class is the user's own."""
+    """Return the whole resolved config as JSON values, without `sources` if it is empty."""
     values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
     return {name: value for name, value in values.items() if value or name != "sources"}
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
-    """The config as a record keeps it: without what speaks of a machine."""
+    """Return the part of a config that records have. It leaves out the fields of the machine."""
     return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
 
 

@@ -107,14 +107,14 @@ def _is_in(target: str, path: str) -> bool:
 
 
 def _check_moved(moved: dict[str, str]) -> None:
-    """A class that has moved must stay where it is when the same command is given again."""
+    """Check that the same command, given again, moves no class a second time."""
     for new in moved.values():
         if _moved_class(new, moved) != new:
             raise ValueError(f"--target moves {new} on to {_moved_class(new, moved)}: name the last place at once.")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(

@@ -148,7 +148,7 @@ def _in_range(within: Range, value: Any) -> Any:
 
 
 def _model_of(kind: type) -> type[BaseModel]:
-    """The fields of a schema of `runner.config` that records keep, of the types that they have in JSON."""
+    """Make a model of the recorded fields of a schema of `runner.config`, with their types in JSON."""
     hints, fields = typing.get_type_hints(kind), dict[str, Any]()
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
@@ -225,7 +225,7 @@ def validate(content: Any) -> None:
 
 
 def published() -> str:
-    """The schema as JSON text."""
+    """Return the schema as JSON text."""
     return json.dumps(Record.model_json_schema(), indent=1) + "\n"
 
 

@@ -71,7 +71,7 @@ def verify(record: dict[str, Any]) -> list[str]:
 
 
 def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator[Difference]:
-    """The first difference of each column."""
+    """Yield the first difference of each column."""
     for name, column in history.items():
         for epoch, said, right in zip(history["epoch"], column, due[name], strict=False):
             if said not in (allowed := _rounded(name, right, up)):
@@ -134,7 +134,10 @@ def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def _possible(accepted: Sequence[int], steps: Sequence[int], paid_for: int | None) -> Iterator[int]:
-    """The nearest counts of kept steps that grow by no more than the steps, and reach `paid_for` at the end only."""
+    """Yield the nearest possible counts of accepted steps.
+
+    They grow by no more than the steps, and reach `paid_for` at the end only.
+    """
     kept = taken = 0
     for count, now in zip(accepted, steps, strict=True):
         most = kept + now - taken
@@ -200,7 +203,7 @@ _known: dict[tuple[str, Releases, float], float] = {}
 
 
 def _once(accountant: str, epsilon: Callable[[Releases, float], float], releases: Releases, run: Run) -> float:
-    """Settings that release the same cost the same: computed once."""
+    """Compute the epsilon of some releases, once for all settings with the same releases."""
     key = accountant, releases, run.config.delta
     if key not in _known:
         _known[key] = epsilon(releases, run.config.delta)
@@ -226,7 +229,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")

@@ -305,7 +305,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
 
 
 def _claimed_marker(curve: Curve) -> str:
-    """A hollow triangle for the best of several runs, a diamond for their mean or a single one."""
+    """Return the marker of a claim: a triangle for the best of several runs, a diamond for a mean or a single run."""
     return "^" if curve.claimed_as else "D"
 
 
@@ -319,7 +319,7 @@ class Band:
     high: list[float]
 
     def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
-        """The middle as a line, and the area between minimum and maximum, so opaque."""
+        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`."""
         axes.plot(self.x, self.middle, color=colour, **line)
         axes.fill_between(self.x, self.low, self.high, color=colour, alpha=shade, linewidth=0)
 

@@ -72,7 +72,7 @@ def _histogram(wandb: Any, counts: Sequence[int], width: float) -> Any:
 
 
 def _confusion(counts: Sequence[Sequence[int]]) -> Any:
-    """A picture [height, width, 4]: shares of each true class in colour, counts in the cells."""
+    """Draw a confusion matrix as a picture [height, width, 4]: colours are shares of each true class, cells counts."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

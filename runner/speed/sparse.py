@@ -128,13 +128,13 @@ class SparseFirstLayer:
         return bool(weight.isfinite().all())
 
     def __call__(self, pixels: Pixels) -> Tensor:
-        """The pooled outputs at the weights last loaded: [images, channels, height, width], channels last."""
+        """Return the pooled outputs at the weights last loaded: [images, channels, height, width], channels last."""
         compiled = library("sparse_convolution", agrees)
         assert compiled is not None
         return self.by(compiled, pixels, None)
 
     def by(self, compiled: ctypes.CDLL, pixels: Pixels, threads: int | None) -> Tensor:
-        """The same, by this library; threads: to share the images among, as many as pay if None."""
+        """Compute the pooled outputs with this library. With threads=None, the number of threads is chosen for speed."""
         channels = self._convolution.out_channels
         bias = self._convolution.bias
         bias = torch.zeros(channels) if bias is None else bias.detach().contiguous()
