@@ -27,7 +27,7 @@ help: ## Explain every target
 	@echo "  PAPER is one of: $(PAPERS). Variables"
 	@echo "  of reproduce- and plan- (JOBS and OVERRIDES also of demo):"
 	@echo "    BUDGET=30m         start no run later, or known to end later (90s, 30m, 2h, 1h30m); then tables and figures"
-	@echo "    JOBS=2             so many runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
+	@echo "    JOBS=2             2 runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
 	@echo "    LAUNCHER=slurm     local (default), slurm or ray carries them out; conf/launcher/ has their options, which"
@@ -45,11 +45,12 @@ check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer wi
 test: $(VENV)/installed lint ## Linters, types and all tests
 	$(PYTEST)
 
-lint: $(VENV)/installed ## Linters and types only
+lint: $(VENV)/installed ## Linters, types, layers and the English of docstrings only
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python -m checks style
 
 format: $(VENV)/installed ## Format the code
 	$(VENV)/bin/ruff format .

@@ -2,6 +2,6 @@
 
 import os
 
-# Before PyTorch is loaded, whose idle threads else spin on the cores that those of our own kernels want. Where it is
-# set already, it stays.
+# This has to be set before PyTorch is loaded. Else PyTorch's idle threads spin on the cores that the compiled kernels
+# need. A value that the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,6 +1,4 @@
-"""What people read while work goes on: numbers, and one line that says how far it is, rewritten in a terminal, repeated
-now and then in a log file.
-"""
+"""Numbers and progress for people: a line that is rewritten in a terminal, and repeated at intervals in a log file."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ class Parser(argparse.ArgumentParser):
     """A command line that is refused in one sentence, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Exits with the sentence, where argparse would print how to use the command first."""
+        """Exit with the sentence alone, without the usage text that argparse would print first."""
         self.exit(2, f"{self.prog.rpartition(' ')[2]}: {' '.join(message.split())}\n")
 
 
@@ -26,7 +24,7 @@ class Line:
     """A progress line on `stream`.
 
     Args:
-        at_once: whether a log file has the first text, too: not where it may end in a refusal, which is one line.
+        at_once: print the first text to a log file at once. False if the command may be refused, which is one line.
     """
 
     def __init__(self, stream: TextIO | None = None, *, at_once: bool = True) -> None:
@@ -37,7 +35,7 @@ class Line:
 
     @property
     def silent(self) -> float:
-        """Seconds since this line last said anything."""
+        """Seconds since this line was last printed."""
         return time.monotonic() - self._said
 
     def show(self, text: str) -> None:
@@ -69,9 +67,9 @@ def one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Write what a terminal would obey, or show as nothing, as the escape that Python would write for it.
+    r"""Replace characters that a terminal would obey or hide by their Python escapes.
 
-    That is control characters, line breaks, marks that turn the direction of text, and halves of surrogate pairs.
+    These are control characters, line breaks, marks of text direction, and halves of surrogate pairs.
 
     >>> printable("a\x1b[31m\n")
     'a\\x1b[31m\\n'
@@ -82,9 +80,9 @@ def printable(text: str) -> str:
 def number(
     value: float | None, unit: str = "", *, places: int | None = None, bound: Literal["upper", "lower"] | None = None
 ) -> str:
-    """A number for people: `places` decimals if given, else two of percentages, four significant digits of all else.
+    """Write a number for people: with `places` decimals, else two for percentages, else four significant digits.
 
-    ∞ stands for infinity, a dash for no number. A bound is rounded up or down, so that it stays one.
+    ∞ stands for infinity, a dash for no number. An upper bound is rounded up, a lower bound down.
     """
     if value is None:
         return "–"
@@ -106,12 +104,12 @@ def _bounding(value: float, places: int | None, rounding: str) -> float:
 
 
 def bound_text(value: float | None) -> str:
-    """An upper bound, such as a sound epsilon, as `number` writes it."""
+    """Write an upper bound, such as a sound epsilon, as `number` does."""
     return number(value, bound="upper")
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 48s, 12m05s, 3h20m."""
+    """Write seconds for people: 48s, 12m05s, 3h20m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -121,15 +119,15 @@ def duration(seconds: float) -> str:
 
 
 def part_done(row: dict[str, float], epochs: int, most_kept: int | None) -> float:
-    """How much of a run is behind it after this epoch, in (0, 1].
+    """Return the part of a run that is done after this epoch, in (0, 1].
 
-    It ends with its last epoch, or with the last of `most_kept` updates, whichever comes first.
+    A run ends with its last epoch, or with the last of `most_kept` updates, whichever comes first.
     """
     return max(row["epoch"] / epochs, row["accepted"] / most_kept if most_kept else 0.0)
 
 
 def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None) -> str:
-    """An epoch's row of the history in a few words."""
+    """Describe an epoch's row of the history in a few words."""
     privacy = "not private"
     if row["epsilon_sound"] is None:
         privacy = f"ε {number(row['epsilon'], places=2)} as stated by its class"

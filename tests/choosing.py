@@ -52,7 +52,7 @@ class FirstMost(Mechanism):
 
 @dataclass(frozen=True)
 class Chooses(Mechanism):
-    """What a test asks it to choose."""
+    """Chooses the factor and the shares that a test sets."""
 
     factor: Any = 1.0
     share: Any = None
@@ -85,7 +85,7 @@ class Sly(Mechanism):
 
 @dataclass(frozen=True)
 class NoNoise(Mechanism):
-    """Says that it is of the package."""
+    """Draws no noise, and names a module of the package as its own."""
 
     __module__ = "runner.mechanism.dp_sgd"
 
@@ -126,7 +126,7 @@ class Bare:
 
 @dataclass(frozen=True)
 class Telescopes(Mechanism):
-    """z_t - kept z_(t-1): with 1 kept, the noise of sums of steps is that of one step."""
+    """Noise z_t - kept z_(t-1). With kept = 1, a sum of steps has no more noise than one step."""
 
     kept: ClassVar[float] = 1.0
 

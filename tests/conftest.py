@@ -1,6 +1,4 @@
-"""What tests share: composing a small config without Hydra's command line, and records as a run writes them,
-fabricated for the real jobs of the real sweeps.
-"""
+"""Fixtures of all tests: small configs, composed without Hydra's command line, and fabricated records of real jobs."""
 
 from __future__ import annotations
 

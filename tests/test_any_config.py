@@ -1,7 +1,7 @@
-"""Whatever a config says, a run trains, or ends before work starts with one sentence that names a field.
+"""Every config either trains, or is refused before work starts with one sentence that names a field.
 
-What is set is drawn from what there is to set: the options of every group, the fields of the schema and the arguments
-of the options chosen, with values of a field's own type, at its ends and beyond, and of other types.
+Configs are drawn at random: options of every group, fields of the schema, and arguments of the chosen options. Values
+have the field's type, lie at its bounds and beyond, or have other types.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ def overrides(draw: DrawFn, composed: Callable[..., DictConfig]) -> list[str]:
 
 @contextmanager
 def within(seconds: int, memory: int) -> Iterator[None]:
-    """Ends what takes longer, or takes so many more bytes than are held: the machine is not the test's alone.
+    """End a run that takes longer, or more than `memory` additional bytes, to protect a shared machine.
 
-    The bytes count from what the process holds: that is several GiB of libraries, and whatever other tests left.
+    The limit is added to the bytes that the process holds already: libraries of several GiB, and the data of other
+    tests.
     """
 
     def late(number: int, frame: object) -> NoReturn:
@@ -106,7 +107,7 @@ def within(seconds: int, memory: int) -> Iterator[None]:
 
 
 def refused_or_run(composed: Callable[..., DictConfig], said: list[str], folder: Path) -> str:
-    """What becomes of a run of these overrides: its outcome, or the sentence that refuses it."""
+    """Execute a run of these overrides, and return its outcome, or the sentence that refuses it."""
     try:
         check_options(said)
         config = composed(*SMALL, "tracking=disabled", *said)

@@ -139,7 +139,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> 
 
 @pytest.mark.parametrize("overrides", [text for text in BAD if text not in ON_THE_COMMAND_LINE])
 def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, monkeypatch, capsys) -> None:
-    """What the command does with it, without Hydra's own part of it: that takes a second."""
+    """The test calls the command's functions without Hydra's command line, which would take a second."""
     monkeypatch.setattr(ImageDataset, "load", _data_was_read)
     monkeypatch.setattr(urllib.request, "urlopen", _no_network)
     with pytest.raises((ConfigError, HydraException, OmegaConfBaseException)) as raised:

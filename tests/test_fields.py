@@ -24,7 +24,7 @@ from runner.config.fields import (
 def test_every_field_states_its_properties() -> None:
     assert list(FIELDS) == [field.name for field in dataclasses.fields(Config)]
     assert all(isinstance(properties, Properties) for properties in FIELDS.values())
-    for schema in (Runtime, Tracking, Scale):  # whose fields have those of their group
+    for schema in (Runtime, Tracking, Scale):  # their fields have the properties of their group
         assert all(field.metadata.get("properties") is None for field in dataclasses.fields(schema))
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run under way."""
+"""Progress lines and numbers of a run under way."""
 
 import io
 import subprocess

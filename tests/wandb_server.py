@@ -12,11 +12,13 @@ from typing import Any
 
 
 class Server(ThreadingHTTPServer):
-    """`runs` has of each run id how often it was begun, its history as it stands, its summary, and its artifacts;
-    `views` has the workspaces. While it is `silent`, it takes what it is sent and answers nothing.
+    """A server in place of W&B's.
+
+    `runs` has the number of beginnings, the history, the summary and the artifacts of each run id. `views` has the
+    workspaces. While it is `silent`, it takes requests without an answer.
 
     Args:
-        sleepy: whether it falls silent as soon as a run has begun.
+        sleepy: become silent as soon as a run has begun.
     """
 
     daemon_threads = True
@@ -32,7 +34,7 @@ class Server(ThreadingHTTPServer):
         """The client hangs up as it likes."""
 
     def answered(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """What GraphQL asks for, and no more."""
+        """Return the fields that a GraphQL query asks for."""
         project = {"id": "P", "name": "project", "entity": {"id": "E", "name": "me"}}
         if "upsertBucket" in query:
             run = self.runs.setdefault(variables["name"], {"begun": 0, "history": {}, "summary": {}, "artifacts": []})
@@ -48,7 +50,7 @@ class Server(ThreadingHTTPServer):
             self.runs[given["runName"]]["artifacts"].append(given["artifactTypeName"])
             sequence = {"id": "S", "latestArtifact": {"id": "A", "versionIndex": 0}}
             return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": sequence}}}
-        if "query ArtifactType(" in query:  # no artifact of this name is of another type
+        if "query ArtifactType(" in query:  # no artifact of this name has another type
             return {"project": None}
         if "upsertView" in query:
             self.views.append(variables)

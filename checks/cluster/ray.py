@@ -46,7 +46,7 @@ class Ray:
         """Return the nodes that compute, and the processes that carry out their tasks."""
         found = {}
         for name, process in self._daemons.items():
-            workers = [each for each in descendants(process.pid) if _title(each).startswith("ray::_carry_out_away")]
+            workers = [each for each in descendants(process.pid) if _title(each).startswith("ray::_carry_out_on_node")]
             if workers and name in NODES:
                 found[name] = workers
         return found

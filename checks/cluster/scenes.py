@@ -120,8 +120,9 @@ def _computing(root: Path) -> set[str]:
     from runner.launch import notes
 
     folder = notes.folder_of(root)
-    said = {note.job: notes.heard(folder, note.name) for note in notes.notes(folder)}
-    return {job for job, heard in said.items() if heard is not None and heard.running and heard.age < 2 * notes.BEAT}
+    reports = {note.job: notes.last_report(folder, note.name) for note in notes.notes(folder)}
+    fresh = 2 * notes.HEARTBEAT
+    return {job for job, report in reports.items() if report is not None and report.running and report.age < fresh}
 
 
 def _logs(root: Path) -> str:

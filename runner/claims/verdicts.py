@@ -125,7 +125,7 @@ def verdict_of(claim: Claim, measured: Measured) -> Verdict:
 
 
 def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
-    """Return the interval of a number that is not judged, or of a difference that nobody claims, if it has one."""
+    """Return the interval of a number that is not judged, or of a difference that no paper claims, if it has one."""
     if claim.direction != "none":
         return None
     if measured.interval_at is not None:

@@ -131,7 +131,11 @@ def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """A table is made of its own settings: only where and how they run may be changed."""
+    """Check that overrides change the machine only, because a table has the settings of its sweeps.
+
+    Raises:
+        ConfigError: one changes a setting.
+    """
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
@@ -194,7 +198,7 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
 
 
 def _is_recorded(job: Job) -> bool:
-    """`recorded`, without a look at runs that have no file."""
+    """Return `recorded`, without reading anything for runs that have no file."""
     return record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config)
 
 
@@ -220,10 +224,11 @@ def _check_data(pending: Sequence[Job]) -> None:
 
 
 def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
-    """Headline items first; within an item the cheapest further evidence first, runs of unknown time last.
+    """Order the runs that are left: headline items first, and within an item the cheapest further evidence first.
 
-    The k-th run of an experiment is ranked by k times its time, so that ten runs of an hour do not wait for one
-    of ten hours, nor a second experiment for the first one's last seed. Those of unknown time are ranked by k.
+    The k-th run of an experiment is ranked by k times its time. So ten runs of an hour do not wait for one of ten
+    hours. Nor does a second experiment wait for the last seed of the first. Runs of unknown time come last, ranked by
+    k.
     """
     left = {job.run_id for job in pending}
     ordered: dict[str, Job] = {}
@@ -241,7 +246,7 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[
 
 
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
-    """All items are aggregated, so that the report is of one piece; the files of those asked for are named."""
+    """Aggregate all items, so that the report is consistent, and print the files of the items asked for."""
     from runner.cli.aggregate import aggregate, headline, shown
 
     names = [item.name for item in items]

@@ -46,8 +46,8 @@ class Lipschitz:
     """The plain sum, of contributions bounded by K_d in tensor d of D.
 
     `noise`: the division of the noise among the tensors, at one noise multiplier of the whole step.
-    local: in proportion to K_d. Each tensor is a group and its noise has the deviation nm sqrt(D) K_d (the paper's
-        algorithm 2, which calls nm sqrt(D) the multiplier of a layer).
+    local: in proportion to K_d (the paper's algorithm 2). Each tensor is a group. Its noise has the deviation
+        nm sqrt(D) K_d, and the paper calls nm sqrt(D) the multiplier of a layer.
     global: the same on all numbers, for the sensitivity (sum_d K_d^2)^(1/2) (the paper's algorithm 3).
 
     Raises:

@@ -1,6 +1,6 @@
-"""Runs made where the results folder is not: in a folder of their own, from which records come back as values.
+"""Runs on machines without the results folder: each writes to a temporary folder, and its record is sent back.
 
-Whoever has the results folder checks each and writes it, once, as if it had been made there.
+The process with the results folder checks each record, and writes it once.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PLACES = {"runs": record_path, STOPPED: stopped_path, "failed": failure_path}
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """The text of a file of a run: its record, or the report of a failure. A search may have stopped the run."""
+class RunFile:
+    """The text of a run's file: its record, its record until a search stopped it, or the report of a failure."""
 
     kind: Literal["runs", "stopped", "failed"]
     content: str
 
 
-def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
-    """The same run, with its files in another folder and its images, if that is said, elsewhere.
+def relocated(job: Job, root: Path, data_root: str | None = None) -> Job:
+    """Return the same run with another results folder, and with another folder of images if `data_root` is given.
 
-    What W&B would write for later is not written: it would be lost with the folder. Nothing stops the run early: what
-    would decide on that is a file of a shared disk.
+    Offline files of W&B are not written, because they would be lost with the folder. A search does not stop the run
+    early, because it would need a file on a shared disk.
     """
     config = copy.deepcopy(job.config)
     config.runtime.results_root = str(root)
@@ -54,42 +54,46 @@ def sent(job: Job, root: Path, data_root: str | None = None) -> Job:
     return Job.of(job.sweep, job.overrides, config)
 
 
-def parcels(job: Job) -> list[Parcel]:
-    """The files that a sent run has left in its folder."""
+def files_of(job: Job) -> list[RunFile]:
+    """Read the files that a run has left in its results folder."""
     folder = results_folder(job.config)
     paths: dict[Any, Path] = {kind: place(folder, job.run_id) for kind, place in _PLACES.items()}
-    return [Parcel(kind, path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()]
+    return [RunFile(kind, path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()]
 
 
-def delivered(came: Sequence[Parcel], job: Job, outcome: str, text: str) -> tuple[str, str]:
-    """Write what came back of a run. Returns its outcome and what is to be said: "failed" where that is no record."""
+def write_returned_files(files: Sequence[RunFile], job: Job, outcome: str, text: str) -> tuple[str, str]:
+    """Write the files that a run sent back.
+
+    Returns:
+        The run's outcome and its text. The outcome is "failed", with the reason, if there is no valid record.
+    """
     try:
-        for parcel in came:
-            deliver(parcel, job)
+        for file in files:
+            write_returned_file(file, job)
     except ValueError as error:
-        return "failed", f"what came back is no record: {error}"
+        return "failed", f"its record is not valid: {error}"
     except OSError as error:
         return "failed", str(error)
     if outcome in ("finished", "diverged", "skipped") and not recorded(job.config):
-        return "failed", "no record came back"
+        return "failed", "it sent no record back"
     return outcome, text
 
 
-def deliver(parcel: Parcel, job: Job) -> None:
-    """Write what came back to where the run's files belong; a record that is there already stays as it is.
+def write_returned_file(file: RunFile, job: Job) -> None:
+    """Write a file to the results folder of its run. A record that is there already stays.
 
     Raises:
         ValueError: it is not the whole record of this run.
     """
-    path = _PLACES[parcel.kind](results_folder(job.config), job.run_id)
-    record = json.loads(parcel.content)
-    if parcel.kind != "failed":
+    path = _PLACES[file.kind](results_folder(job.config), job.run_id)
+    record = json.loads(file.content)
+    if file.kind != "failed":
         check_record(path, record)
-    if record["provenance"]["git_revision"] is None:  # the code was sent from here, without its history
+    if record["provenance"]["git_revision"] is None:  # the node got the code from this machine, without its history
         record["provenance"]["git_revision"] = LOADED_REVISION
-    if parcel.kind == "failed":
+    if file.kind == "failed":
         write_record(path, record, replace=True)
-    elif parcel.kind == "stopped":
+    elif file.kind == "stopped":
         write_stopped(path, record)
     else:
         set_aside(path)

@@ -16,7 +16,7 @@ _PREFIX = "launcher."
 
 
 def known() -> list[str]:
-    """The names of all launchers: local, and those that other machines stand behind."""
+    """List the names of all launchers."""
     return sorted(path.stem for path in (REPOSITORY / "conf" / "launcher").glob("*.yaml"))
 
 
@@ -27,13 +27,16 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def launcher_of(name: str, overrides: Sequence[str] = (), *, wait: bool = True) -> Launcher:
-    """The launcher with this name, its options set by `option=value` texts, ready to carry jobs out.
+    """Return the launcher with this name, ready to carry jobs out.
 
     Args:
-        wait: whether the command stays until they are done.
+        name: the name of a file in conf/launcher/.
+        overrides: its options, as `option=value`.
+        wait: the command waits until all jobs are done.
 
     Raises:
-        ConfigError: there is none, an option is wrong, what it needs is not here, or it cannot do without the command.
+        ConfigError: there is no such launcher, an option is wrong, or a program or package is missing. Or it needs the
+            command to wait.
     """
     if name not in known():
         raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known())}.")

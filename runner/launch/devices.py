@@ -16,17 +16,17 @@ _ANY = ("auto", "cuda")
 
 
 def visible() -> list[str]:
-    """The GPUs that PyTorch finds here, by the names that CUDA_VISIBLE_DEVICES knows them by."""
+    """List the GPUs that PyTorch finds on this machine, by their names in CUDA_VISIBLE_DEVICES."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[:count] if named else [str(number) for number in range(count)]
 
 
 def to_share(jobs: Iterable[Job]) -> list[str]:
-    """The GPUs that the processes of some jobs are to be spread over, each seeing one alone.
+    """List the GPUs to spread the processes of some jobs over. Each process sees one GPU alone.
 
-    None where there is one, which needs no name, and where a job names its device: a process that sees one GPU has no
-    `cuda:1`.
+    The list is empty if there is one GPU, which needs no name. It is also empty if a job names its device, because a
+    process that sees one GPU has no `cuda:1`.
     """
     there_are = visible()
     free = all(job.field("runtime.device") in _ANY for job in jobs)
@@ -52,7 +52,7 @@ class Devices:
         self._names = names
 
     def taken(self) -> str | None:
-        """The name of the device to use; None where there is nothing to choose."""
+        """Take the device with the fewest users, and return its name, or None without a choice."""
         if not self._names:
             return None
         name = min(self._names, key=lambda each: self._users[each])

@@ -1,4 +1,4 @@
-"""Tasks that others carry out, followed: which runs have ended, and what to do when a task is gone without a word."""
+"""Follow tasks on other machines: which runs have ended, and which are left when a task is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.launch import notes
-from runner.launch.notes import Heard, Note
+from runner.launch.notes import Note, Report
 from runner.launch.processes import Tally
 from runner.launch.task import NOT_STARTED
 from runner.records.files import recorded
@@ -32,21 +32,21 @@ class Following:
         """Follow a task."""
         self.open[note.name] = note
 
-    def look(self, note: Note) -> Heard | None:
-        """Take what a task says; it is forgotten when it is over."""
-        heard = notes.heard(self._folder, note.name)
-        if heard is None:
+    def look(self, note: Note) -> Report | None:
+        """Read the last report of a task, and stop following a task that is over."""
+        report = notes.last_report(self._folder, note.name)
+        if report is None:
             return None
-        for run_id, (outcome, text) in heard.ended.items():
+        for run_id, (outcome, text) in report.ended.items():
             self.ended(run_id, outcome, text)
-        if heard.over:
+        if report.over:
             for run_id in note.runs:
-                self.ended(run_id, "failed", "its task did not say what became of it")
+                self.ended(run_id, "failed", "its task ended without a report of it")
             self._forget(note)
-        return heard
+        return report
 
     def lost(self, note: Note) -> list[Job]:
-        """Forget a task that is gone without a message. Return its runs that are still to be made."""
+        """Stop following a task that is lost. Return its runs without a record."""
         self.look(note)
         left = [self._left[run_id] for run_id in note.runs if run_id in self._left]
         for job in left:
@@ -60,19 +60,19 @@ class Following:
         return run_id not in self._left
 
     def failed(self, job: Job, why: str) -> None:
-        """A run is given up."""
+        """Count a run as failed."""
         self.ended(job.run_id, "failed", why)
 
     def show(self, queued: int, running: dict[str, str]) -> None:
-        """Say in a line how far it all is: one of the runs that are computed, the last one that began."""
-        said = [f"{len(self._left)} of {self._total} runs left", f"{queued} tasks queued"]
+        """Show the progress in a line, with the last epoch of the run that began last."""
+        parts = [f"{len(self._left)} of {self._total} runs left", f"{queued} tasks queued"]
         for run_id, text in list(running.items())[-1:]:
             if run_id in self._left:
-                said.append(f"{self._left[run_id].label} {text}".rstrip())
-        self._line.show(" · ".join(said))
+                parts.append(f"{self._left[run_id].label} {text}".rstrip())
+        self._line.show(" · ".join(parts))
 
     def ended(self, run_id: str, outcome: str, text: str) -> None:
-        """A run is over. Said again, or of a run that somebody else asked for, it is nothing."""
+        """Count a run as over. A second report is ignored, and so is a run that this request does not have."""
         job = self._left.pop(run_id, None)
         if job is None:
             return
@@ -82,8 +82,8 @@ class Following:
             self.tally.not_started.append(job)
         else:
             self.tally.recorded.append(job)
-        said = f"{outcome} {text}".strip()
-        self._line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {said}")
+        ending = f"{outcome} {text}".strip()
+        self._line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {ending}")
 
     def _forget(self, note: Note) -> None:
         self.open.pop(note.name, None)

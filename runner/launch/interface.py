@@ -19,12 +19,12 @@ class Work:
     """Jobs to carry out.
 
     Attributes:
-        jobs: in the order in which they are to be started.
-        at_once: how many runs, or on a cluster tasks, at a time; None: as many as the launcher takes by default.
-        threads: CPU threads of each run; None leaves it to PyTorch.
-        estimates: seconds a run will take, by run id. A run of unknown time is not in it.
-        deadline: time.monotonic() after which no run is started, nor one known to end after it; None: never.
-        wait: whether to stay until all are done. Where not, the tally says which go on.
+        jobs: in the order in which they are started.
+        at_once: the number of runs at a time, or of tasks on a cluster. None takes the launcher's default.
+        threads: CPU threads of each run. None leaves it to PyTorch.
+        estimates: seconds that a run will take, by run id. A run of unknown time is not in it.
+        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
+        wait: wait until all are done. If False, the tally lists the runs under way.
     """
 
     jobs: Sequence[Job]
@@ -41,17 +41,17 @@ class Work:
 
 
 class Launcher(Protocol):
-    """Carries jobs out. Its options are its file in conf/launcher/, and no part of what a run is."""
+    """Carries jobs out. Its options are in its file in conf/launcher/, and are no part of a run."""
 
     def check(self, wait: bool) -> None:
-        """Raise ConfigError where it cannot carry anything out here, or needs the command to `wait` for that."""
+        """Raise ConfigError if it cannot work on this machine, or needs the command to `wait`."""
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """Execute jobs without records. A failed job stops no other."""
 
 
 def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
-    """Carry out the jobs that are not recorded; the others are in the tally, as recorded."""
+    """Carry out the jobs without records. The tally counts the others as recorded."""
     done = [job for job in work.jobs if recorded(job.config)]
     known = {job.run_id for job in done}
     left = [job for job in work.jobs if job.run_id not in known]

@@ -22,7 +22,7 @@ class Local:
     """Processes of this machine."""
 
     def check(self, wait: bool) -> None:
-        """Raise ConfigError where the command is not to stay."""
+        """Raise ConfigError if the command is not to wait."""
         if not wait:
             raise ConfigError("WAIT=no is for a cluster: what this machine computes ends with the command.")
 
@@ -34,10 +34,10 @@ class Local:
             runs = tuple(job.run_id for job in work.jobs)
             notes.write(folder, notes.Note(name, NAME, "", runs, host=platform.node()))
         try:
-            with notes.Beat(folder, name) as beat:
+            with notes.Heartbeat(folder, name) as heartbeat:
                 return local.run_jobs(
                     work.jobs, at_once, work.threads, work.estimates, work.deadline, line,
-                    devices=to_share(work.jobs), watch=beat,
+                    devices=to_share(work.jobs), watch=heartbeat,
                 )  # fmt: skip
         finally:
             with suppress(OSError):

@@ -12,9 +12,9 @@ from runner.records.jobs import Job
 
 
 def grouped(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
-    """The jobs in groups of at most their `runtime.lockstep` each, the first jobs of the groups in order.
+    """Group jobs that may be trained together, at most `runtime.lockstep` each. The groups' first jobs are in order.
 
-    Whether a group's networks really can be stacked shows when they are built: see
+    A group's networks can turn out not to be stackable when they are built: see
     `runner.runs.execute.execute_together`.
     """
     groups: list[list[Job]] = []

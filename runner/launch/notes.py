@@ -1,8 +1,8 @@
-"""Files in which tasks report, so that a later command knows which runs are under way, and which are lost.
+"""Notes and heartbeats of tasks, by which a later command knows which runs are under way and which are lost.
 
-They are below the results root, in `.launch/`. Every task has a note of its work, written once when it is submitted.
-Next to it is its last report: an epoch of each run that it computes, and the outcome of each run that ended. A task
-reports every few seconds, with or without news. A task that does not is gone.
+The files are in `.launch/` below the results root. A task's note is written once, when the task is submitted. Its
+heartbeat is written every 5 seconds while it runs, and holds its last report: the last epoch of each run under way, and
+the outcome of each run that ended. A task without a heartbeat for 60 seconds is considered dead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from uuid import uuid4
 from runner.data.files import locked, write_whole
 from runner.records.jobs import Job
 
-BEAT = 5.0  # seconds between two beats of a task
-_MOMENT = 1.0  # seconds for which a command that looks may have a lock
-SILENT = 60.0  # seconds without a beat after which a task that nothing else is known of is taken to be gone
+HEARTBEAT = 5.0  # seconds between two heartbeats of a task
+SILENT = 60.0  # seconds without a heartbeat after which a task is considered dead, if nothing else is known of it
+_LOCK_WAIT = 1.0  # seconds to wait for a lock that another command holds while it tests it
 
 
 def folder_of(root: Path) -> Path:
@@ -35,14 +35,14 @@ def folder_of(root: Path) -> Path:
 
 @dataclass(frozen=True)
 class Note:
-    """A task that was handed over.
+    """A task that was submitted.
 
     Attributes:
-        launcher: the name of what carries it out.
-        job: what the scheduler calls it; "" where there is none.
-        runs: the ids of the runs that it is to make.
-        attempt: how often these were handed over, this time included.
-        host: the machine on which a process is to have the task; "" where that is the launcher's to say.
+        launcher: the name of its launcher.
+        job: its id at the scheduler, or "" without a scheduler.
+        runs: the ids of its runs.
+        attempt: the number of times that these runs were submitted, including this one.
+        host: the machine of its process, or "" if the launcher chooses it.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Report:
     """The last report of a task.
 
     Attributes:
-        age: seconds since it said anything, by the clock of the file system.
+        age: seconds since the report was written, by the clock of the file system.
         running: by run id, the last epoch in words ("" before the first).
-        ended: by run id, the outcome and what is to be said of it.
-        over: whether it is done.
+        ended: by run id, the outcome and a text about it.
+        over: True if the task is done.
     """
 
     age: float
@@ -71,17 +71,17 @@ class Heard:
 
 
 def new_name() -> str:
-    """Return a name that no other task has. Names of later tasks sort after it."""
+    """Return a unique name of a task. Names of later tasks sort after it."""
     return f"{time.time_ns():020d}-{uuid4().hex[:8]}"
 
 
 def write(folder: Path, note: Note) -> None:
-    """Leave a note."""
+    """Write the note of a task."""
     write_whole(folder / f"{note.name}.task", json.dumps(asdict(note)), replace=True)
 
 
 def notes(folder: Path) -> list[Note]:
-    """The notes that there are, in the order in which tasks were handed over. Files that are none are passed over."""
+    """Read all notes, in the order in which the tasks were submitted. Other files are skipped."""
     found = []
     for path in sorted(folder.glob("*.task")):
         with suppress(OSError, ValueError, TypeError):
@@ -90,7 +90,7 @@ def notes(folder: Path) -> list[Note]:
     return found
 
 
-def heard(folder: Path, name: str) -> Heard | None:
+def last_report(folder: Path, name: str) -> Report | None:
     """Return the last report of a task, or None before its first."""
     try:
         content = json.loads((folder / f"{name}.beat").read_text(encoding="utf-8"))
@@ -98,7 +98,7 @@ def heard(folder: Path, name: str) -> Heard | None:
     except (OSError, ValueError):
         return None
     ended = {run_id: (outcome, text) for run_id, (outcome, text) in content["ended"].items()}
-    return Heard(max(age, 0.0), content["running"], ended, content["over"])
+    return Report(max(age, 0.0), content["running"], ended, content["over"])
 
 
 def alive(folder: Path, note: Note) -> bool | None:
@@ -119,21 +119,21 @@ def alive(folder: Path, note: Note) -> bool | None:
 
 
 def remove(folder: Path, name: str) -> None:
-    """Forget a task."""
+    """Delete the files of a task."""
     for kind in ("task", "beat", "alive"):
         (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
 def tidy(folder: Path) -> None:
-    """Forget tasks without further reports: they ended well, or their command is gone."""
+    """Delete the files of tasks that ended well, or whose command is dead."""
     with suppress(OSError):
         for note in notes(folder):
-            said = heard(folder, note.name)
-            well = said is not None and said.over and all(outcome != "failed" for outcome, _ in said.ended.values())
+            report = last_report(folder, note.name)
+            well = report is not None and report.over and all(how != "failed" for how, _ in report.ended.values())
             known = alive(folder, note)
-            silent = (_age(folder, note.name, "task") if said is None else said.age) > SILENT
-            gone = not note.job and (silent if known is None else not known)
-            if well or gone:
+            silent = (_age(folder, note.name, "task") if report is None else report.age) > SILENT
+            dead = not note.job and (silent if known is None else not known)
+            if well or dead:
                 remove(folder, note.name)
 
 
@@ -142,17 +142,17 @@ def _age(folder: Path, name: str, kind: str) -> float:
 
 
 def _now(folder: Path) -> float:
-    """The time by the clock that stamps files there, which may be another machine's."""
+    """Return the time by the clock that stamps files in this folder. It may be the clock of another machine."""
     path = folder / ".clock"
     path.touch()
     return path.stat().st_mtime
 
 
 @dataclass
-class Beat:
-    """Says how a task goes while it is entered as a context: told by `runner.launch.processes.run_jobs`, as its watch.
+class Heartbeat:
+    """Heartbeat of a task: it writes the last report every 5 seconds while its context is entered.
 
-    That a file cannot be written stops no run: it is only not said.
+    `runner.launch.processes.run_jobs` fills the report, as its watch. A file that cannot be written stops no run.
     """
 
     folder: Path
@@ -161,13 +161,13 @@ class Beat:
     _ended: dict[str, tuple[str, str]] = field(default_factory=dict)
     _over: bool = False
 
-    def __enter__(self) -> Beat:
+    def __enter__(self) -> Heartbeat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._alive = ExitStack()
         with suppress(OSError):
-            self._hold(self.folder / f"{self.name}.alive")
-        self.say()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
+            self._hold_lock(self.folder / f"{self.name}.alive")
+        self.write()
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
         return self
 
@@ -175,38 +175,38 @@ class Beat:
         self._stopped.set()
         self._thread.join()
         self._over = kind is None
-        self.say()
+        self.write()
         self._alive.close()
 
-    def _hold(self, path: Path) -> None:
-        """Hold the lock that says that this process has the task; a command that looks has it for an instant."""
-        if not self._alive.enter_context(locked(path, wait=_MOMENT)):
-            path.unlink()  # then it is unknown
+    def _hold_lock(self, path: Path) -> None:
+        """Hold the lock that shows that this process is alive. A command that tests it has it for an instant."""
+        if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
+            path.unlink()  # without the file, `alive` returns None
 
     def began(self, jobs: Sequence[Job]) -> None:
-        """These are computed now."""
+        """Report jobs as under way."""
         with self._lock:
             self._running |= dict.fromkeys((job.run_id for job in jobs), "")
 
     def epoch(self, run_id: str, text: str) -> None:
-        """An epoch of a run is done."""
+        """Report the last epoch of a run."""
         with self._lock:
             self._running[run_id] = text
 
     def ended(self, job: Job, outcome: str, text: str) -> None:
-        """A run is over."""
+        """Report the outcome of a run."""
         with self._lock:
             self._running.pop(job.run_id, None)
             self._ended[job.run_id] = outcome, text
 
-    def _go_on(self) -> None:
-        while not self._stopped.wait(BEAT):
-            self.say()
+    def _repeat(self) -> None:
+        while not self._stopped.wait(HEARTBEAT):
+            self.write()
 
-    def say(self) -> None:
-        """Say so now."""
+    def write(self) -> None:
+        """Write the report now."""
         with self._lock:
-            said: dict[str, Any] = {"running": self._running, "ended": self._ended, "over": self._over}
-            content = json.dumps(said)
+            report: dict[str, Any] = {"running": self._running, "ended": self._ended, "over": self._over}
+            content = json.dumps(report)
         with suppress(OSError):
             write_whole(self.folder / f"{self.name}.beat", content, replace=True)

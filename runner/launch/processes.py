@@ -30,13 +30,13 @@ class Watch(Protocol):
     """Told of what happens to runs while they are carried out. What it raises ends them all."""
 
     def began(self, jobs: Sequence[Job]) -> None:
-        """These are now computed, in one process."""
+        """Take note that jobs are now computed, in one process."""
 
     def epoch(self, run_id: str, text: str) -> None:
-        """An epoch of a run is done, which `text` describes."""
+        """Take note of an epoch of a run, which `text` describes."""
 
     def ended(self, job: Job, outcome: str, text: str) -> None:
-        """A run is over: `outcome` is "failed", or as of `runner.runs.execute.execute`."""
+        """Take note that a run is over: `outcome` is "failed", or as `runner.runs.execute.execute` returns it."""
 
 
 def run_jobs(
@@ -50,9 +50,9 @@ def run_jobs(
     devices: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Tally:
-    """Run every job in a process of its own, `workers` at a time, in order; a job that fails stops no other.
+    """Run every job in a separate process, `workers` at a time, in order. A job that fails stops no other.
 
-    If `runtime.lockstep` says so, jobs that can be trained together share a process, and its fate.
+    With `runtime.lockstep`, jobs that can be trained together share a process, and fail together.
 
     Args:
         threads: CPU threads of each run; None leaves it to PyTorch.
@@ -93,7 +93,7 @@ def run_jobs(
                 worker.process.join()
                 shared.give_back(worker.device)
                 for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, message[1], strict=True)):
-                    if outcome == "busy":  # another process here is at it: come back when there is nothing else
+                    if outcome == "busy":  # another process on this machine computes it: try again after the others
                         number -= 1
                         if not queue:
                             time.sleep(BUSY_PAUSE)
@@ -106,9 +106,9 @@ def run_jobs(
                         tally.failed.append((job, text))
                     else:
                         tally.recorded.append(job)
-                    said = f"{outcome} {text}".strip()
+                    ending = f"{outcome} {text}".strip()
                     line.keep(
-                        f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {said} · "
+                        f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {ending} · "
                         f"{duration(clock.left())} left in all"
                     )
     finally:
@@ -118,7 +118,7 @@ def run_jobs(
 
 
 class _Clock:
-    """Time left: what is still to be done was estimated at, corrected by how what is done compares.
+    """Estimates the time left: the estimates of the runs left, times the ratio of actual to estimated time so far.
 
     A run of unknown time counts as the mean of the others.
     """
@@ -132,19 +132,19 @@ class _Clock:
         self._started = time.monotonic()
 
     def at(self, run_id: str, done: float) -> None:
-        """So much of a run is done, of 1."""
+        """Set the part of a run that is done, in [0, 1]."""
         self._done[run_id] = done
 
     def drop(self, jobs: Iterable[Job]) -> None:
-        """These are not started."""
+        """Leave out jobs that are not started."""
         for job in jobs:
             self._estimates[job.run_id] = 0.0
 
     def left(self) -> float:
-        behind = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
+        done = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
         elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
-        pace = elapsed / behind if behind else 1.0
-        return (sum(self._estimates.values()) - behind) * pace / self._workers
+        ratio = elapsed / done if done else 1.0
+        return (sum(self._estimates.values()) - done) * ratio / self._workers
 
 
 def _name(worker: Worker, total: int) -> str:

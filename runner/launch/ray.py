@@ -1,7 +1,7 @@
-"""Ray as a launcher: tasks of runs on whatever nodes the cluster has, without a shared disk.
+"""Ray as a launcher: tasks of runs on the nodes of a cluster, without a shared disk.
 
-Every node makes its runs in a folder of its own and sends each record back as a value when the run ends; this process
-alone writes them. What a lost node had under way goes to another one, without the runs that had come back.
+A node executes its runs in a temporary folder, and sends each record back when the run ends. Only this process writes
+records. If a node is lost, another one takes over its task, without the runs whose records have been sent back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import notes
-from runner.launch.away import Parcel, delivered, parcels, sent
+from runner.launch.away import RunFile, files_of, relocated, write_returned_files
 from runner.launch.following import Following
 from runner.launch.interface import Work
 from runner.launch.lockstep import grouped
@@ -29,15 +29,15 @@ from runner.records.jobs import Job
 from runner.terminal import Line
 
 NAME = "ray"
-Ended = tuple[str, str, str, list[Parcel]]  # a run's id, its outcome, what is to be said of it, and its files
+Ended = tuple[str, str, str, list[RunFile]]  # a run's id, its outcome, a text about it, and its files
 _CONNECTING = Lock()
-_LOOK = 1.0  # seconds between two looks at what came back
-_NOT_SENT = [".git", ".venv", "results", "wandb", "tests", "docs", "**/__pycache__"]
+_POLL = 1.0  # seconds between two requests for reports
+_NOT_UPLOADED = [".git", ".venv", "results", "wandb", "tests", "docs", "**/__pycache__"]
 
 
 @dataclass(frozen=True)
 class Ray:
-    """A Ray cluster that this machine belongs to, or can reach. conf/launcher/ray.yaml explains the options."""
+    """A Ray cluster that this machine belongs to or can reach. conf/launcher/ray.yaml explains the options."""
 
     address: str
     cpus: int
@@ -48,7 +48,7 @@ class Ray:
     working_dir: bool
 
     def __post_init__(self) -> None:
-        """Raises ValueError where an option is out of its range."""
+        """Raise ValueError if an option is out of its range."""
         for name in ("cpus", "minutes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} has to be above 0")
@@ -57,9 +57,9 @@ class Ray:
                 raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
 
     def check(self, wait: bool) -> None:
-        """Raise ConfigError where the command is not to stay, or Ray is not installed."""
+        """Raise ConfigError if the command is not to wait, or Ray is not installed."""
         if not wait:
-            raise ConfigError("WAIT=no is not for the launcher ray, whose records come back to this command.")
+            raise ConfigError("WAIT=no is not for the launcher ray, because nodes send records back to this command.")
         if find_spec("ray") is None:
             raise ConfigError("The launcher ray needs Ray: pip install -e '.[ray]'.")
 
@@ -70,68 +70,69 @@ class Ray:
         ray = self._connected()
         notes.write(folder, note)
         try:
-            with notes.Beat(folder, name) as beat:
-                return self._carry_out(ray, work, line, beat)
+            with notes.Heartbeat(folder, name) as heartbeat:
+                return self._carry_out(ray, work, line, heartbeat)
         finally:
             notes.remove(folder, name)
 
     def _connected(self) -> Any:
-        """Return Ray, connected to the cluster until the process ends, which several requests may use at a time.
+        """Return Ray, connected to the cluster until the process ends. Several requests may use it at a time.
 
         Raises:
             ConfigError: there is no cluster at the address.
         """
         import ray
 
-        environment = {"working_dir": str(REPOSITORY), "excludes": _NOT_SENT} if self.working_dir else {}
+        environment = {"working_dir": str(REPOSITORY), "excludes": _NOT_UPLOADED} if self.working_dir else {}
         with _CONNECTING:
             if ray.is_initialized():
                 return ray
             try:
                 ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                said = " ".join(str(error).split())
+                reason = " ".join(str(error).split())
                 raise ConfigError(
-                    f"There is no Ray cluster at {self.address} (ray start --head starts one): {said}"
+                    f"There is no Ray cluster at {self.address} (ray start --head starts one): {reason}"
                 ) from error
         return ray
 
     def _remote(self, ray: Any, function: Any) -> Any:
-        """A function as Ray starts it: again, on another node, where its node or process is lost."""
+        """Wrap a function for Ray, which starts it again on another node if its node or process is lost."""
         return ray.remote(function).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )
 
-    def _carry_out(self, ray: Any, work: Work, line: Line, beat: notes.Beat) -> Tally:
+    def _carry_out(self, ray: Any, work: Work, line: Line, heartbeat: notes.Heartbeat) -> Tally:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-        # Started again it has forgotten what it was told; but tasks bring that with them, too, when they are over.
+        # A restarted collector has lost its reports. A task returns all of its reports again when it is over.
         lasting = {"max_restarts": -1, "max_task_retries": -1}
-        desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
+        collector = ray.remote(Collector).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
         at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
         tasks = [
             tuple(job for group in task for job in group)
             for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
         ]
         jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
-        remote, end, waiting = self._remote(ray, _carry_out_away), until(work.deadline), list(reversed(tasks))
+        remote, end, waiting = self._remote(ray, _carry_out_on_node), until(work.deadline), list(reversed(tasks))
         running: dict[Any, tuple[Job, ...]] = {}
         line.keep(f"{len(jobs)} runs in {len(tasks)} tasks handed to Ray")
         while waiting or running:
             while waiting and (work.at_once is None or len(running) < work.at_once):
                 task = waiting.pop()
-                running[remote.remote(desk, task, at_once, work.threads, work.estimates, end, self.data_root)] = task
-            over, _ = ray.wait(list(running), timeout=_LOOK)
-            texts, came = ray.get(desk.taken.remote())
+                reference = remote.remote(collector, task, at_once, work.threads, work.estimates, end, self.data_root)
+                running[reference] = task
+            over, _ = ray.wait(list(running), timeout=_POLL)
+            texts, ended = ray.get(collector.take.remote())
             for run_id, text in texts.items():
-                beat.epoch(run_id, text)
-            why = {reference: _brought(ray, reference, came) for reference in over}
-            for run_id, outcome, text, sent_back in came:
+                heartbeat.epoch(run_id, text)
+            why = {reference: _add_returned(ray, reference, ended) for reference in over}
+            for run_id, outcome, text, files in ended:
                 if following.knows(run_id):
                     continue
-                outcome, text = delivered(sent_back, jobs[run_id], outcome, text)
-                beat.ended(jobs[run_id], outcome, text)
+                outcome, text = write_returned_files(files, jobs[run_id], outcome, text)
+                heartbeat.ended(jobs[run_id], outcome, text)
                 following.ended(run_id, outcome, text)
             for reference in over:
                 for job in running.pop(reference):
@@ -140,65 +141,69 @@ class Ray:
         return following.tally
 
 
-def _brought(ray: Any, reference: Any, came: list[Ended]) -> str:
-    """Add what a task that is over brings with it. Returns why runs of it that are not among that did not come back."""
+def _add_returned(ray: Any, reference: Any, ended: list[Ended]) -> str:
+    """Add the runs that a finished task returns to `ended`.
+
+    Returns:
+        The reason for runs of the task that are not among them.
+    """
     try:
-        came += ray.get(reference)
-    except Exception as error:  # Ray's own kinds, and what the task raised
+        ended += ray.get(reference)
+    except Exception as error:  # errors of Ray, and of the task
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    return "its task did not say what became of it"
+    return "its task ended without a report of it"
 
 
-class Desk:
-    """Files from the nodes, sent at once to an actor next to the command, which outlives them."""
+class Collector:
+    """An actor next to the command, which collects reports and files from the nodes, and outlives them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._came: list[Ended] = []
+        self._ended: list[Ended] = []
         self._done: set[str] = set()
 
     def epoch(self, run_id: str, text: str) -> None:
-        """An epoch of a run is done."""
+        """Note the last epoch of a run."""
         self._texts[run_id] = text
 
-    def ended(self, run_id: str, outcome: str, text: str, came: list[Parcel]) -> None:
-        """A run is over. Said twice, by a node that was thought to be lost, it is over once."""
+    def ended(self, run_id: str, outcome: str, text: str, files: list[RunFile]) -> None:
+        """Note that a run is over. A second report, from a node that was believed lost, is ignored."""
         if run_id not in self._done:
             self._done.add(run_id)
             self._texts.pop(run_id, None)
-            self._came.append((run_id, outcome, text, came))
+            self._ended.append((run_id, outcome, text, files))
 
     def done(self) -> set[str]:
-        """The runs that are over."""
+        """Return the runs that are over."""
         return self._done
 
-    def taken(self) -> tuple[dict[str, str], list[Ended]]:
-        """The last epochs of what is computed, and what ended since the last call."""
-        came, self._came = self._came, []
-        return self._texts, came
+    def take(self) -> tuple[dict[str, str], list[Ended]]:
+        """Return the last epochs of the runs under way, and the runs that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return self._texts, ended
 
 
-class _Messenger:
-    """Watches runs on a node, and hands in what they say."""
+class _Reporter:
+    """Watches runs on a node, and reports them to the collector."""
 
-    def __init__(self, ray: Any, desk: Any) -> None:
-        self._ray, self._desk = ray, desk
-        self.every: list[Ended] = []
+    def __init__(self, ray: Any, collector: Any) -> None:
+        self._ray, self._collector = ray, collector
+        self.all_ended: list[Ended] = []
 
     def began(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._desk.epoch.remote(job.run_id, "")
+            self._collector.epoch.remote(job.run_id, "")
 
     def epoch(self, run_id: str, text: str) -> None:
-        self._desk.epoch.remote(run_id, text)
+        self._collector.epoch.remote(run_id, text)
 
     def ended(self, job: Job, outcome: str, text: str) -> None:
-        self.every.append((job.run_id, outcome, text, parcels(job)))
-        self._ray.get(self._desk.ended.remote(*self.every[-1]))
+        self.all_ended.append((job.run_id, outcome, text, files_of(job)))
+        self._ray.get(self._collector.ended.remote(*self.all_ended[-1]))
 
 
-def _carry_out_away(
-    desk: Any,
+def _carry_out_on_node(
+    collector: Any,
     jobs: tuple[Job, ...],
     at_once: int,
     threads: int | None,
@@ -206,12 +211,12 @@ def _carry_out_away(
     end: float | None,
     data_root: str | None,
 ) -> list[Ended]:
-    """On a node: make the runs that have not come back yet."""
+    """Execute on a node the runs that are not over yet, and return their outcomes and files."""
     import ray
 
-    done = ray.get(desk.done.remote())
+    done = ray.get(collector.done.remote())
     with tempfile.TemporaryDirectory(prefix="dp-repro-") as folder:
-        here = tuple(sent(job, Path(folder), data_root) for job in jobs if job.run_id not in done)
-        messenger = _Messenger(ray, desk)
-        carry_out(here, at_once, threads, estimates, end, messenger)
-        return messenger.every
+        here = tuple(relocated(job, Path(folder), data_root) for job in jobs if job.run_id not in done)
+        reporter = _Reporter(ray, collector)
+        carry_out(here, at_once, threads, estimates, end, reporter)
+        return reporter.all_ended

@@ -1,8 +1,8 @@
-"""Slurm as a launcher: tasks of runs, handed over by submitit as one array, and followed by their files and `squeue`.
+"""Slurm as a launcher: submitit submits tasks of runs as one array. Their files and `squeue` show their progress.
 
-A task that nears its time limit is queued again by submitit, and goes on: recorded runs are skipped, a long one that
-was cut off has its checkpoint. A task that is gone from the queue, or silent, without a last report, is noticed with or
-without accounting. Its runs are submitted again, a few times.
+Near its time limit, submitit queues a task again. It skips recorded runs, and resumes a long run from its checkpoint. A
+task is lost if it left the queue without a last report, or has no heartbeat. This is noticed with or without
+accounting. Its runs are submitted again, a few times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runner.terminal import Line
 
 NAME = "slurm"
 JOB_NAME = "dp-repro-bench"
-_GONE = 20.0  # seconds for the last words of a task that has left the queue to be seen on a shared disk
+_GONE = 20.0  # seconds until the last report of a task that left the queue is visible on a shared disk
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Slurm:
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where an option is out of its range."""
+        """Raise ValueError if an option is out of its range."""
         for name in ("time_limit", "cpus", "minutes", "poll", "silence"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} has to be above 0")
@@ -63,14 +63,14 @@ class Slurm:
                 raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
 
     def check(self, wait: bool) -> None:
-        """Raise ConfigError where submitit or Slurm is not here; whether the command stays is all the same."""
+        """Raise ConfigError if submitit or Slurm is missing on this machine."""
         if find_spec("submitit") is None:
             raise ConfigError("The launcher slurm needs submitit: pip install -e '.[slurm]'.")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
             raise ConfigError("The launcher slurm needs Slurm's sbatch and srun, which are not on this machine's PATH.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
-        """See `Launcher`. Runs that an earlier command handed over, and that are under way, are waited for as well."""
+        """See `Launcher`. Runs of earlier commands that are still under way are waited for as well."""
         folder = notes.folder_of(work.root)
         following = Following(folder, work.jobs, line)
         wanted = {job.run_id for job in work.jobs}
@@ -90,27 +90,27 @@ class Slurm:
         return self._follow(folder, following, work, line)
 
     def _at_once(self, threads: int | None) -> int:
-        """The number of runs that a task computes at a time."""
+        """Return the number of runs that a task computes at a time."""
         return self.gpus or max(1, self.cpus // (threads or self.cpus))
 
     def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
-        """Tasks of earlier commands that are in the queue, and have runs that are wanted.
+        """List tasks of earlier commands that are in the queue and have runs that are wanted.
 
-        Notes of those that have left it are removed: what they did not record is handed over again.
+        Notes of tasks that left the queue are removed. Their runs without a record are submitted again.
 
         Raises:
-            ConfigError: there are some, and Slurm does not say whether they are.
+            ConfigError: there are such notes, and Slurm does not answer.
         """
-        ours = [note for note in notes.notes(folder) if note.launcher == NAME and wanted & set(note.runs)]
-        if not ours:
+        earlier = [note for note in notes.notes(folder) if note.launcher == NAME and wanted & set(note.runs)]
+        if not earlier:
             return []
         there_are = queue.states()
         if there_are is None:
             raise ConfigError("Slurm does not answer (squeue), and earlier tasks with these runs may be under way.")
-        for note in ours:
+        for note in earlier:
             if note.job not in there_are:
                 notes.remove(folder, note.name)
-        return [note for note in ours if note.job in there_are]
+        return [note for note in earlier if note.job in there_are]
 
     def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int) -> list[Note]:
         made = [
@@ -168,22 +168,22 @@ class Slurm:
         return [str(job.job_id) for job in jobs]
 
     def _follow(self, folder: Path, following: Following, work: Work, line: Line) -> Tally:
-        silent: dict[str, float] = {}  # by task: since when nothing was seen of it
+        silent: dict[str, float] = {}  # by task, the time since which it has no heartbeat
         while not following.done:
             time.sleep(self.poll)
             there_are, now, running = queue.states(), time.monotonic(), dict[str, str]()
             for note in list(following.open.values()):
-                heard = following.look(note)
+                report = following.look(note)
                 if note.name not in following.open:
                     continue
                 state = None if there_are is None else there_are.get(note.job, "")
-                fresh = heard is not None and heard.age < self.silence
-                if heard is not None and fresh:
-                    running |= heard.running
+                fresh = report is not None and report.age < self.silence
+                if report is not None and fresh:
+                    running |= report.running
                 if state == "RUNNING" and not fresh:
                     patience, why = self.silence, "has been silent"
                 elif state == "":
-                    patience, why = _GONE, "ended without a word"
+                    patience, why = _GONE, "ended without a report"
                 else:
                     silent.pop(note.name, None)
                     continue
@@ -195,16 +195,16 @@ class Slurm:
         return following.tally
 
     def _give_up(self, folder: Path, following: Following, note: Note, why: str, work: Work, line: Line) -> None:
-        """Hand over what a lost task has left undone, or where that was done often enough, say that it failed."""
+        """Submit the runs that a lost task has left. After `retries` attempts, report them as failed instead."""
         queue.cancel([note.job])
         ended = queue.how_it_ended(note.job)
-        said = f"Slurm job {note.job} {why}{f' ({ended})' if ended else ''}"
+        event = f"Slurm job {note.job} {why}{f' ({ended})' if ended else ''}"
         left = following.lost(note)
         if note.attempt > self.retries:
             for job in left:
-                following.failed(job, f"{said}; see {folder / 'logs' / note.job}_0_log.err")
+                following.failed(job, f"{event}; see {folder / 'logs' / note.job}_0_log.err")
             return
         if left:
-            line.keep(f"{said}: {len(left)} runs are handed over again")
+            line.keep(f"{event}: {len(left)} runs are handed over again")
             for again in self._hand_over(folder, [left], work, note.attempt + 1):
                 following.add(again)

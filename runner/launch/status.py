@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.launch import notes, queue, slurm
-from runner.launch.notes import Heard, Note
+from runner.launch.notes import Note, Report
 from runner.records.files import failure_path, is_recorded, results_folder
 from runner.records.jobs import Job
 from runner.runs.durations import with_runs
@@ -21,37 +21,37 @@ _UNDER_WAY = ("running", "queued")
 
 @dataclass(frozen=True)
 class State:
-    """One of `KINDS`, and what is to be said of it."""
+    """One of `KINDS`, and a text about it."""
 
     kind: str
     text: str = ""
 
 
 def states(jobs: Sequence[Job]) -> dict[str, State]:
-    """The states of runs, all of one results folder, by run id.
+    """Return the states of runs by run id. All runs have the same results folder.
 
-    Of what several tasks say the latest counts, but for one that is gone while another has the run under way.
+    If several tasks have a run, the latest one counts, unless it is dead and another one has the run under way.
     """
     if not jobs:
         return {}
-    values = jobs[0].values  # where results belong is the same for all
+    values = jobs[0].values  # the results folder is the same for all
     folder = notes.folder_of(Path(values["runtime"]["results_root"]).expanduser())
     there_are = notes.notes(folder)
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
-    said: dict[str, State] = {}
+    found: dict[str, State] = {}
     for note in there_are:
-        heard, alive = notes.heard(folder, note.name), notes.alive(folder, note)
-        for run_id, state in _of_task(note, heard, alive, in_queue).items():
-            if state.kind in _UNDER_WAY or said.get(run_id, state).kind not in _UNDER_WAY:
-                said[run_id] = state
-    return {job.run_id: _of_run(results_folder(values), job.run_id, said.get(job.run_id)) for job in jobs}
+        report, alive = notes.last_report(folder, note.name), notes.alive(folder, note)
+        for run_id, state in _of_task(note, report, alive, in_queue).items():
+            if state.kind in _UNDER_WAY or found.get(run_id, state).kind not in _UNDER_WAY:
+                found[run_id] = state
+    return {job.run_id: _of_run(results_folder(values), job.run_id, found.get(job.run_id)) for job in jobs}
 
 
 def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
-    """A table of items by state, then every run that is computed, or came to nothing, in words."""
+    """Make a table of items by state, and a line for every run that is running, failed or lost."""
     every: dict[str, Job] = {}
     for job in (job for planned in jobs.values() for job in planned):
-        every.setdefault(job.run_id, job)  # of items that share a run the first, as in what `make reproduce` says
+        every.setdefault(job.run_id, job)  # the first of the items that share a run, as `make reproduce` prints it
     known = states(list(every.values()))
     width = 2 + max(len(name) for name in ("item", "in all", *jobs))
     lines = [f"{'item':<{width}}{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS)]
@@ -65,49 +65,53 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
     return "\n".join(lines)
 
 
-def _of_run(results: Path, run_id: str, said: State | None) -> State:
+def _of_run(results: Path, run_id: str, by_task: State | None) -> State:
     if is_recorded(results, run_id):
         return State("recorded")
-    if said is not None and said.kind in _UNDER_WAY:
-        return said
+    if by_task is not None and by_task.kind in _UNDER_WAY:
+        return by_task
     try:
         failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
         return State("failed", " ".join(str(failure["error"]).split()))
     except (OSError, ValueError, KeyError):
-        return said or State("left")
+        return by_task or State("left")
 
 
 def _of_task(
-    note: Note, heard: Heard | None, alive: bool | None, in_queue: Mapping[str, str] | None
+    note: Note, report: Report | None, alive: bool | None, in_queue: Mapping[str, str] | None
 ) -> dict[str, State]:
-    """Return a task's report of its runs.
+    """Return the states of a task's runs.
 
-    The arguments say if this machine knows it to be alive, and its state by the scheduler (None: no answer).
+    Args:
+        note: the task.
+        report: its last report.
+        alive: True if a process of this machine has the task, None if that is unknown.
+        in_queue: states of jobs by the scheduler, or None without an answer.
     """
-    fresh = alive is not False and heard is not None and not heard.over and heard.age < notes.SILENT
+    fresh = alive is not False and report is not None and not report.over and report.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")
     waits = state not in (None, "", "RUNNING")
     here = (fresh or alive is True) if state is None else bool(state)
     found: dict[str, State] = {}
     for run_id in note.runs:
-        outcome, text = (heard.ended if heard else {}).get(run_id, ("", ""))
+        outcome, text = (report.ended if report else {}).get(run_id, ("", ""))
         if outcome == "failed":
             found[run_id] = State("failed", text)
         elif outcome:
             found[run_id] = State("left")
-        elif not here and not note.job and not (heard and run_id in heard.running):
-            found[run_id] = State("left")  # a command that was stopped had not begun it
+        elif not here and not note.job and not (report and run_id in report.running):
+            found[run_id] = State("left")  # the command was stopped before it began this run
         elif not here:
-            found[run_id] = State("lost", _gone(note, heard))
-        elif heard is not None and run_id in heard.running and not waits:
-            silent = "" if fresh else f"silent for {duration(heard.age)} · "
-            found[run_id] = State("running", f"{silent}{heard.running[run_id] or 'before its first epoch'}")
+            found[run_id] = State("lost", _gone(note, report))
+        elif report is not None and run_id in report.running and not waits:
+            silent = "" if fresh else f"silent for {duration(report.age)} · "
+            found[run_id] = State("running", f"{silent}{report.running[run_id] or 'before its first epoch'}")
         else:
             found[run_id] = State("queued")
     return found
 
 
-def _gone(note: Note, heard: Heard | None) -> str:
-    what = f"Slurm job {note.job}" if note.job else f"the command that had it computed ({note.launcher})"
-    last = "" if heard is None else f", last heard of {duration(heard.age)} ago"
-    return f"{what} ended without a word{last}; the same command hands it over again"
+def _gone(note: Note, report: Report | None) -> str:
+    what = f"Slurm job {note.job}" if note.job else f"the command that computed it ({note.launcher})"
+    last = "" if report is None else f", {duration(report.age)} after its last heartbeat"
+    return f"{what} is gone without a report{last}; the same command hands it over again"

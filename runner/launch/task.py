@@ -20,14 +20,16 @@ NOT_STARTED = "not started"  # the outcome of a run that would not have ended in
 
 @dataclass
 class Task:
-    """Jobs for one node. What is recorded when it starts is skipped, so that it may be started again at any time.
+    """Jobs for one node. Recorded runs are skipped, so the task can be started again at any time.
 
     Attributes:
-        folder, name: where it says how it goes (see `notes`).
-        at_once: how many runs at a time.
-        threads: CPU threads of each.
-        estimates: seconds a run will take, by run id.
-        until: time.time() after which no run is started, nor one that would not end before it; None: never.
+        folder: the folder of its note and heartbeat (see `notes`).
+        name: its name there.
+        jobs: the runs, in the order in which they are started.
+        at_once: the number of runs at a time.
+        threads: CPU threads of each run.
+        estimates: seconds that a run will take, by run id.
+        until: the deadline by time.time(), or None. No run is started that would end later.
     """
 
     folder: Path
@@ -40,8 +42,8 @@ class Task:
 
     def __call__(self) -> None:
         """Carry them out."""
-        with notes.Beat(self.folder, self.name) as beat:
-            carry_out(self.jobs, self.at_once, self.threads, self.estimates, self.until, beat)
+        with notes.Heartbeat(self.folder, self.name) as heartbeat:
+            carry_out(self.jobs, self.at_once, self.threads, self.estimates, self.until, heartbeat)
 
     def checkpoint(self) -> Any:
         """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
@@ -51,7 +53,7 @@ class Task:
 
 
 def until(deadline: float | None) -> float | None:
-    """A deadline of this process's clock as the time of day, which other machines know."""
+    """Convert a deadline of this process's clock to the time of day, which is the same on other machines."""
     return None if deadline is None else time.time() + deadline - time.monotonic()
 
 
@@ -63,7 +65,7 @@ def carry_out(
     until: float | None,
     watch: Watch,
 ) -> None:
-    """Carry jobs out on this machine; the watch is told of those that are not started, too."""
+    """Carry jobs out on this machine. The watch is also told of jobs that are not started."""
     register()
     deadline = None if until is None else time.monotonic() + until - time.time()
     tally = run_jobs(jobs, at_once, threads, estimates, deadline, Line(sys.stderr), devices=to_share(jobs), watch=watch)

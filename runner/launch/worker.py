@@ -1,4 +1,4 @@
-"""A process that carries out one run, or some that are trained together, and says how it goes."""
+"""A process that carries out one run, or several that are trained together, and reports their epochs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 from runner.records.jobs import Job
 from runner.terminal import epoch_text, part_done
 
-BUSY_PAUSE = 5.0  # seconds before a run that another process is computing is looked at again
+BUSY_PAUSE = 5.0  # seconds before another attempt at a run that another process is computing
 
 
 @dataclass
 class Worker:
-    """The process, what it carries out, and the place of the first of its jobs among all."""
+    """A process, its jobs, and the number of its first job among all jobs."""
 
     jobs: tuple[Job, ...]
     process: BaseProcess
@@ -43,7 +43,7 @@ class Epoch:
 def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: str | None = None) -> Worker:
     """Start a process with these jobs.
 
-    Of several GPUs it sees the one that `device` names, as CUDA_VISIBLE_DEVICES does; None: all.
+    `device` names the one GPU that the process sees, as CUDA_VISIBLE_DEVICES does. With None it sees all GPUs.
     """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
@@ -55,21 +55,21 @@ def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: st
 
 
 def received(worker: Worker) -> tuple[str, Any]:
-    """("epoch", an `Epoch`) or ("ended", an outcome and a text for every job)."""
+    """Receive a report: ("epoch", an `Epoch`), or ("ended", an outcome and a text for every job)."""
     try:
         message: tuple[str, Any] = worker.connection.recv()
         return message
-    except (EOFError, OSError):  # it ended without a word, or within one: killed, out of memory, crashed
+    except (EOFError, OSError):  # the process was killed, ran out of memory, or crashed
         worker.process.join()
         why = f"its process ended with exit code {worker.process.exitcode}"
         return "ended", [("failed", why)] * len(worker.jobs)
 
 
 def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, device: str | None) -> None:
-    """In the runs' own process: carry them out, and say how it goes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the driver's is the one that counts
+    """Carry the jobs out in this process, and report their epochs to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the parent handles it
     if device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU: none has yet
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU, which is later
     _end_with_parent()
     from runner.config import register
     from runner.records.identity import identify
@@ -81,16 +81,16 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
     for job in jobs:
         job.config.runtime.threads = job.config.runtime.threads or threads
 
-    def say(*message: Any) -> None:
+    def send(*message: Any) -> None:
         try:
             connection.send(message)
-        except BrokenPipeError:  # the parent is gone: end as `_end_with_parent` does
+        except BrokenPipeError:  # the parent is dead: end as `_end_with_parent` does
             os._exit(1)
 
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
-        say("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
+        send("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
         goes_on = judges.get(identity)
         return goes_on is None or goes_on(row)
 
@@ -105,11 +105,11 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
         return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
 
     judges, last = {job.run_id: job.goes_on for job in jobs}, dict[str, str]()
-    say("ended", carry_out(jobs))
+    send("ended", carry_out(jobs))
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, so that a killed sweep leaves nothing running."""
+    """End this process when its parent is dead, so that a killed sweep leaves nothing running."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,8 +1,9 @@
 """Keep composed configs in the user's cache folder: composing one takes Hydra a tenth of a second and more.
 
-An entry is used while the files that were read for it, the variables of the environment that these name, the code that
-makes ids and the versions of Hydra and OmegaConf are what they were. Its checksum has to fit, and nobody but the user
-may have been able to write it. Otherwise the config is composed again. All entries can be deleted at any time.
+An entry depends on the files that were read for it, and on the environment variables that they name. It also depends on
+the code of ids and the versions of Hydra and OmegaConf. It is used while all of these are unchanged. Its checksum has
+to match, and only the user may have write access to it. Otherwise the config is composed again. All entries can be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _code() -> str:
 
 @contextmanager
 def _reading() -> Iterator[Iterable[str]]:
-    """Collect the paths of the config files that Hydra reads, each of which is parsed once."""
+    """Collect the paths of the config files that Hydra reads, and have each file parsed once."""
     found: dict[str, ConfigResult | None] = {}
     read: set[str] = set()
     load = ConfigRepository.load_config

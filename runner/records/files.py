@@ -31,31 +31,34 @@ STOPPED = "stopped"  # what a search did to a run before its last epoch: its sta
 
 
 def results_folder(config: DictConfig | Mapping[str, Any]) -> Path:
-    """Where a run's results belong: results/ at paper scale, results/<scale>/ at any other, so that they never mix."""
+    """Return the folder of a run's results: results/ at paper scale, results/<scale>/ at any other.
+
+    Results of different scales therefore never mix.
+    """
     root, scale = Path(config["runtime"]["results_root"]).expanduser(), config["scale"]["name"]
     return root if scale == "paper" else root / scale
 
 
 def record_path(folder: Path, run_id: str) -> Path:
-    """The file of a finished run."""
+    """Return the file of a finished run."""
     return folder / "runs" / f"{run_id}.json"
 
 
 def failure_path(folder: Path, run_id: str) -> Path:
-    """The file of a run that raised: no record, so it is tried again, and then overwritten."""
+    """Return the file of a run that raised an error. It is no record: the run is repeated, and the file overwritten."""
     return folder / "failed" / f"{run_id}.json"
 
 
 def stopped_path(folder: Path, run_id: str) -> Path:
-    """The file of a run that a search stopped: what was measured until then, and no run, which can still be made."""
+    """Return the file of a run that a search stopped. It has the measurements until then. The run can still be made."""
     return folder / STOPPED / f"{run_id}.json"
 
 
 def recorded(config: DictConfig) -> bool:
-    """Whether the run of a resolved config has a record. A damaged one is none: see `set_aside`.
+    """Return True if the run of a resolved config has a record. A damaged record does not count: see `set_aside`.
 
     Raises:
-        UnreadableRecordError: its file may be a record, and cannot be read here.
+        UnreadableRecordError: the file may be a record, but cannot be read here.
     """
     try:
         read_record(record_path(results_folder(config), identify(config)[0]))
@@ -67,7 +70,7 @@ def recorded(config: DictConfig) -> bool:
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:
-    """Whether there is a record of a run in a folder of results; one that cannot be read is none."""
+    """Return True if a folder of results has a readable record of a run."""
     try:
         read_record(record_path(folder, run_id))
     except (FileNotFoundError, ValueError):
@@ -109,8 +112,10 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
 
 
 def write_stopped(path: Path, record: dict[str, Any]) -> None:
-    """Keep what was measured of a run that was stopped: of one that was stopped before, by a search with another
-    budget, whichever came further. The epochs that both have are the same."""
+    """Write the measurements of a run that a search stopped.
+
+    If another search stopped it before, the longer record stays. The epochs that both have are the same.
+    """
     set_aside(path)
     before = read_record(path)["history"]["epoch"] if path.exists() else []
     if len(record["history"]["epoch"]) > len(before):
@@ -166,12 +171,12 @@ def _whole_number(digits: str) -> int:
 
 
 def check_record(path: Path, record: Any) -> None:
-    """Check that a record is the run that `path` would be the file of.
+    """Check that a record is valid, and that `path` is its file.
 
     Raises:
-        UnreadableRecordError: it carries the digest of what it says, and is not what `runner.records.schema` says.
-        ValueError: its digest is another, so that it is not what was written; its ids are not those of its config; or
-            it is not where it belongs.
+        UnreadableRecordError: the digest matches the content, but `runner.records.schema` does not allow the content.
+        ValueError: the digest does not match the content. Or the ids do not follow from the config, or the file has
+            another name or folder.
     """
     try:
         if not isinstance(record, dict) or record.get("digest") != digest_of(record):
@@ -195,12 +200,12 @@ def check_record(path: Path, record: Any) -> None:
 
 
 def upper_bound(epsilon: float | str | None) -> float:
-    """A recorded epsilon as a number: infinite where none is known, as nothing is then guaranteed."""
+    """Return a recorded epsilon as a number. An unknown epsilon is infinite, as it guarantees nothing."""
     return math.inf if epsilon is None else float(epsilon)
 
 
 def digest_of(record: dict[str, Any]) -> str:
-    """The SHA-256 of a record but for its digest: of its JSON with sorted keys, no spaces and ASCII only."""
+    """Hash a record without its digest: the SHA-256 of its JSON with sorted keys, no spaces and ASCII only."""
     content = {name: value for name, value in record.items() if name != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -210,7 +215,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def dumps(record: dict[str, Any]) -> str:
-    """A record, its measured numbers rounded, with the digest of what it then says, as JSON text."""
+    """Write a record as JSON text, with its measured numbers rounded, and the digest of the result."""
     exact = ("config",)  # the ids are the hash of the config as it is
     content = {name: value if name in exact else rounded(value) for name, value in record.items()}
     as_read = json.loads(json.dumps(content))
@@ -218,7 +223,7 @@ def dumps(record: dict[str, Any]) -> str:
 
 
 def text_of(record: dict[str, Any]) -> str:
-    """A record as JSON text, every number as it is: one line a list, so that a diff of two records is readable."""
+    """Write a record as JSON text without rounding. A list is one line, so that a diff of two records is readable."""
     lines = [f"{json.dumps(name)}: {_indented(value)}" for name, value in record.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -248,7 +253,7 @@ def rounded(value: Any, name: str = "") -> Any:
 
 
 def claims_folder(results_root: str | Path) -> Path:
-    """The folder of the locks that `claim` holds."""
+    """Return the folder of the locks that `claim` holds."""
     return Path(results_root).expanduser() / ".locks"
 
 

@@ -1,15 +1,14 @@
-"""What config files may tell Hydra itself, and what an option of a user's own keeps of what an experiment says.
+"""Restrict Hydra's own settings in config files, and give a user's option precedence over the experiment.
 
-Hydra instantiates callbacks, launchers and sweepers, sets the environment and sets up logging, by what its own node of
-the config says, before a run's `_target_`s are checked (see `runner.training.targets`). A file that somebody gave you
-must not reach that. So every config that Hydra composes for a command, that of each job of a sweep too, is judged when
-it is composed, before Hydra does anything with it. Its hydra node has to be the one that conf/config.yaml gives with
-what was typed on the command line, which is the user's own. Only `hydra.mode` and plain values in
-`hydra.sweeper.params` may differ.
+The hydra node of a config can start code: callbacks, launchers, sweepers, logging. Hydra reads it before the
+`_target_`s of a run are checked (see `runner.training.targets`). A config file from another person must not set it. So
+every composed config is checked before Hydra uses it, also the config of each job of a sweep. Its hydra node has to
+follow from conf/config.yaml and the command line alone. Only `hydra.mode` and plain values in `hydra.sweeper.params`
+may differ.
 
-Hydra merges an experiment after the options of groups. So what an experiment says of its own option would replace what
-a user's option says, which the user typed to replace the former. For an option of this package that is how the papers'
-experiments are varied, and it stays.
+Hydra merges an experiment after the options of groups. So the experiment's settings of a group would replace the
+settings of a user's option, although the user typed that option to replace them. They are dropped. For an option of
+this package they stay, because the papers' experiments are varied in this way.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Judge(ConfigLoaderImpl):
             if source.provider.endswith(_TYPED) and source.scheme() == "file":
                 _check_names(Path(source.path))
         self._chosen = frozenset(each.key_or_group for each in parsed if isinstance(each.value(), str))
-        if self._typed is None:  # the first is of the command line itself, later ones may be of a sweep's jobs
+        if self._typed is None:  # the first config belongs to the command line, later ones may belong to a sweep's jobs
             self._typed = tuple(overrides)
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         for key in _undue(config, _due(config_name, _of_hydra(self._typed)), len(overrides)):
@@ -96,7 +95,7 @@ class Judge(ConfigLoaderImpl):
         return config
 
     def _where(self, key: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
-        """The last file that says something of a key, and a colon; nothing where none does."""
+        """Return the last file that sets a key, and a colon, or "" if no file does."""
         _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
         for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
             loaded = self._load_single_config(default, repository)
@@ -129,7 +128,7 @@ def judge() -> None:
 
 
 def _of_hydra(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The overrides of Hydra's node; of its search path, files are none of the user's own."""
+    """Return the overrides of Hydra's node. Its search path is left out, as it may name files of other people."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     own = [each for each in parsed if each.is_hydra_override() or each.key_or_group == "hydra"]
     return tuple(str(each.input_line) for each in own if each.key_or_group != "hydra.searchpath")
@@ -137,17 +136,17 @@ def _of_hydra(overrides: Sequence[str]) -> tuple[str, ...]:
 
 @cache
 def _due(config_name: str | None, overrides: tuple[str, ...]) -> Any:
-    """The hydra node that the primary config and overrides of that node give, without any other folder of configs."""
+    """Return the hydra node that follows from the primary config and the overrides, without other config folders."""
     loader = ConfigLoaderImpl(create_config_search_path(_CONF))
     config = loader.load_configuration(config_name, list(overrides), RunMode.RUN, validate_sweep_overrides=False)
     return OmegaConf.to_container(config.hydra)
 
 
 def _undue(config: DictConfig, due: Any, overrides: int) -> Iterator[str]:
-    """The keys of a config's hydra node that are not as due.
+    """List the keys of a config's hydra node that differ from the expected node.
 
     Args:
-        overrides: how many were given: a node that holds more of them has them from a file.
+        overrides: the number of overrides that were typed. If the node has more, a file added them.
     """
     yield from _different(OmegaConf.to_container(config.hydra), due)
     if len(config.hydra.overrides.hydra) + len(config.hydra.overrides.task) != overrides:
@@ -170,5 +169,5 @@ def _different(found: Any, due: Any, place: str = "") -> Iterator[str]:
 
 
 def _holds_mapping(value: Any) -> bool:
-    """Whether a value is a mapping, or a list with one in it."""
+    """Return True if a value is a mapping, or a list that contains one."""
     return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))

@@ -1,4 +1,4 @@
-"""What makes a run this run: hashes of its resolved config."""
+"""Compute run and setting ids as hashes of the resolved config."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by the
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """The config as it will run: limits of `scale` applied, interpolations resolved, and the source of classes hashed.
+    """Resolve a config: apply the limits of `scale`, resolve interpolations, and hash the source of classes.
 
-    Interpolations see what the limits left: `${batch_size}` is the batch that is trained. The input is not changed.
+    Interpolations are resolved after the limits: `${batch_size}` is the batch that is trained. The input is not
+    changed.
 
     Raises:
-        ConfigError: a number is not in its range, a class of the user's own cannot be imported, or `sources` is set.
+        ConfigError: a number is not in its range, a user's class cannot be imported, or `sources` is set.
     """
     config = copy.deepcopy(composed)
     check_ranges(config)
@@ -50,23 +51,23 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """The whole resolved config as JSON values; without `sources` where no class is the user's own."""
+    """Return the whole resolved config as JSON values, without `sources` if it is empty."""
     values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
     return {name: value for name, value in values.items() if value or name != "sources"}
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:
-    """The config as a record keeps it: without what speaks of a machine."""
+    """Return the part of a config that records have. It leaves out the fields of the machine."""
     return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
 
 
 def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
-    """The part of a resolved config, as JSON values, that defines the run.
+    """Return the part of a resolved config, as JSON values, that defines the run.
 
-    A class of this package or of PyTorch is its bare name and its arguments: it stays what it is where its file moves.
-    Any other is its whole path, and where it is the user's own, its source is in `sources`. Null and empty values are
-    left out, and so is a field at the value that older runs had without knowing it (see `runner.config.fields`): a
-    field that is added later makes no old record stale.
+    A class of this package or of PyTorch is given by its bare name and its arguments, so its file can move. Any other
+    class is given by its whole path. If it is the user's, `sources` has the hash of its source. Null and empty values
+    are left out. So is a new field at the value that older runs had implicitly (see `runner.config.fields`), which
+    keeps the ids of old records.
     """
     kept = {
         name: value
@@ -78,33 +79,33 @@ def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
-    """The run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
+    """Return the run id and the setting id of a resolved config: 12 hex digits of the SHA-256 of `hashed_config`.
 
-    Same config and seed, same run id, on any machine; the setting id leaves the seed out.
+    The same config and seed have the same run id on any machine. The setting id leaves the seed out.
     """
     return identify_recorded(plain(config))
 
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
-    """The run id and the setting id of the config that a record keeps, whatever its classes are called."""
+    """Return the run id and the setting id of a recorded config, also if its classes have moved since."""
     content = hashed_config(config)
     setting = {name: value for name, value in content.items() if _part(name).defines_setting}
     return _digest(content), _digest(setting)
 
 
 def trained(values: dict[str, Any]) -> str:
-    """What a setting trains, whatever it measures along the way: those that differ in that alone have it in common."""
+    """Hash the part of a setting that affects training. Settings with the same hash differ in measurements only."""
     content = {name: value for name, value in values.items() if _part(name) is not Part.observed}
     return identify_recorded(content)[1]
 
 
 def _part(name: str) -> Part:
-    """What a field is a part of: one that the schema does not know makes another setting, to be on the safe side."""
+    """Return the part that a field belongs to. An unknown field counts as part of the setting."""
     return FIELDS[name].part if name in FIELDS else Part.setting
 
 
 def _by_bare_names(value: Any) -> Any:
-    """A config with classes that may move by their bare names, and without `_partial_`, which changes no run."""
+    """Replace classes that may move by their bare names, and drop `_partial_`, which changes no run."""
     if isinstance(value, dict):
         kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
         target: Any = kept.get("_target_")

@@ -172,7 +172,7 @@ def _hydra() -> initialize_config_dir:
 
 @cache
 def _parsed(override: str) -> Override:
-    """An override as Hydra reads it, once: the jobs of a sweep are made of few."""
+    """Parse an override with Hydra, each once, as the jobs of a sweep share most of them."""
     (parsed,) = OverridesParser.create().parse_overrides([override])
     return parsed
 

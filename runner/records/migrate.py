@@ -94,7 +94,7 @@ def _with_moved_classes(content: Any, moved: dict[str, str]) -> Any:
 
 
 def _moved_class(target: str, moved: dict[str, str]) -> str:
-    """What a class is called now. The longest of several paths it is in counts; what has moved already stays."""
+    """Return the present path of a class. The longest matching old path counts. A path that has moved already stays."""
     within = [old for old, new in moved.items() if _is_in(target, old) and not _is_in(target, new)]
     if not within:
         return target
@@ -107,14 +107,14 @@ def _is_in(target: str, path: str) -> bool:
 
 
 def _check_moved(moved: dict[str, str]) -> None:
-    """A class that has moved must stay where it is when the same command is given again."""
+    """Check that the same command, given again, moves no class a second time."""
     for new in moved.values():
         if _moved_class(new, moved) != new:
             raise ValueError(f"--target moves {new} on to {_moved_class(new, moved)}: name the last place at once.")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(

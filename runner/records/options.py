@@ -1,4 +1,4 @@
-"""Options of groups as they are typed: Hydra composes names only, and what it says of anything else helps nobody."""
+"""Check the options that are typed for groups, because Hydra's messages for bad ones do not name the cause."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hydra.errors import HydraException
 
 from runner.config import REPOSITORY, ConfigError
 
-# Hydra's own, and no abbreviations, which it takes: --experiment would be --experimental-rerun, which unpickles a file
-# and so runs whatever that says. It is left out.
+# Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
+# option unpickles a file, which can run any code, so it is left out.
 OF_HYDRA = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
     "--shell-completion", "--config-path", "--config-name", "--config-dir", "--info",
@@ -19,10 +19,10 @@ OF_HYDRA = (
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Check that what a command line chooses for a group is the name of an option; whether there is one, Hydra says.
+    """Check that a command line chooses options of groups by name. Hydra checks that the option exists.
 
     Raises:
-        ConfigError: it is null, or no name; or an argument has dashes before it and is none of Hydra's.
+        ConfigError: the value is null or not a name, or an argument begins with dashes and is not an option of Hydra.
     """
     parser = OverridesParser.create()
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Where a record comes from: code, versions, machine, cost."""
+"""Collect the provenance of a record: code, versions, machine, cost."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def provenance(
     processor_seconds: float | None = None,
     resumed_after: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The provenance of a record. Seconds and MiB; examples/s counts training without evaluation.
+    """Collect the provenance of a record, in seconds and MiB.
 
-    `processor_seconds` are the process's own, of all its threads, however many others shared the machine; they are left
-    out where they are not known, as of a run that was stopped and went on.
+    `processor_seconds` are seconds of all threads of the process, without other processes. They are left out if they
+    are not known, as for a resumed run. Examples per second count training without evaluation.
 
-    `command` repeats the run. Where no sound ε is known, `epsilon_unsound` says why. Where ε rests on something of the
-    user's own that cannot be enforced, that is named. Where the update rule decides what to keep, it names the share of
-    the training time that this took. A run that was stopped and went on names the epochs after which it did. On a CPU,
-    `instructions` is the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run
-    used.
+    `command` repeats the run. `epsilon_unsound` is the reason why no sound ε is known. `epsilon_rests_on` names the
+    user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its share
+    of the training time. `resumed_after` lists the epochs after which a run was resumed. On a CPU, `instructions` is
+    the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used.
     """
     named, believed = run.rule.share_name, rests_on(run)
     return {
@@ -64,12 +63,15 @@ def provenance(
 
 
 def versions() -> dict[str, str | None]:
-    """The installed versions of what numbers depend on."""
+    """Return the installed versions of the packages that numbers depend on."""
     return {name: _version(name) for name in _PACKAGES}
 
 
 def git_revision() -> str | None:
-    """The commit checked out, with "+changes" where code or configs differ from it; None outside a git checkout."""
+    """Return the commit that is checked out, or None outside a git checkout.
+
+    It ends with "+changes" if code or configs differ from the commit.
+    """
 
     def git(*arguments: str) -> str:
         return subprocess.run(

@@ -1,7 +1,7 @@
-"""What a record has to be: its keys, the types and ranges of its values, and how its columns agree with one another.
+"""Schema of a record: its keys, the types and ranges of its values, and the consistency of its columns.
 
-Published as JSON Schema in results/record.schema.json (`python -m runner schema` writes it). What follows
-from a record's config, and takes the parts of its run to compute, is checked by `runner.records.verify`.
+`python -m runner schema` publishes it as JSON Schema in results/record.schema.json. Values that follow from a record's
+config are checked by `runner.records.verify`, because they take the parts of the run to compute.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Final(_Strict):
 
 
 class Provenance(_Strict):
-    """Where a record comes from: code, versions, machine, cost. Seconds and MiB."""
+    """Provenance of a record: code, versions, machine and cost, in seconds and MiB."""
 
     git_revision: str | None
     command: str = ""  # repeats the run; older records lack it
@@ -148,7 +148,7 @@ def _in_range(within: Range, value: Any) -> Any:
 
 
 def _model_of(kind: type) -> type[BaseModel]:
-    """The fields of a schema of `runner.config` that records keep, of the types that they have in JSON."""
+    """Make a model of the recorded fields of a schema of `runner.config`, with their types in JSON."""
     hints, fields = typing.get_type_hints(kind), dict[str, Any]()
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
@@ -225,7 +225,7 @@ def validate(content: Any) -> None:
 
 
 def published() -> str:
-    """The schema as JSON text."""
+    """Return the schema as JSON text."""
     return json.dumps(Record.model_json_schema(), indent=1) + "\n"
 
 

@@ -1,12 +1,12 @@
-"""The source of what a user brings: a hash of every file that a class of their own comes from or imports.
+"""Hash the source of a user's classes: every file that a class comes from or imports.
 
-A run's id is made of class names and arguments. Those of PyTorch, of this package and of installed libraries keep their
-meaning; a file of the user's may be edited, and is then another class. So the hash of each file is a part of the run.
+A run's id is made of class names and arguments. Classes of PyTorch, of this package and of installed libraries keep
+their meaning. A user may edit a file, which makes it another class. So the hash of each file is a part of the run.
 
-Files are found from the class: where it, its bases and what the config's path leads through are defined, and from there
-whatever is imported, at the top of a file or in a function, by name, relatively, with a star or by `importlib`. What is
-imported under a name that is computed at run time is found where a module keeps it. Not covered: installed libraries,
-files that hold data, and modules that a function loads under a computed name.
+The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
+the top of a file or in a function, by name, relative, with a star or by `importlib`. An import under a name that is
+computed at run time is found if a module holds the result. Three kinds of files are not covered: installed libraries,
+data, and modules that a function loads under a computed name.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _NAME = re.compile(r"\.*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def sources_of(config: DictConfig) -> dict[str, str]:
-    """Hash the files of all classes and functions of a resolved config that are the user's own.
+    """Hash the files of all classes and functions of a resolved config that the user defines.
 
-    Returns the SHA-256 of each file by the name of its module, sorted; nothing where every class is a library's. The
-    classes are imported, once `runner.training.targets` has checked them.
+    Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
+    The classes are imported after `runner.training.targets` has checked them.
 
     Raises:
         ConfigError: a class may not be named, or cannot be imported.
@@ -86,14 +86,14 @@ def _is_own(target: str) -> bool:
 
 
 def _roots(target: str) -> set[str]:
-    """The modules that a target's path leads through, and those that define the object and its bases."""
+    """Return the modules on a target's path, and the modules that define the object and its bases."""
     parts = target.split(".")
     through = {".".join(parts[:count]) for count in range(1, len(parts))}
     return through.intersection(sys.modules) | set(_defining(get_object(target)))
 
 
 def _closure(names: Iterable[str]) -> dict[str, str]:
-    """The hashes of the files of some modules, and of all that these import, directly or not."""
+    """Hash the files of some modules, and of all modules that they import, directly or not."""
     found: dict[str, str] = {}
     left, seen = set(names), set[str]()
     while left:
@@ -120,7 +120,7 @@ _loaded: dict[str, _Source] = {}  # a module that is edited while the process ru
 
 
 def _source(name: str) -> _Source | None:
-    """The file of a module of the user's, or a file by its path; None where it is a library's, or there is none."""
+    """Read the file of a user's module, or a file by its path. None if it belongs to a library or does not exist."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if spec is not None and name in _loaded and _loaded[name].spec is spec:  # another one once it is loaded anew
@@ -140,7 +140,7 @@ def _source(name: str) -> _Source | None:
 
 
 def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
-    """The names that a file's code may import: those that are no modules are not found later."""
+    """Yield the names that a file's code may import. Names that are no modules are dropped later."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # not Python's source
@@ -164,7 +164,7 @@ def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
 
 
 def _absolute(name: str, package: str) -> str:
-    """A module's name, which may be relative to a package; as it is where it leads out of the package."""
+    """Resolve a module's name, which may be relative to a package. A name that leads out of the package stays."""
     try:
         return importlib.util.resolve_name(name, package)
     except (ImportError, ValueError):
@@ -172,7 +172,7 @@ def _absolute(name: str, package: str) -> str:
 
 
 def _kept(module: ModuleType) -> Iterator[str]:
-    """The modules that define what a module keeps: at its top, in its classes, and in lists or tables of those."""
+    """Yield the modules that define a module's values: at its top, in its classes, and in its lists and mappings."""
     for value in list(vars(module).values()):
         inner = vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else ()
         for each in (value, *inner):
@@ -182,7 +182,7 @@ def _kept(module: ModuleType) -> Iterator[str]:
 
 
 def _defining(value: Any) -> Iterator[str]:
-    """The module that is a value, or those that define it: a function, a class with its bases, or an object's class."""
+    """Yield a value that is a module, or the modules that define a function, a class and its bases, or an object."""
     wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
     if isinstance(value, (staticmethod, classmethod, partial)):
         wrapped = value.func if isinstance(value, partial) else value.__func__
@@ -201,5 +201,5 @@ def _defining(value: Any) -> Iterator[str]:
 
 
 def _module_or_file(name: str | None, file: str | None) -> str:
-    """A module's name, or where none of this name was loaded, the path of its file."""
+    """Return a module's name if it is loaded, else the path of its file."""
     return str(name) if name in sys.modules or file is None else os.path.abspath(file)

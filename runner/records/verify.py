@@ -1,16 +1,20 @@
-"""`python -m runner verify`: what every record says, compared with what follows from its config.
+"""`python -m runner verify`: compare every record with the values that follow from its config.
 
-Computed again, after every epoch: the steps, epsilon as the paper counts, and the sound epsilon. Compared with the
-config or with other columns: every final metric, the best epoch, the noise multiplier, the number of parameters, where
-the run ended, the counts and rates of a run that takes steps back, and the user's classes that epsilon rests on.
+These are computed again, after every epoch: the steps, epsilon as the paper counts, and the sound epsilon. These are
+compared with the config or with other columns:
 
-Nothing determines what a run measured. Losses, accuracies, diagnostics, how many steps were taken back, seconds, and
-what is said of the machine and the code are believed. They only have to be possible: an accuracy has to be a number of
-right answers, and a count must not fall. `draw` is believed, too. A record that was changed there alone is not noticed.
+- every final metric and the best epoch
+- the noise multiplier, the number of parameters and the last epoch
+- the counts and rates of a run that takes steps back
+- the user's classes that epsilon rests on
+
+Measurements cannot be computed again: losses, accuracies, diagnostics, seconds, the number of steps taken back, and the
+description of machine and code. They only have to be possible. An accuracy has to be a number of right answers, and a
+count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
 Nothing is trained, and nothing is written.
 
-Exit codes: 0 every record says what follows from its config, 1 one does not or cannot be read, 2 bad input.
+Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ def verify(record: dict[str, Any]) -> list[str]:
 
 
 def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator[Difference]:
-    """The first difference of each column."""
+    """Yield the first difference of each column."""
     for name, column in history.items():
         for epoch, said, right in zip(history["epoch"], column, due[name], strict=False):
             if said not in (allowed := _rounded(name, right, up)):
@@ -76,7 +80,7 @@ def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator
 
 
 def _of_final(run: Run, record: dict[str, Any], up: tuple[str, ...]) -> Iterator[Difference]:
-    """What differs in the final metrics, given the history, and in the epoch after which the run ended."""
+    """Compare the final metrics with the history, and check the epoch after which the run ended."""
     final, history = record["final"], record["history"]
     if final["epoch"] != (last := _last_epoch(run, record)):
         yield "the last epoch", final["epoch"], last
@@ -93,7 +97,7 @@ def _of_final(run: Run, record: dict[str, Any], up: tuple[str, ...]) -> Iterator
 
 
 def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
-    """What differs elsewhere: which diagnostics there are, and what the provenance says of classes and decisions."""
+    """Compare the names of the diagnostics, and the provenance of classes and decisions."""
     measured, asked_for = sorted(record["diagnostics"]), sorted(run.config.diagnostics)
     if measured != asked_for:
         yield "diagnostics", measured, asked_for
@@ -110,9 +114,9 @@ def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
 
 
 def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
-    """What the columns of a history should be, epoch by epoch, as far as the config goes.
+    """Return the columns of a history, epoch by epoch, that follow from the config.
 
-    Of a count that is only bounded this is the nearest value within the bounds.
+    For a count that is only bounded, it is the nearest value within the bounds.
     """
     setting, per_epoch = _text(record["config"]), run.mechanism.steps_per_epoch
     due: dict[str, list[Any]] = {name: column[: run.epochs] for name, column in record["history"].items()}
@@ -130,7 +134,10 @@ def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def _possible(accepted: Sequence[int], steps: Sequence[int], paid_for: int | None) -> Iterator[int]:
-    """The nearest counts of kept steps that grow by no more than the steps, and reach `paid_for` at the end only."""
+    """Yield the nearest possible counts of accepted steps.
+
+    They grow by no more than the steps, and reach `paid_for` at the end only.
+    """
     kept = taken = 0
     for count, now in zip(accepted, steps, strict=True):
         most = kept + now - taken
@@ -141,7 +148,7 @@ def _possible(accepted: Sequence[int], steps: Sequence[int], paid_for: int | Non
 
 
 def _spent(run: Run, record: dict[str, Any]) -> bool:
-    """Whether a run ended because it had kept as many steps as its budget pays for."""
+    """Return True if a run ended because it had accepted as many steps as its budget pays for."""
     return run.rule.takes_back and bool(record["history"]["accepted"][-1] == run.paid_for)
 
 
@@ -152,7 +159,7 @@ def _last_epoch(run: Run, record: dict[str, Any]) -> int:
 
 
 def _images(run: Run) -> int | None:
-    """How many images a run is evaluated on; None where a data set of the user's own decides."""
+    """Return the number of images that a run is evaluated on, or None for a user's data set."""
     if type(run.dataset) is not ImageDataset:
         return None
     if run.config.evaluation == EvaluationSplit.holdout:
@@ -162,14 +169,14 @@ def _images(run: Run) -> int | None:
 
 
 def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
-    """What a record may say of a number: one value, or two where the last digits of an epsilon decide."""
+    """Return the values that a record may have for a number: two if the last digits of an epsilon decide, else one."""
     by = name if name.startswith(up) else ""
     offs = (0.0, -_ROUNDING, _ROUNDING) if isinstance(right, float) and name.startswith("epsilon") else (0.0,)
     return [rounded(right * (1 + off) if off else right, by) for off in offs]
 
 
 def _text(config: dict[str, Any]) -> str:
-    """What the seeds of a setting have in common, and with it all that is computed again here."""
+    """Return a config without its seed and draw, as text. All seeds of a setting have the same text."""
     return json.dumps(config | {"seed": 0, "draw": 0})
 
 
@@ -180,14 +187,14 @@ def _run_of_setting(text: str) -> Run:
 
 @cache
 def _epsilon(text: str, kept: int) -> float:
-    """Epsilon as the paper counts after so many kept steps of a setting."""
+    """Compute epsilon as the paper counts it after `kept` accepted steps of a setting."""
     run = _run_of_setting(text)
     return _once(str(run.config.accountant), run.accountant.epsilon, run.mechanism.charges(kept).claimed, run)
 
 
 @cache
 def _epsilon_sound(text: str, steps: int) -> float:
-    """The sound epsilon after so many steps of a setting."""
+    """Compute the sound epsilon after a number of steps of a setting."""
     run = _run_of_setting(text)
     return _once("sound", sound_epsilon, run.mechanism.charges(steps).actual, run)
 
@@ -196,7 +203,7 @@ _known: dict[tuple[str, Releases, float], float] = {}
 
 
 def _once(accountant: str, epsilon: Callable[[Releases, float], float], releases: Releases, run: Run) -> float:
-    """Settings that release the same cost the same: computed once."""
+    """Compute the epsilon of some releases, once for all settings with the same releases."""
     key = accountant, releases, run.config.delta
     if key not in _known:
         _known[key] = epsilon(releases, run.config.delta)
@@ -207,8 +214,8 @@ def run_of(recorded: dict[str, Any]) -> Run:
     """Prepare the run of a recorded config on this machine.
 
     Raises:
-        ConfigError: it names what no record may (see `runner.training.targets`), a class of the user's own has changed
-            since, or it cannot be prepared by the code of today.
+        ConfigError: the config names a class that records may not name (see `runner.training.targets`). Or a user's
+            class has changed since, or the present code cannot prepare the run.
     """
     machine = {
         "runtime": {"device": "cpu", "data_root": ".", "results_root": "."},
@@ -222,7 +229,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
@@ -244,7 +251,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _found(path: Path) -> list[str]:
-    """What is wrong with a file, whatever is: one record that cannot be read or prepared does not hide the next."""
+    """List the faults of a file. An error while it is read or prepared is a fault, so that the next file is checked."""
     try:
         return verify(read_record(path))
     except ConfigError as error:

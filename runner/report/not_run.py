@@ -1,8 +1,8 @@
-"""What the claims that have not run would cost: the runs that they lack, each once, and their hours, by the records of
-runs like them (`runner.runs.durations`).
+"""Estimate the cost of the claims that have not run: the runs that they lack, each counted once, and their hours.
 
-Aggregation of a paper leaves the runs in its not_run.csv; the pages put the papers' together, as runs and records are
-shared between them. By records that stand in the items' runs.csv alone: runs of one's own change no page.
+Aggregation of a paper writes these runs to its not_run.csv. The pages combine the files of all papers, because papers
+share runs. Hours follow from the records of similar runs (`runner.runs.durations`). Only records in the items' runs.csv
+are used, so a user's runs change no page.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Cost:
 
 
 def hours_text(hours: float) -> str:
-    """Hours in whole numbers, below ten with a decimal."""
+    """Write hours as a whole number, below ten with a decimal."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
 
 
 def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
-    """The runs without a record that a claim is measured by, those that search for its settings included.
+    """List the runs without a record that a claim needs, including the search for its settings.
 
-    A search is of the experiment itself, or of one that it adds a diagnostic to, under a longer name.
+    The search has the claim's experiment, or the experiment that the claim's extends by a diagnostic under a longer
+    name.
     """
     planned = [run for name in claim.experiments for run in planned_for(claim, evidence, name, chosen=False)]
     for sweep in claim.searches:
@@ -52,7 +53,7 @@ def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
 
 
 def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) -> Path:
-    """not_run.csv of a paper: a row a run that claims lack, with what it is like and how many claims lack it."""
+    """Write not_run.csv of a paper: a row for each run that claims lack, with the number of these claims."""
     claims: dict[str, int] = {}
     runs: dict[str, PlannedRun] = {}
     for claim in (one.claim for one in judged if one.verdict == NOT_RUN):
@@ -76,7 +77,10 @@ def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) 
 
 
 def costs(folder: Path, papers: Sequence[Paper]) -> dict[str, Cost]:
-    """What is not run of each paper as last aggregated, by its name, and under "" of all, each run once."""
+    """Estimate the cost of each paper's missing runs at its last aggregation, by its name, and of all papers under "".
+
+    Each run counts once, also if several papers lack it.
+    """
     durations = Durations(read(_records(folder, papers)))
     by_paper = {paper.name: _rows(folder / paper.name / FILE) for paper in papers}
     together = {run_id: row for rows in by_paper.values() for run_id, row in rows.items()}
@@ -84,7 +88,7 @@ def costs(folder: Path, papers: Sequence[Paper]) -> dict[str, Cost]:
 
 
 def _records(folder: Path, papers: Sequence[Paper]) -> list[Path]:
-    """The records that the items show."""
+    """List the records that the items show."""
     tables = [folder / paper.name / item.name / "runs.csv" for paper in papers for item in paper.items]
     ids = {row["run_id"] for path in tables if path.exists() for row in read_csv(path)}
     paths = [folder / "runs" / f"{run_id}.json" for run_id in sorted(ids)]
@@ -102,7 +106,7 @@ def _cost(rows: Iterable[Mapping[str, str]], durations: Durations) -> Cost:
 
 
 def costs_table(claims: Mapping[str, int], costs: Mapping[str, Cost]) -> Table:
-    """A row a paper, and one of all: `claims` that have not run by paper, and what their runs would cost."""
+    """Make a table with a row for each paper and one for all: claims that have not run, and the cost of their runs."""
     rows = [[name, str(claims[name]), *_cells(costs[name])] for name in claims]
     rows.append(["**all**", str(sum(claims.values())), *_cells(costs[""])])
     note = (
@@ -123,7 +127,7 @@ def _cells(cost: Cost) -> list[str]:
 
 
 def sentence(claims: int, cost: Cost) -> str:
-    """The same of one paper, in a sentence."""
+    """Write a paper's row of the table as a sentence."""
     if not claims:
         return "Every claim has been measured or computed, if not by all its runs: 1 of 5, say, stands behind a number."
     said = f"{claims} claims, which lack {cost.runs} runs, each counted once"

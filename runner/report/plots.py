@@ -1,4 +1,4 @@
-"""How figures look, how they are saved, and the figure that every paper has: accuracy against epsilon."""
+"""Style and files of figures, and the figure that every paper has: accuracy against epsilon."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all figures, for drawing and for saving."""
+    """Set the style of all figures, for drawing and for saving."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -56,7 +56,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that no window system knows of."""
+    """Return an empty figure, in inches, without a window."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -74,7 +74,7 @@ def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
 
 
 def write_svg(drawn: Figure, path: Path) -> Path:
-    """Write a figure as an SVG of which another processor's rounding errors change no byte."""
+    """Write a figure as an SVG. Rounding errors of another processor change no byte of it."""
     drawn.savefig(path, metadata={"Date": None, "Creator": None})
     path.write_text(rounded(path.read_text(encoding="utf-8")), encoding="utf-8")
     return path
@@ -92,9 +92,10 @@ def rounded(svg: str) -> str:
 class Curve:
     """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
 
-    claimed_at: accuracies claimed at epsilons of their own: (epsilon, percent).
-    claimed_as: what of the paper's runs these are, where it is not their mean: "maximum".
-    only: of the experiment's runs those where this config field has this value.
+    Attributes:
+        claimed_at: accuracies claimed at other epsilons than the panel's: (epsilon, percent).
+        claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
+        only: a config field and a value. Only runs with this value belong to the line.
     """
 
     sweep: str
@@ -107,7 +108,7 @@ class Curve:
     only: tuple[str, float] | None = None
 
     def planned(self, evidence: Evidence) -> Runs:
-        """The runs of this line, recorded or not."""
+        """Return the runs of this line, recorded or not."""
         runs = evidence.planned(self.sweep, self.experiment)
         return runs if self.only is None else runs.where(*self.only)
 
@@ -116,7 +117,8 @@ class Curve:
 class Panel:
     """One data set of an accuracy figure, with the epsilon that its accuracies are claimed at.
 
-    extremes: minimum and maximum of the runs as lines, around the area between them.
+    Attributes:
+        extremes: draw the minimum and maximum of the runs as lines, around the area between them.
     """
 
     title: str
@@ -133,14 +135,14 @@ def runs_text(planned: Runs) -> str:
 
 
 def mark_not_run(axes: Axes, *, without_ticks: bool = False, text: str = "not run") -> None:
-    """Write "not run" above the middle of a panel that has no run; a claimed point may be in the middle."""
+    """Write "not run" above the middle of a panel that has no run. A claimed point may be in the middle."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
     axes.text(0.5, 0.75, text, transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
 
 
 def too_few(settings: Sequence[Runs]) -> str:
-    """Why a panel is not drawn, where fewer than half of its settings have a run; else nothing."""
+    """Return the reason not to draw a panel, if fewer than half of its settings have a run, else ""."""
     run = sum(bool(planned.recorded) for planned in settings)
     if 2 * run >= len(settings):
         return ""
@@ -148,7 +150,7 @@ def too_few(settings: Sequence[Runs]) -> str:
 
 
 def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
-    """Below all panels: which ones are not drawn, by their titles, and what `too_few` says of each."""
+    """Write the titles of the panels that are not drawn below the others, each with its reason from `too_few`."""
     named = [f"{title} ({why})" for title, why in few.items() if why]
     if named:
         width = int(13 * drawn.get_size_inches()[0])  # characters of this size in a line
@@ -156,7 +158,7 @@ def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
 
 
 def spaced(line: Sized, place: int) -> dict[str, Any]:
-    """The marker of the line at this place among those of a panel, six or so times along it, not where others are."""
+    """Return the marker of a panel's line at this place: about six along the line, apart from other lines' markers."""
     every = max(1, len(line) // 6)
     return {"marker": MARKERS[place % len(MARKERS)], "markersize": 4, "markevery": (place * every // 4, every)}
 
@@ -183,12 +185,12 @@ def by_error(axes: Axes) -> None:
 
 
 def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
-    """An entry of the legend for what has no run, in the colour that it would be drawn in."""
+    """Add a legend entry for a line that has no run, in the colour of the line."""
     axes.plot([], [], line, color=colour, label=f"{label}{_NOT_RUN}")
 
 
 def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, list[tuple[Axes, str]]]:
-    """A figure with a panel a data set, side by side, titled: each panel with its data set as experiments name it."""
+    """Return a figure with one titled panel for each data set, side by side, and each panel with its data set's key."""
     drawn = figure(width, height)
     panels = list(zip(drawn.subplots(1, len(DATASETS), **grid), DATASETS, strict=True))
     for axes, dataset in panels:
@@ -197,12 +199,12 @@ def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, l
 
 
 def legend_below(axes: Axes, down: float = 0.17, of: Axes | None = None, **how: Any) -> None:
-    """The legend of a panel, or of another one, below it."""
+    """Put the legend of a panel, or of another one, below it."""
     axes.legend(*(of or axes).get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -down), **how)
 
 
 def one_legend(drawn: Figure) -> None:
-    """One legend below all panels, each label once; what is not run is named where no panel has a run of it."""
+    """Put one legend below all panels, each label once. "not run" stays only if no panel has a run of the label."""
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
         del named[label]
@@ -217,13 +219,23 @@ def accuracy_against_epsilon(
     centre: Literal["mean", "median"] = "mean",
     spread_by_error: bool = False,
 ) -> Figure | None:
-    """Centre and range of test accuracy by epoch against epsilon: by the configured accountant above, sound below.
+    """Draw the centre and range of test accuracy by epoch against epsilon.
 
-    Of the runs that reached the epoch; a cross marks where a run diverged. Dashed, or hollow: claimed, at the paper's
-    scale only: runs of another are on other data. What is claimed at an epsilon of its own is above only: nobody
-    claimed it at the sound one. A panel of which fewer than half of the settings have a run is not drawn but named
-    below the others; None where that is all of them. `columns`: so many panels side by side at most, the next ones
-    below them. `spread_by_error`: see `by_error`.
+    The upper panels use the configured accountant, the lower ones the sound epsilon. An epoch shows the runs that
+    reached it, and a cross marks where a run diverged. Claimed accuracies are dashed or hollow. They are drawn at the
+    paper's scale only, because other scales have other data. A claim at an epsilon other than the panel's is drawn
+    above only, because no paper claims it at a sound epsilon. A panel is named below the others instead of drawn if
+    fewer than half of its settings have a run.
+
+    Args:
+        evidence: the runs.
+        panels: the data sets.
+        columns: the largest number of panels side by side. Further panels go below them.
+        centre: the statistic of the runs that is drawn as a line.
+        spread_by_error: see `by_error`.
+
+    Returns:
+        The figure, or None if no panel is drawn.
     """
     few = {panel.title: too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels}
     shown = [panel for panel in panels if not few[panel.title]]
@@ -293,7 +305,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
 
 
 def _claimed_marker(curve: Curve) -> str:
-    """A hollow triangle for the best of several runs, a diamond for their mean or a single one."""
+    """Return the marker of a claim: a triangle for the best of several runs, a diamond for a mean or a single run."""
     return "^" if curve.claimed_as else "D"
 
 
@@ -307,7 +319,7 @@ class Band:
     high: list[float]
 
     def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
-        """The middle as a line, and the area between minimum and maximum, so opaque."""
+        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`."""
         axes.plot(self.x, self.middle, color=colour, **line)
         axes.fill_between(self.x, self.low, self.high, color=colour, alpha=shade, linewidth=0)
 

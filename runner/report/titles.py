@@ -14,7 +14,7 @@ from runner.records.jobs import Job
 
 Key = TypeVar("Key", bound=Hashable)
 
-_UNNAMED = ("experiment", "seed", "dataset")  # the title is of the first, and pages show the others apart
+_UNNAMED = ("experiment", "seed", "dataset")  # the title names the first, and pages show the others separately
 _WORDS = {
     "activation": "{}",
     "batch_size": "batch size {}",
@@ -48,10 +48,10 @@ def title_of(job: Job) -> str:
 
 
 def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
-    """Return titles of different settings, of which no two are the same on one data set.
+    """Return the titles of different settings. No two are the same on one data set.
 
-    Settings of one experiment name what a sweep varies among them. Where that is not enough, they name the first fields
-    of their configs that tell them apart.
+    Settings of one experiment name the fields that a sweep varies among them. If that is not enough, they name the
+    first fields of their configs that distinguish them.
     """
     alike: dict[tuple[str, str], list[Key]] = {}
     for key, job in jobs.items():

@@ -1,8 +1,8 @@
-"""Checkpoints: where a long run is after its last whole epoch, so that it goes on from there if it is stopped.
+"""Checkpoints: the state of a long run after its last whole epoch, from which a stopped run is resumed.
 
-There is one per run, replaced after every epoch and removed when the record is written. It is the run's own: of the
-same config, code, libraries, device and threads, on which every digit of what follows depends. What is read back is
-tensors and plain values only, and carries its digest: a file that is damaged, or another's, is no checkpoint.
+A run has one checkpoint. It is replaced after every epoch and removed when the record is written. It is only used with
+the same config, code, libraries, device and number of threads, because every later digit depends on them. The file
+holds tensors and plain values only, and its digest. A file that is damaged or belongs to another run is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN = ("runner", "torch")
 
 @cache
 def code_digest() -> str:
-    """The SHA-256 of all code that a run may depend on: what was committed does not matter, what is there does."""
+    """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
     package = REPOSITORY / "runner"
     sources = [path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
     digest = hashlib.sha256()
@@ -44,15 +44,15 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-code_digest()  # of the code that is imported, whatever is edited while it runs
+code_digest()  # now, because files may be edited after they are imported
 
 
 class Checkpoint:
-    """The checkpoint of one run that is prepared on this machine, as it is to be trained now.
+    """The checkpoint of one run that is prepared on this machine.
 
     Attributes:
-        epochs: how many the run had behind it when it was last resumed or saved; 0: it starts over if it is stopped.
-        seconds: how long it had taken until it was resumed.
+        epochs: the number of epochs trained when the run was last resumed or saved. At 0 a stopped run starts over.
+        seconds: the seconds that the run had taken until it was resumed.
         resumed_after: the epochs after which it was resumed, in order.
     """
 
@@ -66,13 +66,14 @@ class Checkpoint:
 
     @property
     def possible(self) -> bool:
-        """Whether the run can have one: what a class of the user's own keeps to itself, and its code, is not known."""
+        """True if the run can have one: it has no class of the user, whose code and state are not known."""
         return self._known
 
     def load(self) -> dict[str, Any] | None:
-        """The state to go on from (see `runner.training.state`); None where there is none, which is said if a file is.
+        """Return the state to resume from (see `runner.training.state`), or None if there is none.
 
-        A file that is not this run's as it is to be trained now stays until the first epoch replaces it.
+        If there is a file that cannot be used, one line states the reason. The file stays until the first epoch
+        replaces it.
         """
         if not self._known or not self.path.exists():
             return None
@@ -95,9 +96,9 @@ class Checkpoint:
         return state
 
     def save(self, state: dict[str, Any], epochs: int, seconds: float) -> None:
-        """Replace what there is by the state after so many epochs, which took so many seconds in all.
+        """Replace the checkpoint by the state after `epochs` epochs, which took `seconds` seconds in all.
 
-        Where it cannot be written, one line says so, and the run goes on.
+        If it cannot be written, one line states so, and the run continues.
         """
         content = {
             "bound": self._bound,
@@ -121,12 +122,12 @@ class Checkpoint:
 
 
 def checkpoint_path(config: DictConfig) -> Path:
-    """The file of a run's checkpoint, below the results root as claims are."""
+    """Return the file of a run's checkpoint, below the results root."""
     return Path(config.runtime.results_root).expanduser() / ".checkpoints" / f"{identify(config)[0]}.pt"
 
 
 def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
-    """What has to be the same for a run to go on with the digits that it would have had."""
+    """Return the values that have to be the same for a resumed run to compute the same digits."""
     runtime = config.runtime
     return {
         "config": json.loads(json.dumps(recorded_config(config))),
@@ -139,10 +140,10 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What `save` wrote.
+    """Read a file that `save` wrote.
 
     Raises:
-        ValueError: it is something else, or not all of it. The message follows the file's name.
+        ValueError: the file is damaged, or `save` did not write it. The message follows the file's name.
     """
     raw = path.read_bytes()
     digest, payload = raw[:_DIGEST], raw[_DIGEST:]

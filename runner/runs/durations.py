@@ -1,9 +1,9 @@
 """Estimate how long runs take, by the records of runs like them.
 
-A run takes the median of the recorded runs of its setting. Without any, each of its epochs takes the median of recorded
-runs with the same shapes of data, the same network and the same batch size. Without these its time is unknown: None.
+The estimate is the median of the recorded runs of the same setting. Without any, an epoch takes the median of recorded
+runs with the same data shapes, network and batch size. Without these, the time is unknown: None.
 
-A record tells the processor's seconds. Older ones tell only seconds of a clock, on machines that did other work too.
+A record has the processor's seconds. Older records only have seconds of a clock, on machines that did other work too.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def timed(config: DictConfig) -> float:
     started = clock()
     with suppress(_EnoughError):
         training([run], data, on_step)([lambda row: bool(ends)])
-    if not ends:  # one graph, of which no step is seen
+    if not ends:  # one graph, whose single steps are not reported
         return (clock() - started) / run.mechanism.steps_per_epoch * run.most_steps
     first, *others = ends
     return ((others[-1] - first) / len(others) if others else first - started) * run.most_steps

@@ -83,8 +83,8 @@ def execute_together(
     Returns the outcome of each, as `execute` does.
 
     Raises:
-        NotStackableError: where they cannot be trained together; nothing was written.
-        Exception: as `execute`. What stops the training of one stops that of all, and each gets its failure file.
+        NotStackableError: they cannot be trained together. Nothing was written.
+        Exception: as `execute` raises. An error in one run stops the training of all, and each gets a failure file.
     """
     with ExitStack() as claims:
         executions = [_Execution(config, claims) for config in configs]
@@ -139,11 +139,11 @@ class _Execution:
     def record(
         self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]
     ) -> tuple[dict[str, Any], Path]:
-        """The record of the run, and its file; its outcome is known once it is written, after its weights where they
-        are kept.
+        """Write the record of the run, after its weights if `save_model` is set. Return the record and its file.
 
         Raises:
-            OSError: the record or the weights are not in their place. The message says where they are instead.
+            OSError: the record or the weights could not be written to their folder. The message names the file that
+                has them instead.
         """
         record: dict[str, Any] = {
             "run_id": self.identity,
@@ -263,7 +263,7 @@ def _carry_out(
 
 
 def _rows(state: State) -> list[dict[str, float]]:
-    """The rows of the history that a state has behind it, one an epoch."""
+    """Return the rows of the history of a state, one for each epoch."""
     history: dict[str, list[float]] = state["parts"]["progress"]["history"]
     return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
 

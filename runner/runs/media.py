@@ -14,9 +14,9 @@ _AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is
 
 
 def rows_of(wandb: Any, diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    """What to log of a record's diagnostics: the name of the axis that a row is plotted against, and the row with it.
+    """Yield the rows to log of a record's diagnostics, each with the name of the axis that it is plotted against.
 
-    `wandb` is the package: who calls this has imported it. A table of all epochs is a row of its own, at the last one.
+    `wandb` is the imported package. A table of all epochs is a separate row, at the last epoch.
     """
     for name, measured in diagnostics.items():
         if name == "per_class_accuracy":
@@ -72,7 +72,7 @@ def _histogram(wandb: Any, counts: Sequence[int], width: float) -> Any:
 
 
 def _confusion(counts: Sequence[Sequence[int]]) -> Any:
-    """A picture [height, width, 4]: shares of each true class in colour, counts in the cells."""
+    """Draw a confusion matrix as a picture [height, width, 4]: colours are shares of each true class, cells counts."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

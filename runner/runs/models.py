@@ -18,7 +18,7 @@ from runner.training.targets import check_recorded
 
 
 def model_path(folder: Path, run_id: str) -> Path:
-    """The file of a run's weights."""
+    """Return the file of a run's weights."""
     return folder / "models" / f"{run_id}.pt"
 
 
@@ -35,13 +35,13 @@ def save(path: Path, config: DictConfig, objective: Objective) -> None:
 
 
 def load(path: Path) -> Objective:
-    """The network and its loss as they were at the end of the run, on the CPU, ready to evaluate.
+    """Load the network and its loss at the end of a run, on the CPU, ready to evaluate.
 
-    The network takes what the run's features make of images: `instantiated(config, "features")`.
+    The network takes the run's features of images: `instantiated(config, "features")`.
 
     Raises:
-        ConfigError: its config names a class that no record may (see `runner.training.targets`), that has changed, or
-            that is not there any more.
+        ConfigError: a class of its config has changed or is missing, or records may not name it (see
+            `runner.training.targets`).
         pickle.UnpicklingError: the file holds more than numbers and texts.
     """
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)

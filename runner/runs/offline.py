@@ -1,10 +1,10 @@
-"""`python -m runner wandb-sync`: send what runs wrote for W&B while offline, each run once.
+"""`python -m runner wandb-sync`: send the files that offline runs wrote for W&B, each run once.
 
-A run that was stopped or failed and then done again left several files of one id. The last that ended well has all of
-it (a run that goes on writes again what was before), and replaces whatever was sent of the others. A damaged file is
-named, and keeps back no other.
+A run that was stopped and repeated left several files of one id. The last one that ended well has the whole run,
+because a resumed run writes the earlier epochs again. It replaces whatever was sent of the others. A damaged file is
+named, and the other files are still sent.
 
-Exit codes: 0 all is sent, 1 something is not or is damaged, 2 a login or W&B itself is missing, said in one sentence.
+Exit codes: 0 all is sent, 1 a file is damaged or not sent, 2 a login or W&B itself is missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SENDING = 60.0, 10.0  # seconds that a command may take, and more for each of i
 
 @dataclass(frozen=True, order=True)
 class Attempt:
-    """One file that a run wrote: when it started, its run id, its folder."""
+    """One file that a run wrote: its start, run id and folder."""
 
     started: str
     run_id: str
@@ -46,13 +46,13 @@ class Attempt:
 
     @property
     def going_on(self) -> bool:
-        """Whether its run has not ended, and wrote of late: what is sent of it now would be all that is ever sent."""
+        """True if its run is not over and wrote within the last hour. It is not sent yet, as W&B would take no more."""
         late = time.time() - self.file.stat().st_mtime >= _LATE
         return not late and self.exit_code is None and not self.damage
 
     @property
     def _mark(self) -> Path:
-        """The file by which W&B itself knows what was sent."""
+        """The file by which W&B marks an attempt as sent."""
         return self.file.with_suffix(".wandb.synced")
 
     @property
@@ -60,18 +60,18 @@ class Attempt:
         return self._mark.exists()
 
     def mark_as_sent(self) -> None:
-        """Have W&B's own commands pass it over, too."""
-        with suppress(OSError):  # then this one does: another of its run was sent
+        """Mark it, so that W&B's commands skip it, too."""
+        with suppress(OSError):  # this command skips it all the same, because another attempt of its run was sent
             self._mark.touch()
 
     @property
     def exit_code(self) -> int | None:
-        """What its run ended with; None where it did not end, or not yet, or its file is damaged."""
+        """The exit code of its run, or None if the run did not end or the file is damaged."""
         return self._read[0]
 
     @property
     def damage(self) -> str:
-        """Why its file cannot be read; nothing where it can."""
+        """The reason why its file cannot be read, or "" if it can."""
         return self._read[1]
 
     @cached_property
@@ -88,7 +88,7 @@ class Attempt:
 
 
 def attempts(folder: Path) -> dict[str, list[Attempt]]:
-    """What is in a folder of W&B's, by run id, the oldest attempt first."""
+    """List the attempts in a folder of W&B, by run id, the oldest first."""
     found: dict[str, list[Attempt]] = {}
     for place in sorted(folder.glob("offline-run-*")):
         match = _FOLDER.fullmatch(place.name)
@@ -98,7 +98,7 @@ def attempts(folder: Path) -> dict[str, list[Attempt]]:
 
 
 def due(tries: Sequence[Attempt]) -> Attempt | None:
-    """The attempt of a run that is to be sent: the last that ended well, else the last; None where that was sent."""
+    """Return the attempt of a run to send: the last that ended well, else the last. None if it was sent already."""
     if all(each.sent for each in tries):
         return None
     well = [each for each in tries if each.exit_code == 0] if len(tries) > 1 else []
@@ -108,10 +108,10 @@ def due(tries: Sequence[Attempt]) -> Attempt | None:
 
 
 def send(chosen: Sequence[Attempt]) -> dict[Attempt, str]:
-    """Send these with W&B's own command, and return those that it did not send, each with the reason.
+    """Send attempts with W&B's command, and return the attempts that it did not send, each with the reason.
 
-    The command sends nothing where it cannot read one of its files, so what it leaves is sent one by one. Nothing more
-    is sent once it has not ended in time.
+    The command sends nothing if it cannot read one of its files, so the rest is sent one by one. After a first timeout
+    nothing more is sent.
     """
     answers, left = True, {}
     for begin in range(0, len(chosen), _AT_ONCE):
@@ -126,7 +126,7 @@ def send(chosen: Sequence[Attempt]) -> dict[Attempt, str]:
 
 
 def _synced(chosen: Sequence[Attempt], stderr: int | None) -> str | None:
-    """What W&B's command says, where that is not shown; None where it does not end in time."""
+    """Run W&B's command, and return its messages if they are captured, or None after a timeout."""
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *(str(each.folder) for each in chosen)]
     seconds = _SENDING[0] + _SENDING[1] * len(chosen)
     try:
@@ -140,7 +140,7 @@ def _last_line(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner wandb-sync", description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=REPOSITORY, help="what tracking.directory was")
     folder = parser.parse_args(arguments).folder.expanduser() / "wandb"

@@ -128,7 +128,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
 
 
 def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
-    """A run of W&B's; None where none can be begun, which one line says."""
+    """Begin a run of W&B. Return None, after one line with the reason, if that is not possible."""
     try:
         run = within(_started, wandb, mode, config, run_id, setting_id)
     except Exception as error:
@@ -137,7 +137,7 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
         if mode != TrackingMode.online:
             _say(error, "the run goes on without it.")
             return None
-        if not _REACHED.is_set():  # asked for: better no run than one that nobody can watch
+        if not _REACHED.is_set():  # the user asked to watch the run, so it does not begin without W&B
             raise ConfigError(f"tracking=online: {_said(error)}") from error
         folder = shlex.quote(str(Path(config.tracking.directory).expanduser().resolve()))
         _say(error, f"the run is written for later, and sent by: python -m runner wandb-sync --folder {folder}")
@@ -225,12 +225,12 @@ def _private(config: DictConfig) -> bool:
 
 
 def _spent(values: dict[str, Any]) -> dict[str, Any]:
-    """Without epsilons that are infinite or not known: no axis has a place for them. A loss that is NaN stays."""
+    """Leave out epsilons that are infinite or unknown, because no axis can show them. A loss that is NaN stays."""
     return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
 
 
 def _sent_later(run: Any) -> str:
-    """Which command sends what W&B has of an online run in its files; nothing of one that is offline."""
+    """Return a sentence with the command that sends the files of an online run, or "" for an offline run."""
     folder = Path(getattr(run, "dir", "")).parent
     if not folder.name.startswith("run-"):
         return ""
@@ -242,12 +242,12 @@ def _said(error: Exception) -> str:
 
 
 def _say(error: Exception, and_so: str) -> None:
-    """What is measured is in the record: a run does not end because W&B's process did, or its disk is full."""
+    """Print that W&B failed. The run continues, because its measurements are in the record."""
     print(f"tracking: W&B failed ({_said(error)}): {and_so}", file=sys.stderr)
 
 
 def _in_a_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-    """Call it in a thread for which neither the caller nor the end of the process waits."""
+    """Call a function in a thread. Neither the caller nor the end of the process waits for it."""
     future: Future[Any] = Future()
 
     def call() -> None:
@@ -261,10 +261,11 @@ def _in_a_thread(function: Callable[..., Any], *arguments: Any, **named: Any) ->
 
 
 def _result(future: Future[Any], seconds: float) -> Any:
-    """What comes out of it.
+    """Return the result of a call in a thread.
 
     Raises:
-        TimeoutError: nothing did in so many seconds.
+        TimeoutError: there is no result after `seconds`.
+        Exception: as the call raises.
     """
     wait([future], max(0.0, seconds))
     if not future.done():
@@ -273,12 +274,17 @@ def _result(future: Future[Any], seconds: float) -> Any:
 
 
 def within(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What a function returns; TimeoutError where it takes longer than anybody waits for W&B."""
+    """Return the result of a function that asks W&B.
+
+    Raises:
+        TimeoutError: it takes longer than 30 seconds.
+        Exception: as the function raises.
+    """
     return _result(_in_a_thread(function, *arguments, **named), _PATIENCE)
 
 
 def _release(wandb: Any) -> None:
-    """End W&B's own process, which would go on for as long as no server answers, and hold up the end of this one."""
+    """End W&B's process. It would run until a server answers, and delay the end of this process."""
     with suppress(Exception):  # there is none, or it is not this process's own
         wandb.sdk.wandb_setup.singleton().assert_service()._proc._process.kill()
     with suppress(Exception):

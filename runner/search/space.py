@@ -44,12 +44,12 @@ class Space:
         return int(self.draws[0].values["epochs"])
 
     def rounded(self, name: str, value: float) -> float:
-        """A suggested value with three significant digits, as draws have them, within its range."""
+        """Round a suggested value to three significant digits, as draws have them, within its range."""
         dimension = self.dimensions[name]
         return min(max(float(f"{value:.{_DIGITS}g}"), dimension.low), dimension.high)
 
     def job(self, values: Mapping[str, float], **fields: Any) -> Job:
-        """The run with these values of the searched fields, and further fields."""
+        """Return the run with these values of the searched fields, and further fields."""
         config = copy.deepcopy(self.composed)
         for name, value in {**values, **fields}.items():
             OmegaConf.update(config, name, value)
@@ -63,7 +63,7 @@ class Space:
         return Job.of(self.sweep, overrides, final)
 
     def values(self, config: Any) -> dict[str, float]:
-        """The searched fields of a run's config."""
+        """Return the searched fields of a run's config."""
         nested = OmegaConf.create(config) if isinstance(config, dict) else config
         return {name: float(OmegaConf.select(nested, name)) for name in self.dimensions}
 
@@ -77,7 +77,7 @@ class Space:
         return _rest(self.draws[0].values, self.dimensions)
 
     def retrained(self, values: Mapping[str, float], seeds: int = RETRAINED) -> list[Job]:
-        """The runs on all training images, reported on test images, of chosen values: none of the search's seeds."""
+        """Return runs of chosen values on all training images, evaluated on test images, with new seeds."""
         first = int(self.draws[0].config.seed) + 1
         evaluation = EvaluationSplit.test
         found = [self.job(values, evaluation=evaluation, seed=seed) for seed in range(first, first + seeds)]
@@ -85,11 +85,11 @@ class Space:
 
 
 def space_of(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> Space:
-    """The search of sweeps/<sweep>.yaml under further overrides.
+    """Read the search of sweeps/<sweep>.yaml under further overrides.
 
     Raises:
-        ConfigError: the sweep is no search, or its trials would be judged by test images.
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
+        ConfigError: the sweep is no search, or its trials would be evaluated on test images.
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: the sweep or an override is wrong.
     """
     draws = tuple(sweep_jobs(sweep, extra))
     others = {tuple((k, v) for k, v in job.overrides.items() if k != "draw") for job in draws}
@@ -106,7 +106,7 @@ def space_of(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> Space:
 
 
 def _rest(config: dict[str, Any], names: Mapping[str, Any]) -> str:
-    """The id of what a config is but for some fields."""
+    """Return the setting id of a config without some fields."""
     blank = copy.deepcopy(config)
     for name in names:
         node: Any = blank

@@ -39,18 +39,18 @@ class Trial:
         return [float(value) for value in self.record["history"]["test_accuracy"]]
 
     def accuracy_within(self, budget: float) -> float | None:
-        """The accuracy after the last epoch with a sound epsilon within the budget; None where there is none."""
+        """Return the accuracy after the last epoch with a sound epsilon within the budget, or None without one."""
         within = [accuracy for spent, accuracy in zip(self.epsilons, self.accuracies, strict=True) if spent <= budget]
         return within[-1] if within else None
 
 
 def trials_of(space: Space, folder: Path) -> list[Trial]:
-    """The trials of a search that are recorded below a results folder, each once, a whole run before a stopped one.
+    """Read the recorded trials of a search below a results folder. A whole run replaces a stopped one.
 
     Draws come first, in their order.
 
     Raises:
-        ValueError: a record of the search is damaged; the message names the file.
+        ValueError: a record of the search is damaged. The message names the file.
     """
     found: dict[str, Trial] = {}
     for path in (*sorted((folder / "runs").glob("*.json")), *sorted((folder / STOPPED).glob("*.json"))):
@@ -68,7 +68,7 @@ def trials_of(space: Space, folder: Path) -> list[Trial]:
 
 
 def trial_at(space: Space, folder: Path, run_id: str) -> Trial | None:
-    """The trial with this id, where it is recorded; what is damaged is no record."""
+    """Return the recorded trial with this id, or None. A damaged record does not count."""
     for path in (record_path(folder, run_id), stopped_path(folder, run_id)):
         try:
             record = read_record(path)
@@ -79,7 +79,7 @@ def trial_at(space: Space, folder: Path, run_id: str) -> Trial | None:
 
 
 def best(trials: Iterable[Trial], budget: float) -> Trial | None:
-    """The trial, not stopped, that is most accurate within a budget of sound epsilon; of equals the first."""
+    """Return the most accurate whole trial within a budget of sound epsilon, or None. The first of equal ones counts."""
     whole = [trial for trial in trials if not trial.stopped and trial.accuracy_within(budget) is not None]
     return max(whole, key=lambda trial: trial.accuracy_within(budget) or 0.0, default=None)
 

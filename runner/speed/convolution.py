@@ -90,7 +90,7 @@ class FastConvolution(nn.Conv2d):
 
     @classmethod
     def of(cls, plain: nn.Conv2d) -> Self:
-        """The same layer: it has the parameters and forward hooks of `plain`, those that come later too."""
+        """Return the same layer, which shares the parameters and forward hooks of `plain`, also later ones."""
         fast = cls.__new__(cls)
         fast.__dict__.update(plain.__dict__)
         return fast

@@ -15,7 +15,7 @@ from runner.speed.tanh import FastTanh
 
 
 def faster(module: nn.Module) -> nn.Module:
-    """`module`, a network or objective, pooled first, with all layers as they are fastest.
+    """Return a network or objective with its fastest layers, and with pooling before activations.
 
     Layers, parameters and buffers are shared.
     """
@@ -23,9 +23,9 @@ def faster(module: nn.Module) -> nn.Module:
 
 
 def fastest_to_evaluate(module: nn.Module) -> nn.Module:
-    """`module`, a network or objective, made faster for passes without gradients: some layers in one, too.
+    """Return a network or objective that is faster in passes without gradients, with some layers joined.
 
-    Names of layers differ; layers, parameters and buffers are shared.
+    Names of layers differ. Layers, parameters and buffers are shared.
     """
     return _joined(faster(module))
 

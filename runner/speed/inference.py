@@ -16,7 +16,7 @@ _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, and nothing recorded for gradients; its weights are not to change meanwhile."""
+    """Set a module to evaluation mode, without gradients. Its weights must not change meanwhile."""
     module.eval()
     try:
         with torch.inference_mode(), weights_stay():
@@ -26,7 +26,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """A split in pieces of the size that suits its device, images channels last."""
+    """Yield a split in batches of a size that suits its device, with images channels last."""
     size = _BATCH[images.device.type]
     for some_images, some_targets in zip(images.split(size), targets.split(size), strict=True):
         yield channels_last(some_images), some_targets

@@ -84,7 +84,7 @@ class _L2Pool(torch.autograd.Function):
 
 
 def _layout(x: Tensor, window: Pair) -> ctypes.Array[ctypes.c_int64]:
-    """The shape that l2_pool.cpp reads."""
+    """Return the shape that l2_pool.cpp reads."""
     _, channels, *size = x.shape
     return (ctypes.c_int64 * 7)(*size, channels, *_output(x, window), *window)
 

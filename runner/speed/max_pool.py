@@ -81,7 +81,7 @@ class _MaxPool(torch.autograd.Function):
 
 
 def _layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
-    """The shape that max_pool.cpp reads."""
+    """Return the shape that max_pool.cpp reads."""
     _, channels, *size = x.shape
     return (ctypes.c_int64 * 9)(*size, channels, *_output(x, kernel, stride), *kernel, *stride)
 
@@ -110,5 +110,5 @@ def _gradient(
 
 
 def pair(size: int | tuple[int, ...]) -> tuple[int, int]:
-    """A size as (height, width), whether it is given as one number for both or as one for each."""
+    """Return a size as (height, width), given as one number for both or as one for each."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])

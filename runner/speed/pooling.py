@@ -24,9 +24,9 @@ from runner.networks.objective import Objective
 
 
 def pool_first(module: nn.Module, *, chain: bool = True) -> nn.Module:
-    """`module`, a network or an objective, with activation and max-pooling exchanged in its chains.
+    """Return a network or an objective with activation and max-pooling exchanged in its chains.
 
-    What changes is copied, everything inside it is shared: the layers, their parameters and their buffers.
+    Modules with other children are copied. Layers, their parameters and their buffers are shared.
     """
     if getattr(module, "inplace", False):
         module = copy.copy(module)
@@ -40,7 +40,7 @@ def pool_first(module: nn.Module, *, chain: bool = True) -> nn.Module:
 
 
 def with_parts(module: nn.Module, parts: dict[str, nn.Module | None]) -> nn.Module:
-    """`module` with other children, in their order: a copy if there are any, which shares everything else."""
+    """Return a module with other children, in their order. It is a copy if a child differs, and shares the rest."""
     before = module._modules.items()
     if all(one is other for pair in zip(parts.items(), before, strict=True) for one, other in zip(*pair, strict=True)):
         return module

@@ -22,8 +22,14 @@ MOST_PIXELS = 0.6  # of an image that are not zero: with more, an ordinary convo
 
 @dataclass(frozen=True)
 class Pixels:
-    """The pixels of images that are not zero: values, the first cell each adds to and its kind, [pixels] each, and
-    where each image's begin, [images + 1]. See sparse_convolution.cpp."""
+    """The pixels of images that are not zero (see sparse_convolution.cpp).
+
+    Attributes:
+        values: the values, [pixels].
+        corners: the first output cell that each pixel adds to, [pixels].
+        kinds: the kind of each pixel, [pixels].
+        starts: the index of each image's first pixel, and the number of pixels, [images + 1].
+    """
 
     values: Tensor
     corners: Tensor
@@ -122,13 +128,13 @@ class SparseFirstLayer:
         return bool(weight.isfinite().all())
 
     def __call__(self, pixels: Pixels) -> Tensor:
-        """The pooled outputs at the weights last loaded: [images, channels, height, width], channels last."""
+        """Return the pooled outputs at the weights last loaded: [images, channels, height, width], channels last."""
         compiled = library("sparse_convolution", agrees)
         assert compiled is not None
         return self.by(compiled, pixels, None)
 
     def by(self, compiled: ctypes.CDLL, pixels: Pixels, threads: int | None) -> Tensor:
-        """The same, by this library; threads: to share the images among, as many as pay if None."""
+        """Compute the pooled outputs with this library. With threads=None, the number of threads is chosen for speed."""
         channels = self._convolution.out_channels
         bias = self._convolution.bias
         bias = torch.zeros(channels) if bias is None else bias.detach().contiguous()

@@ -57,10 +57,10 @@ LAYERS = {
 
 
 def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, steps: int = 60) -> tuple[float, float]:
-    """The largest ratios of a contribution to its bound: of random, constant and one-hot inputs and upstream gradients,
-    and of those that gradient ascent on the reference below finds, put through the strategy itself.
+    """Return the largest ratios of a contribution to its bound, computed by the strategy itself.
 
-    The ascent is on ||g|| / (|x| |||u|||), in closed form: what clipping does to lengths cannot help the adversary.
+    Inputs and upstream gradients are random, constant, one-hot, or found by gradient ascent on the reference below. The
+    ascent is on ||g|| / (|x| |||u|||), in closed form, because the clipping of lengths cannot help the adversary.
     """
     clipping = Backprop(A, B, convolution_norm)
     layer = layer.double()

@@ -35,7 +35,7 @@ def smoke_jobs(tmp_path: Path) -> Jobs:
 
 @pytest.fixture
 def said() -> io.StringIO:
-    """What a line says."""
+    """The stream that the progress line writes to."""
     return io.StringIO()
 
 

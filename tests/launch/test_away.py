@@ -1,4 +1,4 @@
-"""Records that come back as values: written once, by whoever has the results folder, and only if they are whole."""
+"""Records that nodes send back are written once, and only if they are whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.launch.away import Parcel, deliver, parcels, sent
+from runner.launch.away import RunFile, files_of, relocated, write_returned_file
 from runner.records.files import dumps, failure_path, read_record, record_path, recorded, results_folder
 from runner.records.provenance import LOADED_REVISION
 from runner.runs.execute import execute
@@ -16,58 +16,58 @@ from tests.conftest import Fabricate
 
 
 @pytest.fixture
-def came(smoke_jobs, fabricate: Fabricate):
-    """A job, and what came back of it."""
+def returned(smoke_jobs, fabricate: Fabricate):
+    """A job, and the files that it sent back."""
     (job,) = smoke_jobs(1)
     path = fabricate(job, [50.0])
-    found = parcels(job)
+    found = files_of(job)
     path.unlink()
     return job, found
 
 
 def test_a_record_comes_back_byte_for_byte_and_is_written_once(smoke_jobs, tmp_path: Path) -> None:
     (job,) = smoke_jobs(1)
-    away = sent(job, tmp_path / "node", "/somewhere/else")
+    away = relocated(job, tmp_path / "node", "/somewhere/else")
     assert away.run_id == job.run_id
     assert execute(away.config, lambda row, run: None) == "finished"
-    (parcel,) = parcels(away)
+    (file,) = files_of(away)
     path = record_path(results_folder(job.config), job.run_id)
     assert not path.exists(), "a node writes nothing here"
     failed = failure_path(results_folder(job.config), job.run_id)
     failed.parent.mkdir(parents=True)
     failed.write_text("{}")
-    deliver(parcel, job)
-    assert path.read_text() == parcel.content
+    write_returned_file(file, job)
+    assert path.read_text() == file.content
     assert recorded(job.config)
     assert not failed.exists()
     before = path.stat()
-    deliver(parcel, job)
+    write_returned_file(file, job)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize(("old", "new"), [('"status": "finished"', '"status": "diverged"'), ("}\n", "\n")])
-def test_what_is_no_whole_record_is_refused(came, old: str, new: str) -> None:
-    job, (parcel,) = came
-    assert old in parcel.content
+def test_what_is_no_whole_record_is_refused(returned, old: str, new: str) -> None:
+    job, (file,) = returned
+    assert old in file.content
     with pytest.raises(ValueError, match=r"not a whole record|delimiter"):
-        deliver(replace(parcel, content=parcel.content.replace(old, new)), job)
+        write_returned_file(replace(file, content=file.content.replace(old, new)), job)
     assert not recorded(job.config)
 
 
-def test_a_record_is_not_filed_as_another_run(came, smoke_jobs) -> None:
-    _, (parcel,) = came
+def test_a_record_is_not_filed_as_another_run(returned, smoke_jobs) -> None:
+    _, (file,) = returned
     other = smoke_jobs(2)[1]
     with pytest.raises(ValueError, match="its run_id is not its file's name"):
-        deliver(parcel, other)
+        write_returned_file(file, other)
 
 
-def test_code_that_was_sent_is_of_the_revision_here(came) -> None:
-    job, (parcel,) = came
+def test_a_node_without_git_history_records_the_revision_of_this_machine(returned) -> None:
+    job, (file,) = returned
     if LOADED_REVISION is None:
         pytest.skip("no git checkout")
-    record = json.loads(parcel.content)
+    record = json.loads(file.content)
     record["provenance"]["git_revision"] = None
-    deliver(Parcel("runs", dumps(record)), job)
+    write_returned_file(RunFile("runs", dumps(record)), job)
     assert read_record(record_path(results_folder(job.config), job.run_id))["provenance"]["git_revision"] == (
         LOADED_REVISION
     )

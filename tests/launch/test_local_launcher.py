@@ -13,7 +13,7 @@ from runner.launch import notes, run_jobs
 from runner.launch import processes as local
 from runner.launch.interface import Work
 from runner.launch.local import Local
-from runner.launch.notes import Beat, Note
+from runner.launch.notes import Heartbeat, Note
 from runner.launch.processes import Tally
 from runner.launch.status import states
 from runner.records.jobs import Job
@@ -21,14 +21,14 @@ from runner.records.jobs import Job
 
 @pytest.fixture
 def asked(monkeypatch) -> dict[str, Any]:
-    """What `runner.launch.processes.run_jobs` was asked for; nothing is run."""
+    """Arguments of `runner.launch.processes.run_jobs`, which runs nothing here."""
     found: dict[str, Any] = {}
 
-    def fake(jobs: list[Job], at_once: int, *rest: Any, devices: Any, watch: Beat) -> Tally:
+    def fake(jobs: list[Job], at_once: int, *rest: Any, devices: Any, watch: Heartbeat) -> Tally:
         found.update(at_once=at_once, devices=devices, threads=rest[0])
         watch.began(jobs[:1])
         watch.epoch(jobs[0].run_id, "epoch 2/3")
-        watch.say()
+        watch.write()
         found["states"] = states(jobs)
         return Tally(recorded=list(jobs))
 
@@ -59,8 +59,8 @@ def test_what_a_command_that_was_killed_left_behind_is_forgotten(asked, smoke_jo
     (job,) = smoke_jobs(1)
     folder = notes.folder_of(tmp_path)
     notes.write(folder, Note("1", "local", "", (job.run_id,)))
-    with Beat(folder, "1") as beat:
-        beat.began([job])
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([job])
     path = folder / "1.beat"
     path.write_text(path.read_text().replace("true", "false"))
     os.utime(path, (0, path.stat().st_mtime - 2 * notes.SILENT))

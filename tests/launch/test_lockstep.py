@@ -20,7 +20,7 @@ from runner.training.stacked import NotStackableError
 
 
 def jobs_of(tmp_path: Path, *overrides: str, sweep: str = "tempered_sigmoid/text_sgd", seeds: int = 3) -> list[Job]:
-    """Short runs on the digits: MNIST's and FashionMNIST's settings, so many seeds of each."""
+    """Short runs on the digits: MNIST's and FashionMNIST's settings, with `seeds` seeds each."""
     extra = ("scale=smoke", "scale.epochs=1", f"scale.seeds={seeds}", "tracking=disabled", "diagnostics=[]", *overrides)
     jobs = copy.deepcopy(sweep_jobs(sweep, extra))  # listed once for all folders
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Notes of tasks and what tasks say: whole files, ages by the clock of their disk, and nothing that stops a run."""
+"""Notes and heartbeats of tasks: whole files, ages by the clock of their disk, and no error that stops a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from runner.launch import notes
-from runner.launch.notes import Beat, Note
+from runner.launch.notes import Heartbeat, Note
 
 
 def test_a_note_is_read_as_it_was_written_and_litter_is_passed_over(tmp_path: Path) -> None:
@@ -22,21 +22,21 @@ def test_a_note_is_read_as_it_was_written_and_litter_is_passed_over(tmp_path: Pa
 
 
 def test_a_task_says_what_it_computes_and_what_ended(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
-    monkeypatch.setattr(notes, "BEAT", 0.01)
+    monkeypatch.setattr(notes, "HEARTBEAT", 0.01)
     one, two = smoke_jobs(2)
-    assert notes.heard(tmp_path, "task") is None
-    with Beat(tmp_path, "task") as beat:
-        beat.began([one, two])
-        beat.epoch(one.run_id, "epoch 1/3")
-        beat.ended(two, "failed", "why")
+    assert notes.last_report(tmp_path, "task") is None
+    with Heartbeat(tmp_path, "task") as heartbeat:
+        heartbeat.began([one, two])
+        heartbeat.epoch(one.run_id, "epoch 1/3")
+        heartbeat.ended(two, "failed", "why")
         until = time.monotonic() + 5
-        while not (heard := notes.heard(tmp_path, "task")).ended and time.monotonic() < until:
+        while not (report := notes.last_report(tmp_path, "task")).ended and time.monotonic() < until:
             time.sleep(0.01)
-        assert heard.running == {one.run_id: "epoch 1/3"}
-        assert heard.ended == {two.run_id: ("failed", "why")}
-        assert not heard.over
-        beat.ended(one, "finished", "")
-    last = notes.heard(tmp_path, "task")
+        assert report.running == {one.run_id: "epoch 1/3"}
+        assert report.ended == {two.run_id: ("failed", "why")}
+        assert not report.over
+        heartbeat.ended(one, "finished", "")
+    last = notes.last_report(tmp_path, "task")
     assert last.over
     assert set(last.ended) == {one.run_id, two.run_id}
     assert last.running == {}
@@ -44,24 +44,24 @@ def test_a_task_says_what_it_computes_and_what_ended(tmp_path: Path, smoke_jobs,
 
 def test_a_task_that_was_cut_off_is_not_over(tmp_path: Path) -> None:
     try:
-        with Beat(tmp_path, "task"):
+        with Heartbeat(tmp_path, "task"):
             raise SystemExit
     except SystemExit:
         pass
-    assert not notes.heard(tmp_path, "task").over
+    assert not notes.last_report(tmp_path, "task").over
 
 
 def test_age_is_by_the_clock_of_the_disk(tmp_path: Path, monkeypatch) -> None:
-    """Whatever this machine takes the time to be."""
-    with Beat(tmp_path, "task"):
+    """The clock of this machine does not matter."""
+    with Heartbeat(tmp_path, "task"):
         pass
     path = tmp_path / "task.beat"
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 100))
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert 100 <= notes.heard(tmp_path, "task").age < 110
+    assert 100 <= notes.last_report(tmp_path, "task").age < 110
 
 
 def test_a_full_disk_stops_no_run(tmp_path: Path, smoke_jobs) -> None:
     (tmp_path / "file").write_text("no folder")
-    with Beat(tmp_path / "file", "task") as beat:
-        beat.ended(smoke_jobs(1)[0], "finished", "")
+    with Heartbeat(tmp_path / "file", "task") as heartbeat:
+        heartbeat.ended(smoke_jobs(1)[0], "finished", "")

@@ -97,7 +97,7 @@ def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None
 
 
 def test_time_left_goes_by_what_is_done_of_runs_that_are_not_over(tmp_path: Path, monkeypatch) -> None:
-    """Two at a time of four that were to take 10 s each: half of two after 20 s is a pace of four."""
+    """Four runs, two at a time, were estimated at 10 s each. Half of two are done after 20 s, so a run takes 40 s."""
     now = 100.0
     monkeypatch.setattr("runner.launch.processes.time.monotonic", lambda: now)
     jobs = small_jobs(tmp_path)

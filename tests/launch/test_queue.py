@@ -1,4 +1,4 @@
-"""What Slurm's commands print, read; and that a cluster without accounts, or out of reach, is no error."""
+"""Output of Slurm's commands is read. A cluster without accounting, or out of reach, is no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with tasks on Slurm, played here by a list of states: handed over, followed, lost, handed over again."""
+"""Tasks on Slurm are submitted, followed, lost and submitted again. A list of states stands in for Slurm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.config import ConfigError
 from runner.launch import notes, queue, run_jobs, slurm
 from runner.launch.choice import launcher_of
 from runner.launch.interface import Work
-from runner.launch.notes import Beat, Note
+from runner.launch.notes import Heartbeat, Note
 from runner.launch.slurm import Slurm
 from runner.launch.task import Task
 from runner.records.files import recorded
@@ -42,19 +42,19 @@ class Cluster:
 
     def finishes(self, task: Task) -> str:
         """Records all, and leaves the queue."""
-        with Beat(task.folder, task.name) as beat:
+        with Heartbeat(task.folder, task.name) as heartbeat:
             for job in task.jobs:
                 if not recorded(job.config):
                     self.record(job)
-                beat.ended(job, "finished", "")
+                heartbeat.ended(job, "finished", "")
         return ""
 
     def is_killed(self, task: Task) -> str:
         """Records its first run, and is gone from the queue in its second."""
-        with Beat(task.folder, task.name) as beat:
+        with Heartbeat(task.folder, task.name) as heartbeat:
             self.record(task.jobs[0])
-            beat.began(task.jobs[1:])
-            beat.epoch(task.jobs[1].run_id, "epoch 1/3")
+            heartbeat.began(task.jobs[1:])
+            heartbeat.epoch(task.jobs[1].run_id, "epoch 1/3")
         path = task.folder / f"{task.name}.beat"
         path.write_text(path.read_text().replace('"over": true', '"over": false'))
         return ""
@@ -107,7 +107,7 @@ def test_what_a_killed_task_did_not_record_is_handed_over_again(cluster: Cluster
     ]
     assert all(recorded(job.config) for job in jobs)
     assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs}
-    assert "Slurm job 7_1 ended without a word (NODE_FAIL): 2 runs are handed over again" in said.getvalue()
+    assert "Slurm job 7_1 ended without a report (NODE_FAIL): 2 runs are handed over again" in said.getvalue()
 
 
 def test_a_silent_task_is_given_up_and_cancelled(cluster: Cluster, smoke_jobs, line, said) -> None:
@@ -125,11 +125,11 @@ def test_runs_whose_tasks_keep_dying_fail_with_the_reason(cluster: Cluster, smok
     assert len(cluster.tasks) == 3
     ((failed, why),) = tally.failed
     assert failed is job
-    assert why.startswith("Slurm job 7_3 ended without a word (NODE_FAIL); see ")
+    assert why.startswith("Slurm job 7_3 ended without a report (NODE_FAIL); see ")
 
 
 def test_a_task_that_waits_is_left_in_the_queue(cluster: Cluster, smoke_jobs, line, monkeypatch) -> None:
-    """Also after it ran and was queued again: nothing new is heard of it then."""
+    """Also after it ran and was queued again, although it writes no heartbeat then."""
     looks: list[float] = []
 
     def patient(seconds: float) -> None:

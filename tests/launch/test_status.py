@@ -1,4 +1,4 @@
-"""`make status-PAPER`: what is recorded, under way, failed or lost, by what lies in files and what Slurm says."""
+"""`make status-PAPER` counts runs recorded, under way, failed or lost, by files and by Slurm's queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from runner.cli import reproduce
 from runner.config import REPOSITORY
 from runner.launch import notes, queue, status
-from runner.launch.notes import Beat, Note
+from runner.launch.notes import Heartbeat, Note
 from runner.launch.status import State, states, status_text
 from runner.records.files import failure_path, results_folder
 from tests.conftest import Fabricate
@@ -25,10 +25,10 @@ from tests.conftest import Fabricate
 
 @pytest.fixture
 def in_queue(monkeypatch) -> dict[str, str]:
-    """What Slurm says; nobody asks where no task was handed to it."""
-    said: dict[str, str] = {}
-    monkeypatch.setattr(queue, "states", lambda: said)
-    return said
+    """States of jobs in Slurm's queue."""
+    states_in_queue: dict[str, str] = {}
+    monkeypatch.setattr(queue, "states", lambda: states_in_queue)
+    return states_in_queue
 
 
 def post(tmp_path: Path, name: str, job: str, *jobs: object, launcher: str = "slurm") -> Path:
@@ -48,10 +48,10 @@ def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate: Fabric
     folder = post(tmp_path, "1", "8_0", done, computed, waits)
     post(tmp_path, "2", "8_1", pending)
     in_queue |= {"8_0": "RUNNING", "8_1": "PENDING"}
-    with Beat(folder, "1") as beat:
-        beat.began([computed])
-        beat.epoch(computed.run_id, "epoch 2/3 · ε 1.1")
-        beat.say()
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([computed])
+        heartbeat.epoch(computed.run_id, "epoch 2/3 · ε 1.1")
+        heartbeat.write()
         found = states([done, computed, waits, pending])
         assert [found[job.run_id] for job in (done, computed, waits, pending)] == [
             State("recorded"), State("running", "epoch 2/3 · ε 1.1"), State("queued"), State("queued"),
@@ -69,8 +69,8 @@ def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_j
     path.parent.mkdir(parents=True)
     path.write_text('{"error": "RuntimeError: no\\nluck"}')
     folder = post(tmp_path, "1", "8_0", by_task)
-    with Beat(folder, "1") as beat:
-        beat.ended(by_task, "failed", "its process ended with exit code -9")
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.ended(by_task, "failed", "its process ended with exit code -9")
     found = states([by_file, by_task])
     assert found[by_file.run_id] == State("failed", "RuntimeError: no luck")
     assert found[by_task.run_id] == State("failed", "its process ended with exit code -9")
@@ -81,14 +81,14 @@ def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, 
     folder = post(tmp_path, "1", "8_0", begun)
     post(tmp_path, "2", "8_1", not_begun)
     try:
-        with Beat(folder, "1") as beat:
-            beat.began([begun])
+        with Heartbeat(folder, "1") as heartbeat:
+            heartbeat.began([begun])
             raise SystemExit
     except SystemExit:
         silent(folder, "1", 240)
     found = states([begun, not_begun])
     assert {state.kind for state in found.values()} == {"lost"}
-    assert "Slurm job 8_0 ended without a word, last heard of 4m" in found[begun.run_id].text
+    assert "Slurm job 8_0 is gone without a report, 4m" in found[begun.run_id].text
     in_queue["8_0"] = "PENDING"
     assert states([begun])[begun.run_id] == State("queued"), "queued again after its time limit"
     in_queue["8_0"] = "RUNNING"
@@ -97,14 +97,14 @@ def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, 
 
 @pytest.mark.parametrize("launcher", ["local", "ray"])
 def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, launcher: str, monkeypatch) -> None:
-    """What it computed, that is: what it had not begun is left to be done."""
+    """The run that it computed is lost. The run that it had not begun is left to be done."""
     monkeypatch.setattr(queue, "states", lambda: pytest.fail("Slurm was asked"))
     job, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "", job, not_begun, launcher=launcher)
-    beat = Beat(folder, "1")
-    with beat:
-        beat.began([job])
-        beat.say()
+    heartbeat = Heartbeat(folder, "1")
+    with heartbeat:
+        heartbeat.began([job])
+        heartbeat.write()
         assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
         silent(folder, "1", 2 * notes.SILENT)
         assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
@@ -119,10 +119,10 @@ def test_a_command_of_this_machine_that_is_killed_is_lost_at_once(tmp_path: Path
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from runner.launch.notes import Beat
-with Beat(Path({str(folder)!r}), "1") as beat:
-    beat.began([SimpleNamespace(run_id={job.run_id!r})])
-    beat.say()
+from runner.launch.notes import Heartbeat
+with Heartbeat(Path({str(folder)!r}), "1") as heartbeat:
+    heartbeat.began([SimpleNamespace(run_id={job.run_id!r})])
+    heartbeat.write()
     print(flush=True)
     time.sleep(600)
 """
@@ -146,9 +146,9 @@ def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs
     with (folder / "1.alive").open("wb") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
-        with Beat(folder, "1") as beat:
-            beat.began([job])
-            beat.say()
+        with Heartbeat(folder, "1") as heartbeat:
+            heartbeat.began([job])
+            heartbeat.write()
             silent(folder, "1", 2 * notes.SILENT)
             notes.tidy(folder)
             found = states([job, waits])
@@ -161,13 +161,13 @@ def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_pa
     computed, waits = smoke_jobs(2)
     folder = post(tmp_path, "1", "", computed, waits, launcher="local")
     post(tmp_path, "2", "", computed, waits, launcher="local")
-    with suppress(SystemExit), Beat(folder, "2") as beat:
-        beat.began([waits])
+    with suppress(SystemExit), Heartbeat(folder, "2") as heartbeat:
+        heartbeat.began([waits])
         raise SystemExit
     silent(folder, "2", 2 * notes.SILENT)
-    with Beat(folder, "1") as beat:
-        beat.began([computed])
-        beat.say()
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([computed])
+        heartbeat.write()
         assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
 
 
@@ -175,9 +175,9 @@ def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_j
     monkeypatch.setattr(status.queue, "states", lambda: None)
     (job,) = smoke_jobs(1)
     folder = post(tmp_path, "1", "8_0", job)
-    with Beat(folder, "1") as beat:
-        beat.began([job])
-        beat.say()
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([job])
+        heartbeat.write()
         assert states([job])[job.run_id].kind == "running"
 
 

@@ -1,4 +1,4 @@
-"""What sbatch is given, by the real submitit, with a script in sbatch's place."""
+"""Arguments that the real submitit gives to sbatch, which a script replaces."""
 
 from __future__ import annotations
 

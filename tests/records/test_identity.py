@@ -77,7 +77,7 @@ def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
 
 
 def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
-    """Changed one at a time, in what is hashed: those of the machine and of the record alone change no id."""
+    """Fields are changed one at a time. Fields of the machine and of the record alone change no id."""
     plain = recorded_config(composed())
     for name, field in FIELDS.items():
         run, setting = identify_recorded(plain | {name: "another value"})

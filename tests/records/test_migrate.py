@@ -123,7 +123,7 @@ def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, 
 
 
 def refused(folder: Path, capsys, *options: str) -> str:
-    """What is said where a migration is refused: one sentence, with nothing changed."""
+    """Check that a migration is refused without a change, and return its one sentence."""
     before = contents(folder)
     assert carry_out("migrate", [str(folder), *options]) == 2
     assert contents(folder) == before

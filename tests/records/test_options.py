@@ -1,4 +1,4 @@
-"""What may be typed: names of options, and no dashes but Hydra's own."""
+"""Groups take names of options, and only Hydra's options begin with dashes."""
 
 import pytest
 from hydra._internal.utils import get_args_parser

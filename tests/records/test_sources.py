@@ -1,4 +1,4 @@
-"""An edited class, base or helper is another run; whoever brings none has the ids of always."""
+"""An edited class, base or helper makes another run. Without files of the user, ids do not change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RUN = "from pathlib import Path\nexec(Path(__file__).with_name('own_help.py').re
 IMPORT = "__import__('_'.join(['own', 'help']))"
 MAKER = "def made(x):\n" + "".join(f"    {line}\n" for line in net().splitlines()) + "    return Net\n"
 MADE = "from own_make import made\nNet = made(3)\n"
-# By how a file is imported: the files, of which the last is edited, and the target.
+# Ways to import a file: the files and the target. The test edits the last file.
 WAYS: dict[str, tuple[dict[str, str], str]] = {
     "itself": ({"own.py": net()}, "own.Net"),
     "a base": ({"own.py": net("from own_base import Base", "Base"), "own_base.py": BASE}, "own.Net"),

@@ -45,7 +45,7 @@ def ended(record: Record) -> Record:
 
 
 def noticed(record: Record, folder: Path) -> list[str]:
-    """What is said of a record with the right digest, in a file of its name."""
+    """Return the faults of a record, after giving it the right digest and file name."""
     record["digest"] = digest_of(record)
     path = folder / f"{record['run_id']}.json"
     path.write_text(text_of(record))
@@ -79,14 +79,14 @@ def cut(record: Record, epochs: int) -> None:
 
 
 def kept_as_taken(record: Record) -> None:
-    """As many steps as were kept, with the sound epsilon of so many."""
+    """Set the steps to the accepted ones, with the sound epsilon of that number."""
     history, setting = record["history"], verifying._text(record["config"])
     history["steps"] = list(history["accepted"])
     history["epsilon_sound"] = [verifying._epsilon_sound(setting, steps) for steps in history["steps"]]
 
 
 def half_kept(record: Record) -> None:
-    """Half of the updates kept, with the epsilon that the paper counts for so many."""
+    """Halve the accepted updates, with the epsilon that the paper counts for that number."""
     history, setting = record["history"], verifying._text(record["config"])
     history["accepted"] = [count // 2 for count in history["accepted"]]
     history["epsilon"] = [verifying._epsilon(setting, kept) for kept in history["accepted"]]
@@ -164,7 +164,7 @@ ABSENT = (None, [], {}, TAKEN)
 
 
 def leaves(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Where the values of a record are; of a list the first, one in the middle, and the last."""
+    """Yield the places of the values of a record. A list gives its first, one in the middle, and its last."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from leaves(inner, (*place, name))

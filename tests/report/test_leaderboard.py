@@ -66,7 +66,7 @@ def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedR
 
 
 def test_accuracies_of_a_part_of_the_test_images_are_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
-    """They are of other images than those that they would be above."""
+    """They use other images than the accuracies below them."""
     tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
     first, second = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
     text = board([replace(first, on_a_part=True), second], "Title")

@@ -1,4 +1,4 @@
-"""What claims that have not run would cost: which runs they lack, each once, and hours by the records of like ones."""
+"""The cost of claims that have not run: the runs that they lack, each once, and hours by records of similar runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLAIMS = [
 
 @pytest.fixture
 def written(tmp_path, fabricate, jobs):
-    """Two claims, of tanh and of tanh above ReLU, of which one run of tanh is recorded: 600 seconds."""
+    """Two claims, about tanh and about tanh above ReLU. One run of tanh is recorded, of 600 seconds."""
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0] * 60)
     record = read_record(path)
     record["provenance"] |= {"wall_seconds": 600.0, "threads": 1}

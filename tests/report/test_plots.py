@@ -1,4 +1,4 @@
-"""What all figures share: which panels are drawn, and axes that show what differs."""
+"""Common parts of all figures: the choice of panels, and axes that show differences."""
 
 from __future__ import annotations
 

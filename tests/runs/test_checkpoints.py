@@ -143,7 +143,7 @@ def test_a_process_that_was_killed_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the run of `half` is done, once."""
+    """The folder of the run of `half`, which is done once."""
     return tmp_path_factory.mktemp("half")
 
 

@@ -1,4 +1,4 @@
-"""One config and seed, one record: whoever carries it out, beside what, in which order, on how many threads."""
+"""A config and seed determine the record, in any process and order, and up to rounding with any number of threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def jobs_in(folder: Path, *overrides: str) -> list[Job]:
 
 
 def contents(jobs: list[Job]) -> list[dict[str, Any]]:
-    """What was measured, without where and how fast, in the order of the run ids."""
+    """Read records in the order of their run ids, without provenance and digest."""
     paths = [record_path(results_folder(job.config), job.run_id) for job in jobs]
     found = [read_record(path) for path in sorted(paths)]
     return [{name: value for name, value in r.items() if name not in ("provenance", "digest")} for r in found]
@@ -47,8 +47,7 @@ def by_processes(jobs: list[Job], workers: int, threads: int = 1) -> list[dict[s
 
 @pytest.mark.slow
 def test_a_record_is_the_same_whoever_carries_it_out_and_in_which_order(tmp_path: Path) -> None:
-    """In this process, as each of Hydra's launchers does it; in processes of their own, one at a time and all at once,
-    and the other way round. Every digit is the same."""
+    """Every digit is the same in this process, and in separate processes one at a time and at once, in either order."""
     alone = jobs_in(tmp_path / "alone")
     assert len(alone) == 2
     for job in alone:
@@ -73,11 +72,11 @@ def test_threads_change_a_record_by_rounding_only(tmp_path: Path) -> None:
     "experiment", ["losing_less/fashion_mnist_sse_focal", "losing_less/mnist_huber", "tempered_sigmoid/mnist_sgd_relu"]
 )
 def test_a_step_as_a_graph_is_of_the_same_draws(composed, monkeypatch: pytest.MonkeyPatch, experiment: str) -> None:
-    """In float64 the two ways agree to its rounding, after ten steps: batches, noise and first weights are the same.
+    """After ten steps in float64 the two agree to rounding: batches, noise and first weights are the same.
 
-    Over more steps they part, in float32 within an epoch, until an accuracy differs by points: with the learning rate
-    and momentum of batches of a thousand, a smoke run's of 32 blow a difference up tenfold every two or three
-    steps, from 2e-17 of the weights after the first to 1e-6 after the fortieth. There is nothing else in it.
+    Over more steps they diverge, in float32 within an epoch, until an accuracy differs by points. The learning rate and
+    momentum are meant for batches of a thousand. With a smoke run's batches of 32, a difference grows tenfold every two
+    or three steps. It is 2e-17 of the weights after the first step, and 1e-6 after the fortieth.
     """
     initial, trained = Run.new_objective, list[Trained]()
 

@@ -1,4 +1,4 @@
-"""How long runs take: by records of the same setting, else of the same shapes, network and batch, else unknown."""
+"""Estimates of durations, by records of the same setting, else of the same shapes, network and batch, else unknown."""
 
 from __future__ import annotations
 

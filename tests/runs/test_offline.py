@@ -112,7 +112,7 @@ def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_file_keeps_back_no_other(tmp_path: Path) -> None:
-    """Neither that of another run, nor an attempt of a run that was done again."""
+    """The file of another run is sent, and so is a later attempt of the same run."""
     subprocess.run([sys.executable, "-c", WRITER, tmp_path], check=True, capture_output=True)
     for run_id in ("a", "c"):
         damaged = attempt(tmp_path / "wandb", "000000", run_id)

@@ -18,7 +18,7 @@ from runner.claims.evidence import folder_of
 from runner.cli.search import main
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import Work
-from runner.launch.away import sent
+from runner.launch.away import relocated
 from runner.launch.processes import Tally
 from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
 from runner.records.identity import identify
@@ -291,7 +291,7 @@ def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tm
 
 def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
-        assert sent(study.ask()[1], tmp_path).goes_on is None
+        assert relocated(study.ask()[1], tmp_path).goes_on is None
 
 
 @pytest.mark.parametrize(

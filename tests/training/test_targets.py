@@ -77,8 +77,7 @@ REFUSED = {
 def test_foreign_code_is_neither_imported_nor_run(
     target: str, nested: bool, mark: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`foreign_module` can be imported, but does not lie in the folder where the command was started, which is the root
-    of this checkout."""
+    """`foreign_module` can be imported, but is not in the folder in which the command starts: this checkout's root."""
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.syspath_prepend(str(mark.parent))
     config = composed()
@@ -237,8 +236,7 @@ def test_every_option_in_conf_may_be_named() -> None:
 
 
 def test_no_two_classes_that_a_run_may_name_have_the_same_bare_name() -> None:
-    """Ids are made of the bare names of this package's and of PyTorch's classes: those that any group takes. And of
-    functions that make networks."""
+    """Ids are made of bare names: classes of this package and PyTorch that a group takes, and network functions."""
     modules = [
         name for _, name, _ in pkgutil.walk_packages(runner.__path__, "runner.") if not name.endswith("__main__")
     ]

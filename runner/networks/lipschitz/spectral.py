@@ -14,9 +14,9 @@ norm of exponent 2^(k+2), (sum_i s_i^(2^(k+2)))^(1/2^(k+2)) = ||(W W^T)^(2^k)||_
 r singular values of at most 1 it is at most r^(1/2^(k+2)), and k is large enough to make this less than 1.9. Only
 matrix products are needed, of all matrices [..., rows, columns] at once. The device never has to return a number.
 
-(A CPU returns numbers at no cost. There the largest sum of a row of |W W^T|, also at least s_1^2, mostly shows that
-Schatten's bound is within 1.9, as it is at most r^(1/2^(k+2)) s_1. Nothing is divided then, and the bound is not
-computed.)
+A CPU returns numbers at no cost, so a cheaper bound is tried first: the largest sum of a row of |W W^T|. It is also at
+least s_1^2, and Schatten's bound is at most r^(1/2^(k+2)) s_1. So the cheaper bound mostly shows that Schatten's bound
+is within 1.9. Nothing is divided then, and Schatten's bound is not computed.
 """
 
 from __future__ import annotations

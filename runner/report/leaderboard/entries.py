@@ -1,4 +1,4 @@
-"""What a leaderboard is made of: a setting's accuracies at a bound on the sound epsilon."""
+"""Entries of a leaderboard: a setting's accuracies at a bound on the sound epsilon."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was
 
 @dataclass(frozen=True)
 class Entry:
-    """A setting's accuracies (percent) at a bound on the sound epsilon, one a run that got there.
+    """A setting's accuracies (percent) at a bound on the sound epsilon, one for each run with an epoch within it.
 
-    sound: the largest sound epsilon spent there; of runs whose end hangs on what they keep, what is guaranteed if they
-    are also stopped by the bound. neighbours: for which it holds. made_for_it: whether its runs end there. held_out:
-    whether its settings were chosen on held-out images. by_test_images: whether the images reported on chose its
-    updates. on_a_part: whether the accuracies are of a part of the test images, the others being taken for public.
+    Attributes:
+        sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
+            epsilon of runs that the bound stops.
+        neighbours: the neighbouring relation of that epsilon.
+        made_for_it: True if the runs end there.
+        held_out: True if the settings were chosen on held-out images.
+        by_test_images: True if the images reported on decided which updates were accepted.
+        on_a_part: True if the accuracies use a part of the test images, because the others are treated as public.
     """
 
     dataset: str
@@ -53,7 +57,7 @@ class Entry:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95% interval of the mean, as far as there are accuracies; None of a single run."""
+        """The 95% interval of the mean, within [0, 100], or None for a single run."""
         if len(self.accuracies) == 1:
             return None
         around = mean_of(self.accuracies)
@@ -65,7 +69,7 @@ class Entry:
 
 
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
-    """Every setting at every bound that one of its runs has an epoch within, the highest mean first."""
+    """Return every setting at every bound that one of its runs has an epoch within, the highest mean first."""
     settings: dict[str, dict[int, PlannedRun]] = {}
     held_out: set[str] = set()
     for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
@@ -91,7 +95,7 @@ def _counts(run: PlannedRun) -> bool:
 
 
 def _neighbours(run: PlannedRun) -> str:
-    """Return for which neighbours the epsilons of a recorded run hold; the oldest records do not say it."""
+    """Return the neighbouring relation of a recorded run. The oldest records lack it, so it is derived for them."""
     said = run.record and run.record["final"].get("neighbouring_relation")
     return str(said or prepare(without_calibration(run.job.config)).mechanism.neighbouring_relation)
 
@@ -136,13 +140,13 @@ def _last(run: PlannedRun) -> int:
 
 
 def _reports_on_what_chose(run: PlannedRun) -> bool:
-    """Whether a record says that no image reported on was kept from choosing (see `unscreened_accuracy`)."""
+    """Return True if all images reported on also decided which updates to accept (see `unscreened_accuracy`)."""
     assert run.record is not None
     return "unscreened_accuracy" in run.record["history"] and all(map(math.isnan, run.history("unscreened_accuracy")))
 
 
 def _reports_on_a_part(run: PlannedRun) -> bool:
-    """Whether the update rule sets a part of the test images aside, so that accuracies are of the others."""
+    """Return True if the update rule sets a part of the test images aside, so that accuracies use the others."""
     if not run.field("screening"):
         return False
     images = Split(torch.empty(8), torch.empty(8))

@@ -50,9 +50,10 @@ _used: set[str] = set()
 
 
 def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
-    """The source of this name, compiled if this machine has not done so before; None if it cannot be had, or is wrong.
+    """Load the library of this name, and compile it if this machine has not done so before.
 
-    `agrees` computes what the library is for with it and with PyTorch, and returns whether the answers are the same.
+    `agrees` computes the same function with the library and with PyTorch, and returns True if the results are equal.
+    The return value is None if the library cannot be compiled, or does not agree.
     """
     found = _library(name, agrees)
     if found is not None:
@@ -144,7 +145,7 @@ def _loaded(name: str) -> ctypes.CDLL | None:
 
 
 def _sealed(content: bytes) -> bytes:
-    """A library and its SHA-256 behind it, where no loader looks."""
+    """Append the SHA-256 of a library to it. Loaders ignore the end of the file."""
     return content + hashlib.sha256(content).digest()
 
 
@@ -178,7 +179,7 @@ def threads_for(tensor: Tensor) -> int:
 
 
 def _fingerprint(source: Path, compiler: str) -> str:
-    """Changes with the source, the flags, the compiler and the processor: a home folder may be shared."""
+    """Hash the source, the flags, the compiler and the processor, because machines may share a home folder."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

@@ -16,8 +16,8 @@ BIN, _BINS = 0.5, 200  # their width and number
 class GradientHistogram(Diagnostic):
     """An entry an epoch for the L2 norms of all its per-example gradients before clipping.
 
-    `counts` are in bins of width 0.5 from 0 to 100; the last of the 201 counts all norms above. `mean`, `median` and
-    `p90` are of the same norms.
+    `counts` has bins of width 0.5 from 0 to 100. The last of the 201 counts all norms above. `mean`, `median` and `p90`
+    describe the same norms.
     """
 
     measures_steps = True

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-2
 class Hessian(Diagnostic):
     """Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
 
-    The Hessian is that of the mean training loss, as it was in that epoch, on the first 2,048 training examples.
+    The Hessian belongs to the mean training loss, as it was in that epoch, on the first 2,048 training examples.
     `residual` is the norm at which the power iteration ended.
     """
 

@@ -42,7 +42,7 @@ class Subject:
 
     @contextmanager
     def evaluating(self) -> Iterator[Objective]:
-        """The objective in evaluation mode."""
+        """Yield the objective in evaluation mode."""
         self.objective.eval()
         yield self.objective
         self.objective.train()

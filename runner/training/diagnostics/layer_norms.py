@@ -13,7 +13,7 @@ class LayerNorms(Diagnostic):
     """Before training (epoch 0) and after each epoch, L2 norms by layer in the order of the calls.
 
     `weights` are the norms of each layer's weights. `pre_activations` are the norms of its output before the
-    activation, in the mean over the first 2,048 training examples; those of the last layer are the logits.
+    activation, in the mean over the first 2,048 training examples. The output of the last layer is the logits.
     """
 
     passes_training_images = True
