@@ -95,7 +95,7 @@ def method_text(claim: Claim) -> str:
 
 
 def places_of(row: ClaimRow) -> int | None:
-    """Return the decimals that the spread of the runs supports: those of its second significant digit.
+    """Return the decimals that the spread of the runs supports: as many as its second significant digit has.
 
     An accuracy and a difference of accuracies have at most two. None without a spread.
     """
