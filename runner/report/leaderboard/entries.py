@@ -28,7 +28,7 @@ DELTA = 1e-5
 ADDED = "add-or-remove-one"  # the neighbours of most
 _VARIED = {  # what else a sweep varies makes a search of it
     *("experiment", "seed", "target_epsilon"),
-    *("activation", "loss", "clipping"),
+    *("dataset", "activation", "loss", "clipping"),
 }
 _IDEAS = {  # by config group and class
     ("activation", "torch.nn.Tanh"): "tanh",

@@ -59,16 +59,19 @@ def _panel(
         axes.axvline(plain.mean, color="black", linestyle=":", linewidth=1, zorder=1)
     if published is not None:
         axes.plot(published.accuracy, -1, **_PUBLISHED)
+        text = f"{published.accuracy:g} at ε = {published.epsilon:g} "
+        axes.annotate(text, (published.accuracy, -1), (-6, 0), textcoords="offset points", ha="right", va="center")
     names = [line.method for line in rows]
     axes.set_yticks(range(-1, len(rows)), ["Best published", *names])
     axes.set_ylim(len(rows) - 0.4, -1.6)
 
 
 def _limits(entries: Sequence[Entry], known: Sequence[Published]) -> tuple[float, float]:
-    """Return the range of the panels of a data set, which its means and published numbers fill."""
-    published = [p.accuracy for e in SHOWN if (p := best_published(known, entries[0].dataset, e))]
-    shown = [*(entry.mean for entry in entries), *published]
-    margin = 0.06 * (max(shown) - min(shown)) + 0.3
+    """Return the range of the panels of a data set, which means, intervals and published numbers fill."""
+    shown = [p.accuracy for e in SHOWN if (p := best_published(known, entries[0].dataset, e))]
+    for entry in entries:
+        shown += [entry.interval.low, entry.interval.high] if entry.interval else [entry.mean]
+    margin = 0.04 * (max(shown) - min(shown)) + 0.2
     return max(0.0, min(shown) - margin), min(100.0, max(shown) + margin)
 
 

@@ -19,7 +19,7 @@ _PATH = Path(__file__).with_name("methods.yaml")
 
 @dataclass(frozen=True)
 class Methods:
-    """What methods.yaml lists: the methods in order, and how settings were chosen by the folder of an experiment."""
+    """Methods in order, and how settings were chosen, by the folder of an experiment."""
 
     methods: Sequence[Mapping[str, Any]]
     chosen: Mapping[str, str]

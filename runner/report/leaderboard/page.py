@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.claims.summary import summarise
-from runner.report.files import Table, markdown, number
+from runner.report.files import Table, delta_text, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
 from runner.report.leaderboard.entries import ADDED, DELTA, Entry
 from runner.report.leaderboard.methods import SEARCHED, Methods
@@ -24,22 +24,25 @@ _TEXT = """# Leaderboard: accuracy at the same proven privacy
 ## Best of each method
 
 Test accuracy in percent: mean ± standard deviation (runs). *Over plain*: the difference to plain DP-SGD in points, with
-its 95% interval by Welch's formula. There is no interval if one of the two is a single run. Bold: the highest mean. Rows
-that lie closer than these intervals may be in this order by chance.
+its 95% interval (Welch). There is no interval if one of the two is a single run. Bold: the highest mean. Rows that lie
+closer than these intervals may be in this order by chance.
 
 {tables}
 ## What is compared
 
 - **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}. A run counts with its last epoch
-  within the bound. {others} rows have another neighbouring relation, and are in the CSV only.
-- **Effort.** A method stands with its best mean at that ε, which flatters the best of many: there are up to {most}
-  settings. Settings searched on held-out images come first. In {higher} of {cells} cells another setting is higher, by up
-  to {by} points.
-- **Words.** *{searched}*: a search of learning rates, and in part of more, on training images that the final runs do not
-  report on. *With tanh*: the setting has this idea, too.
-- **Not charged.** No ε holds the search of settings, here {trials:,} runs on held-out images. Nor does it hold the pixel
-  mean and deviation by which backpropagation clipping standardises MNIST.
-- **Published.** Their ε is as their authors count it. The five papers' own claims have [verdicts](../README.md). {disputed}
+  within the bound, and a screened run as if stopped when its attempts have cost it. The {others} rows with another
+  neighbouring relation are in the CSV only.
+- **Best.** A method stands with the setting that has the highest mean at that ε. The best of many is flattered: a
+  method has up to {most} settings. Settings searched on held-out images come before others, so that methods are
+  compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
+- **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
+  more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
+  with the claims in view. *With tanh*: the setting has this idea, too.
+- **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
+  mean and deviation by which backpropagation clipping standardises the pixels of MNIST.
+- **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
+  [verdicts](../README.md). {disputed}
 
 [leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with the command that repeats it.
 `python -m runner explain ID` explains the run of a row. To add yours, see [extending](../../docs/extending.md).
@@ -58,8 +61,10 @@ def page(
         known: published accuracies.
         trials: the number of recorded runs of searches.
     """
-    several = [settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at]
-    higher = [max(entry.mean for entry in of if not entry.by_test_images or of[0] is entry) - of[0].mean for of in several]
+    several = [
+        settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at
+    ]
+    higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
     return _TEXT.format(
         answers="\n".join(map(_answer, compared)),
         tables="\n".join(_section(one, methods, known) for one in compared),
@@ -71,6 +76,7 @@ def page(
         by=number(max(higher), places=1),
         searched=SEARCHED.capitalize(),
         trials=trials,
+        published_delta=delta_text(*(one.delta for one in known)),
         disputed=_disputed(known),
         rows=len(found),
         epsilons=_listed([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
@@ -86,13 +92,19 @@ def _answer(compared: Comparison) -> str:
             continue
         entry, gain = line.at[epsilon], compared.gain(line, epsilon)
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
-        over = "" if gain is None else f", {_gain(gain)} points over plain DP-SGD"
+        over = "" if gain is None else f", {_over_plain(gain)}"
         sentences.append(f"ε ≤ {epsilon:g}: *{line.method}*, {number(entry.mean, places=1)}%{runs}{over}.")
     return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
 
 
+def _over_plain(gain: Gain) -> str:
+    points, _, interval = _gain(gain).partition(" ")
+    return f"{points} points over plain DP-SGD {interval}".rstrip() + ("" if gain.alike else ", not tuned alike")
+
+
 def _section(compared: Comparison, methods: Methods, known: Sequence[Published]) -> str:
-    header = ["method", *(cell for e in SHOWN for cell in (f"ε ≤ {e:g}", "over plain")), "how its settings were chosen", "ID"]
+    numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", "over plain"))
+    header = ["method", *numbers, "how its settings were chosen", "ID"]
     rows = [_row(compared, line, methods) for line in compared.rows if line.at]
     return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
 
@@ -144,23 +156,27 @@ def _published(compared: Comparison, known: Sequence[Published]) -> str:
     for epsilon in SHOWN:
         one, line = best_published(known, compared.dataset, epsilon), compared.best(epsilon)
         if one is not None and line is not None:
-            apart = line.at[epsilon].mean - one.accuracy
-            how = f"{number(abs(apart), places=1)} points {'below' if apart > 0 else 'above'} the best here at ε ≤ {epsilon:g}"
+            apart = round(one.accuracy - line.at[epsilon].mean, 1)
+            far = f"{abs(apart):.1f} points {'above' if apart > 0 else 'below'}" if apart else "equal, to a tenth, to"
+            how = f"{far} the best here at ε ≤ {epsilon:g}"
             said[one] = f"{said[one]} and {how}" if one in said else how
     texts = [
         f"Best published: {one.accuracy:g}% at ε = {one.epsilon:g}, {one.method} ([{one.source}]({one.read})), {how}."
         for one, how in said.items()
     ]
     lacking = [f"{epsilon:g}" for epsilon in SHOWN if best_published(known, compared.dataset, epsilon) is None]
-    return " ".join([*texts, *(f"No published number at ε ≤ {epsilon} was found." for epsilon in lacking)])
+    return " ".join([*texts, *(f"No undisputed number at ε ≤ {epsilon} was found." for epsilon in lacking)])
 
 
 def _disputed(known: Sequence[Published]) -> str:
     """Return the published numbers whose privacy is disputed, by method."""
     texts = []
     for method, read, disputed in dict.fromkeys((p.method, p.read, p.disputed) for p in known if p.disputed):
-        numbers = [f"{p.accuracy:g}% on {named(p.dataset)} at ε = {p.epsilon:g}" for p in known if p.method == method]
-        texts.append(f"[{method}]({read}) reports {_listed(numbers)}; [its ε is disputed]({disputed}).")
+        of = [one for one in known if one.method == method]
+        accuracies = {d: [f"{one.accuracy:g}%" for one in of if one.dataset == d] for d in (one.dataset for one in of)}
+        numbers = _listed([f"{_listed(each)} on {named(dataset)}" for dataset, each in accuracies.items()])
+        epsilons = _listed([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
+        texts.append(f"[{method}]({read}) reports {numbers}, at ε = {epsilons}. [Its ε is disputed]({disputed}).")
     return " ".join(texts)
 
 
