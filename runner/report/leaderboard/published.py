@@ -16,7 +16,7 @@ class Published:
     """A published accuracy (percent) at a privacy budget, which its authors counted.
 
     Attributes:
-        source: authors, venue and year.
+        source: authors, venue, year, and the place of the number in their work.
         read: the address at which the number was read.
         disputed: the address of a work that disputes the budget, or "".
     """
