@@ -103,7 +103,7 @@ def _over_plain(gain: Gain) -> str:
 
 
 def _section(compared: Comparison, methods: Methods, known: Sequence[Published]) -> str:
-    numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", "over plain"))
+    numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", f"over plain, ε ≤ {epsilon:g}"))
     header = ["method", *numbers, "how its settings were chosen", "ID"]
     rows = [_row(compared, line, methods) for line in compared.rows if line.at]
     return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
