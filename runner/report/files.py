@@ -77,7 +77,7 @@ def write_text(path: Path, text: str) -> Path:
 
 def markdown(table: Table) -> str:
     """Format the shown columns as a Markdown table, then the notes as paragraphs, each once."""
-    places = [list(table.header).index(name) for name in table.shown or table.header]
+    places = [list(table.header).index(name) for name in table.shown] if table.shown else range(len(table.header))
     lines = [_line([table.header[place] for place in places]), _line(["---"] * len(places))]
     lines += [_line([cell(row[place]) for place in places]) for row in table.rows]
     return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in dict.fromkeys(table.notes))

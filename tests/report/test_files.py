@@ -23,6 +23,7 @@ def test_a_cell_of_a_markdown_table_is_text() -> None:
 def test_people_see_the_shown_columns_and_the_csv_has_all(tmp_path: Path) -> None:
     table = Table(["a", "b", "c"], [[1, 2, 3]], shown=["c", "a"])
     assert markdown(table) == "| c | a |\n| --- | --- |\n| 3 | 1 |\n"
+    assert markdown(Table(["a", "a"], [[1, 2]])).endswith("| 1 | 2 |\n")
     assert write_table_csv(tmp_path / "table.csv", table).read_text() == "a,b,c\n1,2,3\n"
 
 
