@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from runner.cli.signals import STOPPED
 from runner.terminal import one_line
@@ -52,6 +54,14 @@ def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
 def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
     """List commands, a line each, for `--help`."""
     return "\n".join(f"{name}: {command.help}" for name, command in commands.items())
+
+
+def diagnostics() -> str:
+    """List the diagnostics, a line each, for `--help`: every file with its docstring's first line."""
+    folder = Path(__file__).parents[1] / "training" / "diagnostics"
+    files = [path for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", "interface")]
+    first = {path.stem: str(ast.get_docstring(ast.parse(path.read_text()))).partition("\n")[0] for path in files}
+    return "\n".join(f"{name}: {line.rstrip('.')}" for name, line in first.items())
 
 
 def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:

@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.commands import listed
+from runner.cli.commands import diagnostics, listed
 from runner.cli.errors import explained
 from runner.cli.signals import STOPPED
 from runner.config import FIELDS, REPOSITORY, ConfigError, TrackingMode, register
@@ -24,6 +24,7 @@ from runner.terminal import one_line
 
 register()
 OmegaConf.register_new_resolver("commands", listed, replace=True)
+OmegaConf.register_new_resolver("diagnostics", diagnostics, replace=True)
 
 _ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
 _SHOWN = 100  # runs of a table at the end, at most
