@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 import sys
 import time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -18,6 +19,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the sentence alone, without the usage text that argparse would print first."""
         self.exit(2, f"{self.prog.rpartition(' ')[2]}: {' '.join(message.split())}\n")
+
+
+def command(*words: str, **environment: str) -> str:
+    """Return a command of this package, quoted for a shell, with the environment that it needs."""
+    needed = [f"{name}={shlex.quote(value)} " for name, value in environment.items() if value]
+    return "".join([*needed, shlex.join(["python", "-m", "runner", *words])])
 
 
 class Line:

@@ -120,9 +120,10 @@ def _run(composed: DictConfig) -> None:
         on_record(path)
         unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
         no_weights = ", so there are no weights to save" if unsaved else ""
-        line.keep(f"already recorded{no_weights}; to run it again: runtime.results_root=FOLDER")
+        again = f"{config.tracking.command} runtime.results_root=again"
+        line.keep(f"already recorded{no_weights}; to run it again: {again}")
     if HydraConfig.get().mode == RunMode.RUN:
-        line.keep(f"{path}: {explain_command(path)}")
+        line.keep(f"{path}: {explain_command(read_record(path), path.parent.parent)}")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.report.own import own_records, runs_text
+from runner.report.own import explain_command, own_records, runs_text
 from runner.terminal import Parser
 
 
@@ -39,5 +39,5 @@ def main(arguments: Sequence[str]) -> int:
         print(runs_text(records[-chosen.last :]))
         if len(records) > chosen.last:
             print(f"These are the last {chosen.last} of {len(records)}.")
-        print("One of them: python -m runner explain RUN")
+        print(f"The last one: {explain_command(records[-1], folder)}")
     return 1 if refused else 0

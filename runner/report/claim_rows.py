@@ -10,8 +10,11 @@ from typing import Any, get_type_hints
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
+from runner.config import scales
 from runner.report.files import read_csv, write_csv
 from runner.report.items import Item, Paper
+from runner.report.own import elsewhere
+from runner.terminal import command
 
 _CLAIM = (
     *("paper", "item", "dataset", "network", "method", "quantity", "at_epsilon", "at_delta", "claimed", "unit", "of"),
@@ -60,7 +63,10 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     named = ("dataset", "method", "quantity", "claimed", "at_epsilon")
     now = [[getattr(claim, name) for name in named] for claim in claims]
     if any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows) or [[row[n] for n in named] for row in rows] != now:
-        raise ValueError(f"{path} is another version's: aggregate {paper.name}, too, and then this one again.")
+        shrunk = folder.name != PAPER_SCALE and folder.name in scales()
+        scale, root = (["--scale", folder.name], folder.parent) if shrunk else ([], folder)
+        first = command("aggregate", paper.name, *scale, *elsewhere(root))
+        raise ValueError(f"{path} is another version's. First run: {first}")
     return [
         ClaimRow(claim, **{name: _value(name, row[name]) for name in _OUTCOME})
         for row, claim in zip(rows, claims, strict=True)

@@ -11,7 +11,7 @@ from runner.config import FIELDS, REPOSITORY
 from runner.config.fields import Part
 from runner.records.files import read_record
 from runner.report.files import Table, aligned
-from runner.terminal import bound_text, number
+from runner.terminal import bound_text, command, number
 from runner.training.targets import targets
 
 Record = Mapping[str, Any]
@@ -30,14 +30,17 @@ def result_text(record: Record) -> str:
     return f"{record['status']}: {accuracy} · {privacy_text(final)}"
 
 
-def explain_command(path: Path) -> str:
-    """Return the command that explains the run of a record's file, with the modules that it has to trust."""
-    folder = path.resolve().parent.parent
-    elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
-    own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
+def explain_command(record: Record, results: Path) -> str:
+    """Return the command that explains the run of a record in a results folder, with the modules it has to trust."""
+    own = [target for target in named_targets(record["config"]) if not target.startswith(KNOWN)]
     trusted = dict.fromkeys(target.partition(".")[0] for target in own)
-    trust = f"DP_REPRO_TRUST={','.join(trusted)} " if trusted else ""
-    return f"{trust}python -m runner explain {path.stem}{elsewhere}"
+    return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=",".join(trusted))
+
+
+def elsewhere(results: Path) -> list[str]:
+    """Return the option that names a results folder; none for the default folder and the scales in it."""
+    default, folder = REPOSITORY / "results", results.expanduser().resolve()
+    return [] if default in (folder, folder.parent) else ["--results", str(folder)]
 
 
 def named_targets(config: Mapping[str, Any]) -> list[str]:

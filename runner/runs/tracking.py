@@ -24,6 +24,7 @@ from runner.config import ConfigError, TrackingMode
 from runner.records.files import upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
+from runner.terminal import command
 from runner.training.targets import bare_name
 
 Log = Callable[[dict[str, Any]], None]
@@ -139,8 +140,8 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
             return None
         if not _REACHED.is_set():  # the user asked to watch the run, so it does not begin without W&B
             raise ConfigError(f"tracking=online: {_said(error)}") from error
-        folder = shlex.quote(str(Path(config.tracking.directory).expanduser().resolve()))
-        _say(error, f"the run is written for later, and sent by: python -m runner wandb-sync --folder {folder}")
+        send = command("wandb-sync", "--folder", str(Path(config.tracking.directory).expanduser().resolve()))
+        _say(error, f"the run is written for later, and sent by: {send}")
         return _begun(wandb, TrackingMode.offline, config, run_id, setting_id)
     if mode == TrackingMode.online:
         _REACHED.set()
