@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import shlex
 import sys
 import time
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal, NoReturn, TextIO
 
@@ -19,6 +21,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the sentence alone, without the usage text that argparse would print first."""
         self.exit(2, f"{self.prog.rpartition(' ')[2]}: {' '.join(message.split())}\n")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Suggest the names that are most like one that does not exist, or all names, in a sentence."""
+    every = list(dict.fromkeys(names))
+    near = difflib.get_close_matches(name, every, n=3)
+    return f"Did you mean {' or '.join(near)}?" if near else f"Choose from {', '.join(every)}."
 
 
 def command(*words: str, **environment: str) -> str:

@@ -31,6 +31,7 @@ COMMANDS = {
     "aggregate": Command("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
     "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
     "show": Command("runner.cli.show", "a table of your own runs"),
+    "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": Command("runner.report.leaderboard.command", "all methods at equal sound ε"),

@@ -55,9 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _summary(
-    space: Space, trials: list[Trial], chosen: Trial | None, budget: float, overrides: Sequence[str]
-) -> str:
+def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float, overrides: Sequence[str]) -> str:
     """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
@@ -68,7 +66,9 @@ def _summary(
     lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
     values = [f"{name}={value:g}" for name, value in chosen.values.items()]
     scale = [f"scale={name}" for name in [space.composed.scale.name] if name != PAPER]
-    lines.append(command(f"experiment={space.draws[0].experiment}", *values, "evaluation=test", "seed=1", *scale, *overrides))
+    lines.append(
+        command(f"experiment={space.draws[0].experiment}", *values, "evaluation=test", "seed=1", *scale, *overrides)
+    )
     lines.append(f"(trains all epochs: what was chosen is the last one at a sound ε of {budget:g} or less)")
     return "\n".join(lines)
 
