@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal, NoReturn, TextIO
 
+_LISTED = 20  # names that a refusal lists, at most
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
 
 
@@ -24,10 +25,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Suggest the names that are most like one that does not exist, or all names, in a sentence."""
-    every = list(dict.fromkeys(names))
-    near = difflib.get_close_matches(name, every, n=3)
-    return f"Did you mean {' or '.join(near)}?" if near else f"Choose from {', '.join(every)}."
+    """Suggest in a sentence the names that are most like one that does not exist, or all names if they are few."""
+    every = {each.casefold(): each for each in names}
+    near = difflib.get_close_matches(name.casefold(), every, n=3, cutoff=0.0 if len(every) > _LISTED else 0.6)
+    if near:
+        return f"Did you mean {' or '.join(every[each] for each in near)}?"
+    return f"Choose from {', '.join(every.values())}."
 
 
 def command(*words: str, **environment: str) -> str:
