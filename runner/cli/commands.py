@@ -41,6 +41,7 @@ COMMANDS = {
     "verify": Command("runner.records.verify", "compare the privacy of each record with its config"),
     "migrate": Command("runner.records.migrate", "file records under the ids that their configs have now"),
     "schema": Command("runner.records.schema", "write the JSON Schema of records"),
+    "new-paper": Command("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
     "choose-rates": Command("runner.papers.composition.choose", "write the learning rates that the searches chose"),
 }
 
