@@ -35,6 +35,12 @@ _STOPPED = 5.0  # seconds that one waits which is interrupted
 _RUNS: list[Any] = []  # of W&B's, that this process has open
 _REACHED = threading.Event()  # W&B's server, by a run of this process
 
+STEP = "by_step/step"  # that measurements of single steps are plotted against
+BY_STEP = {  # the measurements of `runner.training.watch`, with their titles
+    "by_step/train_loss": "training loss of the batch",
+    "by_step/clipped_share": "share of examples with gradients beyond the bound",
+    "by_step/step_size": "L2 norm of the change of all weights",
+}
 AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
 
 
@@ -178,6 +184,10 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
     for axis in axes:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=axes[0])
+    if config.tracking.every:
+        run.define_metric(STEP, hidden=True)
+        for name in BY_STEP:
+            run.define_metric(name, step_metric=STEP)
     return run
 
 
