@@ -141,7 +141,7 @@ def _filled(text: str, given: dict[str, str]) -> str:
 
 
 def _next_place(root: Path) -> int:
-    """Return the position after those of all papers, from their source, because importing them takes seconds."""
+    """Return the position after all papers, from their source, because importing them takes seconds."""
     sources = (path.read_text(encoding="utf-8") for path in (root / "runner" / "papers").glob("*/__init__.py"))
     return 1 + max((int(place) for text in sources for place in re.findall(r"\bplace=(\d+)", text)), default=0)
 

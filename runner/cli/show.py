@@ -88,7 +88,7 @@ def _number(value: Any) -> Any:
 
 
 def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]:
-    """Return the rows to show, in order, each with its runs: one run, or those of a setting."""
+    """Return the rows to show, in order, each with its runs: one run, or all runs of a setting."""
     for text in chosen.where:
         runs = _where(runs, text)
     rows: dict[str, list[Columns]] = {}

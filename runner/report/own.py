@@ -97,7 +97,7 @@ def settings_table(settings: Sequence[Sequence[Record]]) -> Table:
 
 
 def _outcome(records: Sequence[Record]) -> list[str]:
-    """Return the cells of `_COLUMNS` for the runs of a setting, the latest of which is the last."""
+    """Return the cells of `_COLUMNS` for the runs of a setting. The last run is the latest."""
     finals = [record["final"] for record in records]
     epochs = sorted({final["epoch"] for final in finals})
     accuracies = [float(final["test_accuracy"]) for final in finals]
