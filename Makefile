@@ -7,6 +7,7 @@ BUDGET ?=
 LAUNCHER ?= local
 WAIT ?= yes
 ITEMS ?=
+RUNS ?=
 OVERRIDES ?=
 NAME ?=
 
@@ -17,7 +18,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help new-paper demo check test lint format aggregate current leaderboard report dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -80,8 +81,11 @@ current: aggregate ## Fail if the committed tables are not those that the commit
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner leaderboard
 
-report: $(VENV)/installed ## One page of all results that opens in a browser without a network: results/report.html
-	$(RUN) -m runner report
+site: $(VENV)/installed ## README, results and docs as a website without a network: site/index.html (RUNS=id,id adds their pages)
+	$(RUN) -m runner site $(if $(RUNS),--runs=$(RUNS)) $(OVERRIDES)
+
+site-check: site ## The site in a headless Chromium (needs the extra `browser`): links, filters, widths, dark mode
+	$(RUN) -m checks browser
 
 dashboard: $(VENV)/installed ## Charts and runs of every paper: in W&B where there is a login, and as pages in results/dashboard
 	$(RUN) -m runner dashboard $(OVERRIDES)
@@ -110,8 +114,8 @@ faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at r
 cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
 	$(RUN) -m checks cluster $(OVERRIDES)
 
-clean: ## Remove the virtual environment, smoke results and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check wandb
+clean: ## Remove the virtual environment, smoke results, the site and W&B's local files; records of papers stay
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard results/gpu-check site wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

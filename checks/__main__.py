@@ -12,6 +12,7 @@ from runner.cli.signals import on_termination_as_on_interrupt
 
 COMMANDS = {
     "style": Command("checks.style", "the English of docstrings and comments"),
+    "browser": Command("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
     "audit": Command("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the fast tests notice each"),
     "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),

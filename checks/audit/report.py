@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Faulty = tuple[str, Row, Row]
 _HEADER = (
-    "what",
+    "clipping",
     "mechanism",
     "batches",
     "steps",
@@ -35,6 +35,7 @@ _HEADER = (
     "claim",
     "accused",
 )
+_SHOWN = ("clipping", "mechanism", "batches", "claimed ε", "sound ε", "ε at least", "accused")
 _FLOOR = 0.1  # of the figure: smaller bounds are drawn there
 _ACCUSED = {True: "**yes**", False: "no", None: "–"}
 
@@ -84,7 +85,8 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         f"- {caught} of {len(faults)} planted faults are caught, and what they are planted in is not accused.",
         "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
-        markdown(Table(_HEADER, [_line(row) for row in rows])).strip(),
+        markdown(Table(_HEADER, [_line(row) for row in rows], shown=_SHOWN)).strip(),
+        "[All columns](audit.csv)",
         "*Sound* is the ε of the ledger for exactly the steps attacked, by privacy loss distributions; noise is chosen "
         "for it (for the original bug, for the claim). *Claimed* is what the paper's accounting says of them. A claim "
         "is *guaranteed* if it is no less than what is sound, *refuted* if a lower bound is above it, else *not "
@@ -98,29 +100,22 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "rule may take. *Weights*: the update rule seen from outside, by the weights before the first and after the "
         "last step.",
         "## Planted faults",
-        "Each mistake is planted in an implementation that is right. Sound is then what its own, wrong, ledger says.",
+        "Each mistake is planted in an implementation that is right.",
         markdown(Table(_FAULTS, [_fault(*each) for each in faults])).strip(),
     ]
     return "\n\n".join(summary) + "\n"
 
 
 _FAULTS = (
-    "fault",
-    "planted in",
-    "sound ε",
-    "ε at least",
-    "accused",
-    "with the fault: sound ε",
-    "ε at least",
-    "accused",
+    *("fault", "planted in", "sound ε", "ε at least", "accused"),
+    *("with the fault: ε at least", "with the fault: accused"),
 )
 
 
 def _fault(name: str, right: Row, wrong: Row) -> list[str]:
-    cells = [name, f"{right.what}, {right.mechanism}; {right.sampling}; steps: {right.steps}"]
-    for row in (right, wrong):
-        cells += [bound_text(row.sound), _lower(row.lower), _ACCUSED[row.accused]]
-    return cells
+    place = f"{right.what}, {right.mechanism}; {right.sampling}; steps: {right.steps}"
+    found = [[_lower(row.lower), _ACCUSED[row.accused]] for row in (right, wrong)]
+    return [name, place, bound_text(right.sound), *found[0], *found[1]]
 
 
 def _line(row: Row) -> list[str]:

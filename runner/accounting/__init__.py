@@ -1,6 +1,7 @@
 """Privacy accounting: noisy releases and the (epsilon, delta) guarantee that follows from them.
 
-Every epsilon here is for add-or-remove-one neighbours. A `Ledger` records the noisy releases as `dp_accounting` events.
+A release is described by its noise, so an epsilon is for the neighbours that the mechanism names. A `Ledger` records
+the noisy releases as `dp_accounting` events.
 An accountant computes epsilon from them, and calibration inverts that.
 """
 

@@ -1,4 +1,4 @@
-"""The accountants of the five papers, each `epsilon(releases, delta)`, for add-or-remove-one neighbours.
+"""Accountants, each `epsilon(releases, delta)`: those that the papers use, and tight ones.
 
 All of them share these properties:
 
@@ -39,7 +39,7 @@ class _Accountant:
     """Base of the accountants, whose `_epsilon` gets at least one mechanism, and only mechanisms with noise."""
 
     def epsilon(self, releases: Releases, delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`."""
+        """Return epsilon at `delta`: an upper bound, except for `Gdp`, which approximates."""
         mechanisms = sampled_gaussians(releases, delta)
         if mechanisms is None:
             return math.inf

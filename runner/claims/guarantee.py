@@ -9,6 +9,7 @@ from runner.training.prepare import Run, prepare
 
 _AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # only such a run has it among its final metrics
 _planned: dict[str, Run] = {}  # by setting
+_reversible: dict[str, bool] = {}  # by setting
 
 
 def decides(run: PlannedRun) -> bool:
@@ -23,7 +24,12 @@ def makes_all_tries(run: PlannedRun) -> bool:
 
 def _takes_back(run: PlannedRun) -> bool:
     """Return True if the run's update rule may take steps back."""
-    return bool(run.field("screening")) and update_rule_of(run.job.config).takes_back
+    if not run.field("screening"):
+        return False
+    setting = run.job.setting_id
+    if setting not in _reversible:
+        _reversible[setting] = update_rule_of(run.job.config).takes_back
+    return _reversible[setting]
 
 
 def _ended_early(run: PlannedRun) -> bool:

@@ -1,9 +1,14 @@
 """The claims of a paper, read from runner/papers/<paper>/claims.yaml (see `runner.claims.blocks`) and checked.
 
-Most fields have the names of `Claim`. The others are `epsilon` and `delta`, at which a number is claimed; `sweep`, one
-or several; and three that make up the pairs: `runs`, `against` (each is compared with `runs`) and `every`, the data
-sets for which the claim has to hold. Experiments and sweeps may omit the paper's folder. In their names, `{dataset}`
-stands for the name that files give the data set.
+Most fields have the names of `Claim`. These differ:
+
+- `epsilon`, `delta`: the privacy at which a number is claimed.
+- `sweep`: one sweep or several.
+- `runs`: the experiments that are measured.
+- `against`: the experiments that `runs` are compared with.
+- `every`: the data sets for which the claim has to hold.
+
+Experiments and sweeps may omit the paper's folder. In their names, `{dataset}` is the data set's name in files.
 """
 
 from __future__ import annotations

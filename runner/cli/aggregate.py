@@ -19,7 +19,6 @@ from runner.config import REPOSITORY
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
-from runner.report.markdown import claims_table
 from runner.report.not_run import write_not_run
 from runner.report.papers import Item, known, load
 from runner.report.readme import write_readme
@@ -100,11 +99,12 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[C
         written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
     if judged:
         written.append(write_rows(folder, judged))
-    if item.table or not item.draw:
-        table = item.table(evidence, judged) if item.table else claims_table(judged)
+    if item.table:
+        table = item.table(evidence, judged)
         label = _label(item, evidence)
         banner = _BANNER.format(scale=label.upper()) if label else ""
-        written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}"))
+        rest = "\n[All columns](table.csv)\n" if table.shown else ""
+        written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}{rest}"))
         written.append(write_table_csv(folder / "table.csv", table))
     if item.data:
         written.append(write_table_csv(folder / "figure.csv", item.data()))

@@ -35,7 +35,7 @@ COMMANDS = {
     "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": Command("runner.report.leaderboard.command", "all methods at equal sound ε"),
-    "report": Command("runner.report.interactive", "one page of all results for a browser"),
+    "site": Command("runner.report.site.command", "the pages of results and docs as a website in a folder"),
     "dashboard": Command("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
     "wandb-sync": Command("runner.runs.offline", "send offline runs to W&B, each once"),
     "verify": Command("runner.records.verify", "compare the privacy of each record with its config"),

@@ -19,6 +19,8 @@ _EXTRAS = {
     "vl_convert": "report",
     "itables": "report",
     "jinja2": "report",
+    "markdown_it": "report",
+    "playwright": "browser",
     "optuna": "search",
     "wandb_workspaces": "dashboard",
 }

@@ -1,4 +1,4 @@
-"""Cheap runs packed into tasks that are worth a scheduler's while, dear ones each on its own."""
+"""Tasks for a scheduler: short runs are packed together, and a long run is a task of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The private mechanism: sampling, noise and charges in one object, so that they cannot disagree.
 
-One step releases, for a random batch S of the N private examples,
+One step releases, for a random batch A of the N private examples,
 
-    y_g = sum_{i in S} c_ig + z_g,    z_g ~ N(0, std_g^2 I),    for each noise group g = 1..D,
+    y_g = sum_{i in A} c_ig + z_g,    z_g ~ N(0, std_g^2 I),    for each noise group g = 1..D,
 
 with c_ig the contribution of example i, ||c_ig||_2 <= S_g. Adding or removing one example shifts
 (y_1 / std_1, ..., y_D / std_D) by a vector of norm at most sqrt(sum_g (S_g / std_g)^2). So the step is one Gaussian
@@ -15,7 +15,7 @@ because all groups of a step see the same batch. A group may state its share w_g
 With std_g = noise_multiplier * S_g / sqrt(w_g) the sum is sum_g w_g / noise_multiplier^2, the same if the w_g add up
 to 1.
 
-Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |S| would not be: |S| is private.)
+Dividing y by the expected batch size B afterwards is post-processing. (Dividing by |A| would not be: |A| is private.)
 
 The noise multiplier may change from step to step (`Scheduled`): m_t for step t. All m_t are public and fixed before
 training.

@@ -178,7 +178,7 @@ def _parsed(override: str) -> Override:
 
 
 def _of_machine(override: str) -> bool:
-    """Return True for an override of a field that says where, how fast or under whose eyes a run is computed."""
+    """Return True if an override sets the device, the speed or the tracking of a run, and not its numbers."""
     top = override.partition("=")[0].partition(".")[0]
     return top in FIELDS and FIELDS[top].part is Part.machine
 

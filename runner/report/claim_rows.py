@@ -7,11 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
 from runner.config import scales
-from runner.report.files import read_csv, write_csv
+from runner.report.files import cell, read_csv, write_csv
 from runner.report.items import Item, Paper
 from runner.report.own import elsewhere
 from runner.terminal import command
@@ -27,14 +28,7 @@ _OUTCOME = tuple(field.name for field in fields(ClaimRow) if field.name != "clai
 
 def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
     """Write claims.csv: a row for each claim, with its outcome."""
-    cells = [
-        {
-            **{name: getattr(row.claim, name) for name in _CLAIM},
-            "experiments": " ".join(row.claim.experiments),
-            **{name: _cell(getattr(row, name)) for name in _OUTCOME},
-        }
-        for row in rows
-    ]
+    cells = [{**_of_claim(row.claim), **{name: _cell(getattr(row, name)) for name in _OUTCOME}} for row in rows]
     return write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), cells)
 
 
@@ -60,9 +54,8 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     if not path.exists():
         return [ClaimRow(claim, PAPER_SCALE, NOT_RUN, NOT_RUN) for claim in claims]
     rows = read_csv(path)
-    named = ("dataset", "method", "quantity", "claimed", "at_epsilon")
-    now = [[getattr(claim, name) for name in named] for claim in claims]
-    if any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows) or [[row[n] for n in named] for row in rows] != now:
+    same = [{name: row.get(name) for name in _CLAIM} for row in rows] == [*map(_of_claim, claims)]
+    if not same or any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows):
         shrunk = folder.name != PAPER_SCALE and folder.name in scales()
         scale, root = (["--scale", folder.name], folder.parent) if shrunk else ([], folder)
         first = command("aggregate", paper.name, *scale, *elsewhere(root))
@@ -71,6 +64,11 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
         ClaimRow(claim, **{name: _value(name, row[name]) for name in _OUTCOME})
         for row, claim in zip(rows, claims, strict=True)
     ]
+
+
+def _of_claim(claim: Claim) -> dict[str, str]:
+    """The columns of a claim."""
+    return {name: cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
 
 
 def _cell(value: object) -> object:

@@ -101,14 +101,20 @@ def _either(paper: str, names: Sequence[str]) -> str:
 
 
 def run_text(path: Path, results: Path) -> str:
-    """Explain a recorded run, for a terminal.
+    """Explain a recorded run, for a terminal (see `run_sections`)."""
+    sections = run_sections(path, results)
+    return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
+
+
+def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
+    """Explain a recorded run: the lines of each section, by its heading.
 
     Raises:
         ValueError: the record is damaged, or the present code cannot prepare it.
     """
     record = read_record(path)
     run, places = run_of(record["config"]), list(places_of(results, path.stem))
-    sections = {
+    return {
         f"run {record['run_id']}, setting {record['setting_id']}": [result_text(record), *_best(record)],
         "It trained": trained_text(record, run),
         "It released": released_text(record, run),
@@ -116,7 +122,6 @@ def run_text(path: Path, results: Path) -> str:
         "It serves": served_text(results, places),
         "The same again": command_text(record, places),
     }
-    return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
 
 
 def _best(record: Record) -> list[str]:

@@ -17,16 +17,21 @@ from runner.terminal import number as number
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people and, with the same cells, for programs. None gives an empty cell."""
+    """A table for people and, with the same cells, for programs. None gives an empty cell.
+
+    Attributes:
+        shown: the columns for people, at most seven. The CSV file has all. By default people see all columns, too.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str] = field(default_factory=tuple)
+    shown: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
+    def of(cls, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), shown: Sequence[str] = ()) -> Table:
         """Make a table of at least one row, from rows that all have the same names in the same order."""
-        return cls(list(rows[0]), [list(row.values()) for row in rows], notes)
+        return cls(list(rows[0]), [list(row.values()) for row in rows], notes, shown)
 
 
 def cell(value: Any) -> str:
@@ -76,9 +81,10 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def markdown(table: Table) -> str:
-    """Format a Markdown table, then its notes as paragraphs, each once."""
-    lines = [_line(table.header), _line(["---"] * len(table.header))]
-    lines += [_line([cell(value) for value in row]) for row in table.rows]
+    """Format the shown columns as a Markdown table, then the notes as paragraphs, each once."""
+    places = [list(table.header).index(name) for name in table.shown] if table.shown else range(len(table.header))
+    lines = [_line([table.header[place] for place in places]), _line(["---"] * len(places))]
+    lines += [_line([cell(row[place]) for place in places]) for row in table.rows]
     return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in dict.fromkeys(table.notes))
 
 

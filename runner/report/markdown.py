@@ -10,16 +10,9 @@ from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import FAILS, HOLDS, TOO_FEW_RUNS
-from runner.report.files import Table, bound_text, number, plus_minus
+from runner.report.files import bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
-
-_COLUMNS = {  # headings of an item's table, and the cells below them
-    **{"dataset": "dataset", "method": "method", "claimed": "claimed", "margin": "margin", "at ε": "at"},
-    **{"measured": "measured", "min / median / max": "spread", "n": "n", "best epoch": "best"},
-    **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon"},
-    **{"sound ε of the run": "sound", CLAIMED_EPSILON: "guarantee"},
-}
 
 
 @dataclass(frozen=True)
@@ -95,17 +88,6 @@ def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[l
     return [[getattr(of, name) for name in columns.values()] for of in map(cells_of, rows)]
 
 
-def claim_cells(rows: Sequence[ClaimRow]) -> tuple[Sequence[str], list[list[str]]]:
-    """Return header and rows of an item's table, one row for each claim."""
-    return list(_COLUMNS), chosen_cells(rows, _COLUMNS)
-
-
-def claims_table(rows: Sequence[ClaimRow]) -> Table:
-    """Make the table of an item that has no table of its own."""
-    notes = [f"{row.claim.dataset}, {row.claim.method}: {row.explanation}." for row in rows if row.explanation]
-    return Table(*claim_cells(rows), tuple(notes))
-
-
 def method_text(claim: Claim) -> str:
     """Name the method, the quantity unless it is the accuracy, and in brackets the interpretation of the paper."""
     what = "" if claim.quantity == "test_accuracy" else f": {claim.quantity.replace('_', ' ')}"
@@ -113,7 +95,7 @@ def method_text(claim: Claim) -> str:
 
 
 def places_of(row: ClaimRow) -> int | None:
-    """Return the decimals that the spread of the runs supports: those of its second significant digit.
+    """Return the decimals that the spread of the runs supports: as many as its second significant digit has.
 
     An accuracy and a difference of accuracies have at most two. None without a spread.
     """

@@ -55,7 +55,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     by_paper = {paper.name: rows_of(folder, paper) for paper in papers}
     title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
-    text = title + mark + _words() + "\n## Counts\n\n" + markdown(_totals(papers, by_paper)) + _FIGURES
+    text = title + mark + _words() + "\n## Counts\n\n" + _totals(papers, by_paper) + _FIGURES
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name / "README.md").exists())
     claims_left = {name: sum(row.verdict == NOT_RUN for row in rows) for name, rows in by_paper.items()}
     costs = not_run.costs(folder, papers) if scale == PAPER_SCALE else {}
@@ -94,27 +94,32 @@ def _words() -> str:
     return "\n" + text.format(widest=verdicts.WIDEST, fewest=FEWEST_RUNS)
 
 
-def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]]) -> Table:
-    """Count each paper's claims by verdict, and its guaranteed epsilons."""
+def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
+    """Count each paper's claims by verdict, those by formula apart, and its guaranteed epsilons."""
     every = [row for rows in by_paper.values() for row in rows]
     shown = {**{paper.name: by_paper[paper.name] for paper in papers}, "**all**": every}
-    rows = []
-    for name, judged in shown.items():
-        once = counted_once(judged)
-        of = Counter(row.verdict for row in once)
-        counts = [sum(of[word] for word in verdicts.CONFIRMED), of[verdicts.REPRODUCED], *(of[word] for word in _REST)]
-        rows.append([name, *counts, of.total() - of[NOT_JUDGED], " of ".join(map(str, guaranteed_of(once)))])
-    header = ("consistent or better", "of these reproduced", *_REST[:4], "holds by formula", "fails by formula")
-    not_judged = sum(row.verdict == NOT_JUDGED for row in counted_once(every))
+    once = {name: counted_once(rows) for name, rows in shown.items()}
+    of = {name: Counter(row.verdict for row in rows) for name, rows in once.items()}
+    by_runs = [
+        [name, sum(of[name][word] for word in verdicts.CONFIRMED), *(of[name][word] for word in _BY_RUNS)]
+        for name in shown
+    ]
+    by_formula = [
+        [name, *(of[name][word] for word in _BY_FORMULA), " of ".join(map(str, guaranteed_of(once[name])))]
+        for name in shown
+    ]
     note = (
         "A number that was measured once counts once, whatever number of claims it serves (also of several papers: the "
         "last row is no sum), under the least favourable of their verdicts. Of several readings the first counts. "
-        f"Further {not_judged} numbers are shown for context and not judged."
+        f"Further {of['**all**'][NOT_JUDGED]} numbers are shown for context and not judged."
     )
-    return Table(("paper", *header, "claims", "claimed ε guaranteed"), rows, [note])
+    runs_table = Table(("claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs)
+    formula_table = Table(("claims by formula", *_BY_FORMULA, "claimed ε guaranteed"), by_formula, [note])
+    return f"{markdown(runs_table)}\n{markdown(formula_table)}"
 
 
-_REST = (verdicts.DIFFERS, verdicts.NOT_REPRODUCED, verdicts.TOO_FEW_RUNS, NOT_RUN, verdicts.HOLDS, verdicts.FAILS)
+_BY_RUNS = (verdicts.REPRODUCED, verdicts.DIFFERS, verdicts.NOT_REPRODUCED, verdicts.TOO_FEW_RUNS, NOT_RUN)
+_BY_FORMULA = (verdicts.HOLDS, verdicts.FAILS)
 
 
 def guaranteed_of(rows: Sequence[ClaimRow]) -> tuple[int, int]:

@@ -19,8 +19,9 @@ _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 class Number:
     """A number in a text. The format chooses its part.
 
-    {x} is the number, {x:gain} the difference of two settings, {x:interval} its 95% interval, {x:sound} the sound ε,
-    {x:claimed} the claimed number, and {x:runs} the runs. Numbers have one decimal, those below one have two.
+    {x} is the number, {x:gain} the difference of two settings, and {x:interval} its 95% interval.
+    {x:sound} is the sound ε, {x:claimed} the claimed number, and {x:runs} the runs.
+    Numbers have one decimal, those below one have two.
     """
 
     row: ClaimRow

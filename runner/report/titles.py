@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
-
 from runner.config import REPOSITORY
 from runner.records.identity import hashed_config
 from runner.records.jobs import Job
@@ -55,7 +53,7 @@ def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     """
     alike: dict[tuple[str, str], list[Key]] = {}
     for key, job in jobs.items():
-        alike.setdefault((str(job.config.dataset.name), str(job.config.title)), []).append(key)
+        alike.setdefault((str(job.field("dataset.name")), str(job.field("title"))), []).append(key)
     return {key: title for keys in alike.values() for key, title in _titles({k: jobs[k] for k in keys}).items()}
 
 
@@ -63,7 +61,7 @@ def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     """Return the titles of settings of one experiment on one data set."""
     varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
     titles = {
-        key: ", ".join(filter(None, [job.config.title, *(_override_in_words(job, name) for name in varied)]))
+        key: ", ".join(filter(None, [job.field("title"), *(_override_in_words(job, name) for name in varied)]))
         for key, job in jobs.items()
     }
     fields = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
@@ -82,7 +80,7 @@ def _override_in_words(job: Job, name: str) -> str:
     """Return the words for what a job has in a field that sweeps vary; none for a group that its own leaves alone."""
     if (REPOSITORY / "conf" / name).is_dir():
         return in_words(name, job.overrides[name]) if name in job.overrides else ""
-    value = OmegaConf.select(job.config, name)
+    value = job.field(name)
     return "" if value is None else in_words(name, value)
 
 

@@ -59,14 +59,15 @@ def execute(
 ) -> Outcome:
     """Carry out one resolved config (see `runner.records.identity.resolved`), unless its record exists.
 
-    Returns what happened: "skipped" where the record existed, "busy" where another process on this machine is at it,
-    "stopped" where `on_epoch` ended the run: that leaves no record of a run, but one of how far it came.
+    Returns:
+        The outcome. skipped: it was recorded before. busy: another process on this machine computes it. stopped:
+        `on_epoch` ended it, and its partial history is saved.
 
     Raises:
-        ConfigError: where the config cannot be run, or its results cannot be written; nothing was read or written.
-        DataError: where the data set cannot be read.
-        OSError: where something cannot be written after all; the message says where it is instead.
-        Exception: whatever training raised, after a failure file with its traceback was written.
+        ConfigError: the config cannot be run, or its results cannot be written. Nothing was read or written.
+        DataError: the data set cannot be read.
+        OSError: something cannot be written in the end. The message says where it is instead.
+        Exception: the error of training, after a failure file with its traceback was written.
     """
     (outcome,) = execute_together([config], on_epoch, on_start, on_step, on_record)
     return outcome

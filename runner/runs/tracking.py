@@ -1,7 +1,6 @@
 """Weights & Biases: written, never read. The only file of a run that imports wandb.
 
-Every call of W&B's is made in a thread that nothing waits for longer than `_PATIENCE`: no server that is silent, no
-process of W&B's that hangs, holds up a run or the end of this process.
+W&B is called in a thread. A run waits for it at most `_PATIENCE` seconds, so a silent server cannot stop a run.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def trial_at(space: Space, folder: Path, run_id: str) -> Trial | None:
 
 
 def best(trials: Iterable[Trial], budget: float) -> Trial | None:
-    """Return the most accurate whole trial within a budget of sound epsilon, or None. The first of equal ones counts."""
+    """Return the most accurate whole trial within a budget of sound epsilon, or None. Of equal ones, the first."""
     whole = [trial for trial in trials if not trial.stopped and trial.accuracy_within(budget) is not None]
     return max(whole, key=lambda trial: trial.accuracy_within(budget) or 0.0, default=None)
 

@@ -57,7 +57,7 @@ def caches() -> dict[int, int]:
 
 
 def described() -> str:
-    """Describe in one line the instruction set that PyTorch uses, the kernels' flags if there are any, and the caches."""
+    """Describe in one line PyTorch's instruction set, the kernels' flags if there are any, and the caches."""
     sizes = ", ".join(f"L{level} {size / 2**20:.3g} MiB" for level, size in sorted(caches().items()))
     flags = "".join(f", kernels {flag}" for flag in MORE_FLAGS)
     return f"{torch.backends.cpu.get_cpu_capability()}{flags}; caches: {sizes or 'not known'}"

@@ -134,7 +134,7 @@ class SparseFirstLayer:
         return self.by(compiled, pixels, None)
 
     def by(self, compiled: ctypes.CDLL, pixels: Pixels, threads: int | None) -> Tensor:
-        """Compute the pooled outputs with this library. With threads=None, the number of threads is chosen for speed."""
+        """Compute the pooled outputs with this library. With threads=None, the fastest number of threads is used."""
         channels = self._convolution.out_channels
         bias = self._convolution.bias
         bias = torch.zeros(channels) if bias is None else bias.detach().contiguous()

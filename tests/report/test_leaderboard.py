@@ -1,4 +1,4 @@
-"""The leaderboard on fabricated records of real jobs: which epoch counts, which runs, and what is marked."""
+"""The leaderboard on fabricated records of real jobs: which epoch counts, which runs, which setting of a method."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 
 from runner.claims.runs import PlannedRun
+from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import Job
-from runner.report.leaderboard.entries import entries
+from runner.report.leaderboard.comparison import comparisons
+from runner.report.leaderboard.entries import Entry, entries
 from runner.report.leaderboard.figure import draw
-from runner.report.leaderboard.tables import board, row
+from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.page import page
+from runner.report.leaderboard.published import Published, best_published, published
+from runner.report.leaderboard.tables import COLUMNS, rows
 
 Fabricate = Callable[..., Path]
 SOUND = [0.4, 0.9, 1.1]
+PLAIN, TANH, LOSS = "Plain DP-SGD (ReLU, cross-entropy)", "Tempered sigmoid, tanh (2021)", "Losing-less loss (2023)"
 
 
 @pytest.fixture
@@ -56,44 +62,118 @@ def test_runs_that_differ_in_what_is_measured_of_them_are_one(
     assert (entry.accuracies, entry.planned) == ((95.0, 94.0), 10)
 
 
-def test_the_highest_mean_is_first_and_bold(planned: Callable[..., list[PlannedRun]]) -> None:
-    tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
-    found = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
-    assert [entry.title for entry in found] == ["DP-SGD, tanh", "DP-SGD, ReLU"]
-    text = board(found, "Title")
-    assert "**96.25** ± 0.35 (2)" in text
-    assert "| 94.00 ± 0.00 (2)" in text
+@pytest.fixture
+def board(planned: Callable[..., list[PlannedRun]]) -> list[Entry]:
+    """Plain DP-SGD with 94 and 95, tanh with 96 and 97, both searched, at a bound of 1."""
+    found = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 95.0, 95.0]]), [1.0])
+    found += entries(planned("mnist_tanh", [[92.0, 96.0, 97.0], [92.0, 97.0, 97.0]]), [1.0])
+    return [replace(entry, held_out=True, chosen="searched on held-out images") for entry in found]
 
 
-def test_accuracies_of_a_part_of_the_test_images_are_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
-    """They use other images than the accuracies below them."""
-    tanh, relu = [[92.0, 96.0, 97.0], [92.0, 96.5, 97.0]], [[90.0, 94.0, 95.0], [90.0, 94.0, 95.0]]
-    first, second = entries(planned("mnist_relu", relu) + planned("mnist_tanh", tanh), [1.0])
-    text = board([replace(first, on_a_part=True), second], "Title")
-    assert "| 96.25 ± 0.35 (2)" in text
-    assert "**94.00** ± 0.00 (2)" in text
+def _page(found: list[Entry], known: list[Published] | None = None) -> str:
+    methods = Methods.read()
+    return page(found, comparisons(found, methods), methods, known or [], 12)
 
 
-def test_the_figure_shows_two_methods_of_a_paper_at_most(planned: Callable[..., list[PlannedRun]]) -> None:
-    (one,) = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 94.5, 95.0]]), [1.0])
-    named = {f"{paper}/{name}": mean for paper, name, mean in (("a", 1, 95), ("a", 2, 94), ("a", 3, 93), ("b", 1, 90))}
-    found = [
-        replace(one, title=name, experiment=name, setting=name, accuracies=(mean, mean)) for name, mean in named.items()
-    ]
-    (axes,) = draw(found).axes
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["a/1", "a/2", "b/1"]
+def test_a_gain_over_plain_has_welchs_interval(board: list[Entry]) -> None:
+    """2 points; both variances are 1/2, so t(2) = 4.302653 times sqrt(1/4 + 1/4) = 3.042435 on either side."""
+    (compared,) = comparisons(board, Methods.read())
+    gain = compared.gain(compared.lines[0], 1.0)
+    assert gain is not None
+    assert gain.interval is not None
+    assert (gain.points, gain.alike) == (2.0, True)
+    assert (gain.interval.low, gain.interval.high) == pytest.approx((2 - 3.042435, 2 + 3.042435), abs=1e-5)
+    text = _page(board)
+    assert f"ε ≤ 1: *{TANH}*, 96.5%, +2.0 points over plain DP-SGD [−1.0, +5.0]." in text
+    assert f"| {TANH} | **96.5 ± 0.7 (2)** | +2.0 [−1.0, +5.0] | – |  | searched on held-out images |" in text
+    assert "12 recorded runs on held-out images" in text
 
 
-def test_a_single_run_is_never_bold(planned: Callable[..., list[PlannedRun]]) -> None:
-    """Not above several, and not where there are none."""
-    relu = planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 94.5, 95.0]])
-    tanh = planned("mnist_tanh", [[92.0, 96.0, 97.0]])
-    text = board(entries(relu + tanh, [1.0]), "Title")
-    assert "| 96.00 (1)" in text
-    assert "**94.25** ± 0.35 (2)" in text
-    assert "**" not in board(entries(relu[:1] + tanh, [1.0]), "Title")
+def test_a_single_run_has_no_interval_and_unlike_tuning_is_said(board: list[Entry]) -> None:
+    plain, tanh = board
+    text = _page([plain, replace(tanh, accuracies=(96.0,), held_out=False, chosen="the paper's")])
+    assert "96.0% (one run), +1.5 points over plain DP-SGD, not tuned alike." in text
+    assert "| **96.0 (1 run)** | +1.5 | – |  | the paper's; not tuned like plain DP-SGD |" in text
+
+
+def test_which_setting_of_a_method_stands_on_the_page(board: list[Entry]) -> None:
+    """Searched ones before others, those whose updates the test images chose last, then the highest mean."""
+    plain, tanh = board
+    higher = replace(tanh, setting="b", title="b", accuracies=(99.0, 99.0), held_out=False)
+    flattered = replace(higher, setting="c", title="c", accuracies=(99.5, 99.5), by_test_images=True)
+    lower = replace(tanh, setting="d", title="d", accuracies=(90.0, 90.0))
+    other = replace(tanh, setting="e", title="e", accuracies=(99.9, 99.9), neighbours="zero-out")
+    methods = Methods.read()
+
+    def shown(*of: Entry) -> str:
+        (compared,) = comparisons([plain, *of], methods)
+        return compared.lines[0].at[1.0].setting
+
+    assert shown(other, flattered, higher, lower, tanh) == tanh.setting
+    assert shown(other, flattered, higher) == "b"
+    assert shown(other, flattered) == "c"
+    text = _page([plain, other, flattered, higher, tanh])
+    assert "In 1 of 2 cells a setting not searched is higher, by up to 2.5 points." in text
+    assert "The 1 rows with another" in text
+
+
+def test_what_the_test_images_flatter_is_never_called_best(board: list[Entry]) -> None:
+    plain, tanh = board
+    for mark in ("by_test_images", "on_a_part"):
+        text = _page([plain, replace(tanh, **{mark: True})])
+        assert f"*{PLAIN}*, 94.5%." in text
+        assert "| 96.5 ± 0.7 (2) | +2.0 [−1.0, +5.0] |" in text
+    assert "tested on half of the test images" in text
+
+
+def test_a_cell_of_the_composition_belongs_to_its_method(jobs: Callable[..., list[Job]]) -> None:
+    """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
+    methods, found = Methods.read(), {}
+    for job in jobs("mnist", "pixels", paper="composition") + jobs("mnist", "scatternet", paper="composition"):
+        of = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
+        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = methods.of(job)
+    assert len(found) == 16
+    assert found["pixels", "relu", "cross_entropy", "flat"] == PLAIN
+    assert found["pixels", "relu", "losing_less", "flat"] == LOSS
+    assert found["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
+    assert list(found.values()).count("Ideas combined") == 11
+    assert methods.of(jobs("best_mnist", "best_screened", paper="composition")[0]) == ""
+
+
+def test_every_setting_that_a_method_lists_exists() -> None:
+    listed = [setting.split()[0] for method in Methods.read().methods for setting in method["settings"]]
+    assert [name for name in listed if not (REPOSITORY / "conf" / "experiment" / f"{name}.yaml").exists()] == []
+
+
+def test_the_best_published_number_is_within_the_bound_and_undisputed(board: list[Entry]) -> None:
+    known = published()
+    best = best_published(known, "FashionMNIST", 3.0)
+    assert best is not None
+    assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
+    assert best_published(known, "FashionMNIST", 1.0) is None
+    tenth = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b")
+    assert "Best published: 97% at ε = 1, x ([a source](https://a.b)), 0.5 points above the best" in _page(
+        board, [tenth]
+    )
+    assert "equal, to a tenth, to the best here at ε ≤ 1" in _page(board, [replace(tenth, accuracy=96.53)])
+    doubted = _page(board, [replace(tenth, disputed="https://c.d")])
+    assert "[x](https://a.b) reports 97% on MNIST, at ε = 1. [Its ε is disputed](https://c.d)." in doubted
+    assert "Best published" not in doubted
+
+
+def test_the_figure_has_one_style_for_a_method_and_no_empty_panel(board: list[Entry]) -> None:
+    """A panel for each bound with a run; single runs are hollow."""
+    plain, tanh = board
+    lone = [replace(plain, dataset="CIFAR10", accuracies=(50.0,)), replace(tanh, dataset="CIFAR10", epsilon=3.0)]
+    drawn = draw(comparisons([*board, *lone], Methods.read()), Methods.read(), [])
+    assert [axes.get_title() for axes in drawn.axes] == [
+        "MNIST, sound ε ≤ 1", "CIFAR-10, sound ε ≤ 1", "CIFAR-10, sound ε ≤ 3",
+    ]  # fmt: skip
+    points = [[c.lines[0] for c in axes.containers] for axes in drawn.axes]
+    (first, its_plain), (hollow,), (again,) = points
+    assert (first.get_marker(), first.get_color()) == (again.get_marker(), again.get_color())
+    assert (first.get_marker(), first.get_color()) != (its_plain.get_marker(), its_plain.get_color())
+    assert [point.get_markerfacecolor() for point in (hollow, its_plain)] == ["white", "black"]
 
 
 def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(
@@ -113,7 +193,7 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
     }
 
 
-def test_whose_epsilon_is_of_other_neighbours_is_marked(
+def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(
     jobs: Callable[..., list[Job]], fabricate: Fabricate, planned: Callable[..., list[PlannedRun]]
 ) -> None:
     runs = planned("mnist_tanh", [[90.0, 95.0, 96.0]])
@@ -122,9 +202,8 @@ def test_whose_epsilon_is_of_other_neighbours_is_marked(
         runs.append(PlannedRun(job, read_record(fabricate(job, [80.0, 85.0, 86.0], sound=SOUND))))
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
-    text = board(found, "Title")
-    assert "| Backpropagation clipping, as printed ⁰ |" in text
-    assert "| Backpropagation clipping, noise for a replaced example ² |" in text
+    assert "Backpropagation clipping (2022)" not in _page(found)
+    assert [row["neighbours"] for row in rows(found, Methods.read())] == [entry.neighbours for entry in found]
 
 
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
@@ -174,8 +253,13 @@ def test_searches_and_runs_without_privacy_are_no_methods(jobs: Callable[..., li
     assert entries(records) == []
 
 
-def test_a_row_has_a_cell_for_each_number(planned: Callable[..., list[PlannedRun]]) -> None:
-    (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0, 96.0]]), [1.0])
-    cells = row(entry)
-    assert (cells["mean"], cells["std"], cells["low"], cells["n"], cells["planned"]) == (95.0, None, None, 1, 10)
-    assert cells["sound_epsilon"] == 0.9
+def test_a_row_has_its_run_its_command_and_its_gain(board: list[Entry]) -> None:
+    plain, tanh = rows(board, Methods.read())
+    assert list(tanh) == list(COLUMNS)
+    assert (tanh["mean"], tanh["n"], tanh["planned"], tanh["sound_epsilon"]) == (96.5, 2, 10, 0.9)
+    assert (tanh["method"], tanh["over_plain"], tanh["tuned_like_plain"], tanh["ideas"]) == (TANH, 2.0, "yes", "tanh")
+    assert (plain["method"], plain["over_plain"]) == (PLAIN, None)
+    assert tanh["command"] == (
+        "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh seed=0"
+    )
+    assert len(tanh["run_id"]) == 12

@@ -70,7 +70,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             f"this ε needs, neither backpropagation clipping at these settings ({clipped} runs) nor plain DP-SGD with "
             f"the same batches ({plain} {'run' if plain == 1 else 'runs'}) came near it."
         )
-    return Table(header, rows, notes)
+    return Table(header, rows, notes, [name for name in header if name != "noise multiplier"])
 
 
 def _settings(evidence: Evidence, label: str) -> list[Runs]:

@@ -86,7 +86,11 @@ def adds_up(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "would leave, did each remove the share of errors that it removes alone: 1 if they did; above 1, together they "
         "remove less than that, too."
     )
-    return Table.of(rows, (note, shares, _HELD_OUT, *_reasons(judged)))
+    shown = (
+        *("data set", "target ε", "sum of the four", "all four together", "together less the sum", "does it add up?"),
+        "runs",
+    )
+    return Table.of(rows, (note, shares, _HELD_OUT, *_reasons(judged)), shown)
 
 
 def _of(judged: Sequence[ClaimRow], name: str) -> ClaimRow:
@@ -155,7 +159,8 @@ def cells(dataset: str) -> Tabulate:
         if not rows:
             return Table(("accuracy (%)",), (), ("No cell is planned.",))
         lacking = [f"{len(CELLS) - len(there)} of 16 cells are not planned at this scale."] if len(there) < 16 else []
-        return Table.of(rows, ("Mean ± standard deviation of the last epoch's test accuracy.", _HELD_OUT, *lacking))
+        notes = ("Mean ± standard deviation of the last epoch's test accuracy.", _HELD_OUT, *lacking)
+        return Table.of(rows, notes, ("target ε", *(part.group for part in PARTS), "accuracy (%)", "sound ε"))
 
     return table
 
@@ -248,9 +253,18 @@ def searched(sweeps: Sequence[str]) -> Tabulate:
     def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         rows, found = [], choices(evidence, sweeps)
         for setting, choice in found.items():
-            names = {name.removesuffix("._target_"): _short(value) for name, value in zip(FIELDS, setting, strict=True)}
+            of = dict(zip(FIELDS, setting, strict=True))
+            dataset, epsilon = of.pop("dataset.name"), of.pop("target_epsilon")
             at = (f"{rate:g}: {number(choice.accuracies.get(rate), _POINTS)}" for rate in choice.rates)
-            rows.append({**names, "accuracy (%) by learning rate": ", ".join(at), "chosen": choice.text})
+            rows.append(
+                {
+                    "data set": dataset,
+                    "setting": ", ".join(_short(name, value) for name, value in of.items() if value is not None),
+                    "target ε": f"{epsilon:g}",
+                    "accuracy (%) by learning rate": ", ".join(at),
+                    "chosen": choice.text,
+                }
+            )
         cell = best_cell(evidence)
         best = "not known until all cells have been searched" if cell is None else ", ".join(words(cell))
         best = f"The best cell, by the mean over both data sets and both ε: {best}."
@@ -265,6 +279,7 @@ def _temperature(setting: Setting) -> float:
     return dict(zip(FIELDS, setting, strict=True))["screening.initial_temperature"] or 0.0
 
 
-def _short(value: object) -> str:
-    """Return a class by its bare name, and a dash for None."""
-    return _NOTHING if value is None else f"{value:g}" if isinstance(value, float) else str(value).rpartition(".")[2]
+def _short(name: str, value: object) -> str:
+    """Return a class by its bare name, and a number with the name of its field."""
+    last = str(value if isinstance(value, str) else name).rpartition(".")[2].replace("_", " ")
+    return f"{last} {value:g}" if isinstance(value, float) else last

@@ -73,7 +73,8 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "below, the share of an epoch's tries that is kept, interpolated between epochs.",
         *(f"{j.claim.dataset}, {_method(j)}: {text}." for j in judged if (text := j.explanation)),
     ]
-    return Table(header, rows, notes)
+    shown = (*header[:3], "measured (%)", "n", "ε of kept updates", "sound ε guaranteed")
+    return Table(header, rows, notes, shown)
 
 
 def _method(row: ClaimRow) -> str:
@@ -122,7 +123,8 @@ def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
                 "kept updates": kept_steps(dataset),
             }
         )
-    return Table.of(rows, (f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}.",))
+    note = f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}."
+    return Table.of(rows, (note,), [name for name in rows[0] if name != "clipping norm"])
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
@@ -168,7 +170,8 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "runs, where only the number of kept updates can be fixed beforehand, the cost of the most tries that so many "
         "may take.",
     )
-    return Table(header, rows, notes)
+    shown = (*header[:5], "reached by", "guaranteed, sound ε")
+    return Table(header, rows, notes, shown)
 
 
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
@@ -198,7 +201,8 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     ]
     if len(accuracies) == 2:
         notes.insert(0, _difference(*accuracies))
-    return Table(header, rows, notes)
+    shown = ("method", "accuracy (%)", "n", "kept of tries", "sound ε", "noise multiplier", "learning rate")
+    return Table(header, rows, notes, shown)
 
 
 def _difference(screened: Sequence[float], plain: Sequence[float]) -> str:

@@ -162,7 +162,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         *(_at_the_share_kept(evidence, dataset) for dataset in DATASETS.values()),
         "What is sound is the cost of all tries: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
     )  # fmt: skip
-    return Table(header, rows, notes)
+    return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
 
 
 def _case_of_mnist() -> tuple[float, int]:

@@ -11,10 +11,11 @@ from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
 from runner.records.files import upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
-from runner.report.interactive import label, searchable_table, tables_head
+from runner.report.dashboard.searchable import searchable_table, tables_head
 from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.served import served
+from runner.report.titles import title_of
 
 Row = dict[str, Any]
 ByItem = Mapping[str, Sequence[PlannedRun]]
@@ -37,6 +38,11 @@ def recorded(of: Dashboard) -> dict[str, list[PlannedRun]]:
         if runs:
             found[name] = list(runs.values())
     return found
+
+
+def label(run: PlannedRun) -> str:
+    """Name the setting of a run: its data set and title."""
+    return f"{run.job.config.dataset.name}: {title_of(run.job)}"
 
 
 def chart(of: Dashboard, runs: ByItem) -> Any:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from runner.claims.evidence import collect
+from runner.claims.evidence import PAPER_SCALE, Evidence, folder_of
 from runner.claims.guarantee import guaranteed, makes_all_tries
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
+from runner.records.files import record_path
 from runner.records.identity import trained
+from runner.records.jobs import Job, sweep_jobs
+from runner.report.leaderboard.methods import HELD_OUT, Methods
 from runner.report.titles import titles_of
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import prepare, without_calibration
@@ -22,8 +26,16 @@ from runner.training.prepare import prepare, without_calibration
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
 ADDED = "add-or-remove-one"  # the neighbours of most
-HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
-_VARIED = {"experiment", "seed", "target_epsilon"}  # what else a sweep varies makes a search of it
+_VARIED = {  # what else a sweep varies makes a search of it
+    *("experiment", "seed", "target_epsilon"),
+    *("dataset", "activation", "loss", "clipping"),
+}
+_IDEAS = {  # by config group and class
+    ("activation", "torch.nn.Tanh"): "tanh",
+    ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
+    ("clipping", "runner.clipping.Automatic"): "AUTO-S",
+    ("features", "runner.data.features.ScatterNet"): "ScatterNet",
+}
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
 
@@ -32,6 +44,11 @@ class Entry:
     """A setting's accuracies (percent) at a bound on the sound epsilon, one for each run with an epoch within it.
 
     Attributes:
+        method: the method to which the setting belongs, "" if none (methods.yaml).
+        chosen: how the setting was chosen, in words.
+        ideas: the ideas in it, of tanh, the losing-less loss, AUTO-S and ScatterNet, whichever its method is.
+        run: the id of its first run with an epoch within the bound.
+        command: the command that repeats this run.
         sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
             epsilon of runs that the bound stops.
         neighbours: the neighbouring relation of that epsilon.
@@ -43,9 +60,14 @@ class Entry:
 
     dataset: str
     epsilon: float
+    method: str
     title: str
     experiment: str
     setting: str
+    chosen: str
+    ideas: tuple[str, ...]
+    run: str
+    command: str
     accuracies: tuple[float, ...]
     planned: int
     sound: float
@@ -70,28 +92,56 @@ class Entry:
 
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Return every setting at every bound that one of its runs has an epoch within, the highest mean first."""
+    methods = Methods.read()
     settings: dict[str, dict[int, PlannedRun]] = {}
     held_out: set[str] = set()
+    method_of: dict[str, str] = {}
+    hashes: dict[str, str] = {}  # the setting that is trained, by setting id
     for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
-        setting = trained(run.job.values)
+        if run.job.setting_id not in hashes:
+            hashes[run.job.setting_id] = trained(run.job.values)
+        setting = hashes[run.job.setting_id]
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
+        method_of[setting] = method_of.get(setting) or methods.of(run.job)
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
     titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
     for setting, title in titles.items():
-        recorded, planned = recorded_of[setting], len(settings[setting])
-        neighbours = _neighbours(recorded[0])
-        for epsilon in epsilons:
-            entry = _entry(setting, title, recorded, planned, epsilon, setting in held_out, neighbours)
-            found += [entry] if entry else []
+        recorded = recorded_of[setting]
+        described = _described(recorded, setting in held_out) | {
+            "method": method_of[setting],
+            "title": title,
+            "setting": setting,
+            "chosen": methods.how_chosen(recorded[0].job, setting in held_out),
+            "planned": len(settings[setting]),
+        }
+        found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
 
 
 def _counts(run: PlannedRun) -> bool:
-    on_test_images = run.field("evaluation") == EvaluationSplit.test.value
-    return set(run.job.overrides) <= _VARIED and on_test_images and run.delta <= DELTA
+    return counts(run.job)
+
+
+def counts(job: Job) -> bool:
+    """Return True if the leaderboard shows a run: on test images, in no search, and at a delta of at most DELTA."""
+    on_test_images = job.field("evaluation") == EvaluationSplit.test.value
+    return set(job.overrides) <= _VARIED and on_test_images and float(job.field("delta")) <= DELTA
+
+
+def _described(recorded: Sequence[PlannedRun], held_out: bool) -> dict[str, Any]:
+    """Return the attributes of an entry that a setting has at every bound."""
+    first = recorded[0]
+    return {
+        "dataset": str(first.field("dataset.name")),
+        "experiment": first.job.experiment,
+        "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if first.field(f"{group}._target_") == of),
+        "neighbours": _neighbours(first),
+        "held_out": held_out,
+        "on_a_part": _reports_on_a_part(first),
+    }
 
 
 def _neighbours(run: PlannedRun) -> str:
@@ -100,15 +150,8 @@ def _neighbours(run: PlannedRun) -> str:
     return str(said or prepare(without_calibration(run.job.config)).mechanism.neighbouring_relation)
 
 
-def _entry(
-    setting: str,
-    title: str,
-    recorded: Sequence[PlannedRun],
-    planned: int,
-    epsilon: float,
-    held_out: bool,
-    neighbours: str,
-) -> Entry | None:
+def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | None:
+    """Return the attributes of an entry that depend on the bound, or None if no run has an epoch within it."""
     reached = []
     for run in recorded:
         within = [epoch for epoch, spent in enumerate(run.history("epsilon_sound")) if spent <= epsilon]
@@ -118,21 +161,16 @@ def _entry(
     sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
     if not all(makes_all_tries(run) for run, _ in reached):
         sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
-    return Entry(
-        dataset=str(recorded[0].field("dataset.name")),
-        epsilon=epsilon,
-        title=title,
-        experiment=recorded[0].job.experiment,
-        setting=setting,
-        accuracies=tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
-        planned=planned,
-        sound=sound,
-        neighbours=neighbours,
-        made_for_it=sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
-        held_out=held_out,
-        by_test_images=any(_reports_on_what_chose(run) for run, _ in reached),
-        on_a_part=_reports_on_a_part(recorded[0]),
-    )
+    first = min((run for run, _ in reached), key=lambda run: run.seed)
+    return {
+        "epsilon": epsilon,
+        "accuracies": tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
+        "run": first.job.run_id,
+        "command": str(first.field("tracking.command")),
+        "sound": sound,
+        "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
+        "by_test_images": any(_reports_on_what_chose(run) for run, _ in reached),
+    }
 
 
 def _last(run: PlannedRun) -> int:
@@ -153,14 +191,27 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
     return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
 
 
-def planned_runs() -> list[PlannedRun]:
-    """Every run that a sweep of any paper plans, and its record where there is one.
-
-    Raises:
-        ValueError: a record is damaged.
-    """
+def planned_jobs() -> list[Job]:
+    """List every run that a sweep of any paper plans."""
     sweeps = sorted(
         path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
         for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
     )
-    return [run for runs in collect(sweeps).sweeps.values() for run in runs]
+    return [job for sweep in sweeps for job in sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))]
+
+
+def planned_runs(wanted: Callable[[Job], bool] = lambda job: True) -> Runs:
+    """Return the wanted runs that a sweep of any paper plans, each with its record if there is one.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    evidence = Evidence(PAPER_SCALE, {}, folder_of(PAPER_SCALE))
+    return evidence.of(job for job in planned_jobs() if wanted(job))
+
+
+def trials(jobs: Iterable[Job]) -> int:
+    """Count the recorded runs on held-out training images, from which settings were chosen."""
+    folder = folder_of(PAPER_SCALE)
+    searched = {job.run_id for job in jobs if job.field("evaluation") == EvaluationSplit.holdout.value}
+    return sum(record_path(folder, run_id).exists() for run_id in searched)

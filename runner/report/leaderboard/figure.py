@@ -1,81 +1,93 @@
-"""The leaderboard as a figure: a panel for each data set."""
+"""The leaderboard as a figure: a row of panels for each data set, a panel for each bound, a line for each method."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.statistics import Interval
 from runner.report import plots
+from runner.report.leaderboard.comparison import SHOWN, Comparison
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.tables import marked
+from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.page import named
+from runner.report.leaderboard.published import Published, best_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DRAWN = 6  # methods of a panel
-_MARKERS = "osD^vPX*"
-_LINES = ("-", "--")  # of one paper's methods in a panel, which shows at most two
+_WIDTH = 9.4  # inches: a page of 900 pixels
+_PUBLISHED: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 14, "markeredgewidth": 2, "linestyle": ""}
 
 
-def draw(found: Sequence[Entry]) -> Figure:
-    """Draw mean accuracy and its 95% interval against the bound, for the best methods on each data set.
-
-    A paper has at most two methods in a panel. Accuracies that are not comparable come last: on a part of the test
-    images, or on images that chose updates.
-
-    A paper has one colour in all panels; its methods in a panel differ by marker and line.
-    """
-    datasets = list(dict.fromkeys(entry.dataset for entry in found))
-    colours = {paper: f"C{place}" for place, paper in enumerate(sorted({_paper(entry) for entry in found}))}
-    drawn = plots.figure(4.6 * len(datasets), 5.2)
-    for axes, dataset in zip(drawn.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
-        of_it = [entry for entry in found if entry.dataset == dataset]
-        bounds = sorted({entry.epsilon for entry in of_it})
-        best = {s: max(e.mean for e in of_it if e.setting == s) for s in dict.fromkeys(e.setting for e in of_it)}
-        apart = {e.setting for e in of_it if e.by_test_images or e.on_a_part}
-        papers = {e.setting: _paper(e) for e in of_it}
-        shown = _shown(sorted(best, key=lambda setting: (setting in apart, -best[setting])), papers)
-        drawn_of: Counter[str] = Counter()
-        for place, setting in enumerate(shown):
-            line = sorted((e for e in of_it if e.setting == setting), key=lambda e: e.epsilon)
-            at = [bounds.index(e.epsilon) + 0.08 * (place - len(shown) / 2) for e in line]
-            paper = papers[setting]
-            style = {"marker": _MARKERS[place], "linestyle": _LINES[drawn_of[paper]], "color": colours[paper]}
-            _draw_method(axes, at, line, style)
-            drawn_of[paper] += 1
-        axes.set(title=dataset, xticks=range(len(bounds)), xticklabels=[f"{e:g}" for e in bounds], xlabel="sound ε ≤")
-        middle = [best[setting] for setting in shown]
-        axes.set_ylim(bottom=max(0.0, min(middle) - 12), top=min(100.0, max(middle) + 1))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
-    drawn.axes[0].set_ylabel("test accuracy (%), 95% interval (hollow: one run)")
+def draw(compared: Sequence[Comparison], methods: Methods, known: Sequence[Published]) -> Figure:
+    """Draw the best mean of each method with its 95% interval. A method has one marker and colour in all panels."""
+    styles = {
+        name: {"marker": plots.MARKERS[place], "color": "black" if place == 0 else f"C{place - 1}"}
+        for place, name in enumerate(methods.names)
+    }
+    heights = [1.6 + len(one.rows) for one in compared]
+    drawn = plots.figure(_WIDTH, 0.26 * sum(heights) + 0.9)
+    panels = drawn.subplots(len(compared), len(SHOWN), squeeze=False, gridspec_kw={"height_ratios": heights})
+    for one, row in zip(compared, panels, strict=True):
+        shared = _limits([line.at[e] for line in one.rows for e in line.at], known)
+        for axes, epsilon in zip(row, SHOWN, strict=True):
+            if not any(epsilon in line.at for line in one.rows):
+                axes.remove()
+                continue
+            _panel(axes, one, epsilon, styles, best_published(known, one.dataset, epsilon))
+            axes.set(title=f"{named(one.dataset)}, sound ε ≤ {epsilon:g}", xlim=shared)
+            if axes is not row[0]:
+                axes.tick_params(labelleft=False)
+    for axes in panels[-1]:
+        axes.set_xlabel("test accuracy (%)")
+    _legend(drawn)
     return drawn
 
 
-def _shown(settings: Sequence[str], papers: Mapping[str, str]) -> list[str]:
-    """Select the first settings, with as many of each paper as there are lines to distinguish them."""
-    shown: list[str] = []
-    for setting in settings:
-        if [papers[one] for one in shown].count(papers[setting]) < len(_LINES):
-            shown.append(setting)
-    return shown[:_DRAWN]
+def _panel(
+    axes: Axes, compared: Comparison, epsilon: float, styles: dict[str, dict[str, Any]], published: Published | None
+) -> None:
+    rows = [line for line in compared.rows if line.at]
+    for place, line in enumerate(rows):
+        entry = line.at.get(epsilon)
+        if entry is not None:
+            style = styles[line.method] | ({} if entry.interval else {"markerfacecolor": "white"})
+            half = entry.interval.half_width if entry.interval else None
+            axes.errorbar(entry.mean, place, xerr=half, markersize=7, capsize=3, linestyle="", zorder=3, **style)
+    if (plain := compared.plain.at.get(epsilon)) is not None:
+        axes.axvline(plain.mean, color="black", linestyle=":", linewidth=1, zorder=1)
+    if published is not None:
+        axes.plot(published.accuracy, -1, **_PUBLISHED)
+        text = f"{published.accuracy:g} at ε = {published.epsilon:g} "
+        axes.annotate(text, (published.accuracy, -1), (-6, 0), textcoords="offset points", ha="right", va="center")
+    names = [line.method for line in rows]
+    axes.set_yticks(range(-1, len(rows)), ["Best published", *names])
+    axes.set_ylim(len(rows) - 0.4, -1.6)
 
 
-def _paper(entry: Entry) -> str:
-    return entry.experiment.partition("/")[0]
+def _limits(entries: Sequence[Entry], known: Sequence[Published]) -> tuple[float, float]:
+    """Return the range of the panels of a data set, which means, intervals and published numbers fill."""
+    shown = [p.accuracy for e in SHOWN if (p := best_published(known, entries[0].dataset, e))]
+    for entry in entries:
+        shown += [entry.interval.low, entry.interval.high] if entry.interval else [entry.mean]
+    margin = 0.04 * (max(shown) - min(shown)) + 0.2
+    return max(0.0, min(shown) - margin), min(100.0, max(shown) + margin)
 
 
-def _draw_method(axes: Axes, at: Sequence[float], line: Sequence[Entry], style: Mapping[str, Any]) -> None:
-    """Draw a setting's means with their intervals, bounds at `at`; means of a single run are hollow."""
-    ends = [entry.interval or Interval(entry.mean, entry.mean) for entry in line]
-    means = [entry.mean for entry in line]
-    below = [mean - end.low for mean, end in zip(means, ends, strict=True)]
-    above = [end.high - mean for mean, end in zip(means, ends, strict=True)]
-    filled = any(entry.interval is not None for entry in line)
-    face: dict[str, Any] = {} if filled else {"markerfacecolor": "white"}
-    axes.errorbar(at, means, [below, above], capsize=2, label=marked(line[0]), **style, **face)
-    for x, entry in zip(at, line, strict=True):
-        if filled and entry.interval is None:
-            axes.plot(x, entry.mean, markerfacecolor="white", zorder=3, **style)
+def _legend(drawn: Figure) -> None:
+    """Explain what is not named at a panel's side."""
+    from matplotlib.lines import Line2D
+
+    point: dict[str, Any] = {"color": "grey", "marker": "o", "linestyle": ""}
+    drawn.legend(
+        [
+            Line2D([], [], **point),
+            Line2D([], [], markerfacecolor="white", **point),
+            Line2D([], [], color="black", linestyle=":", linewidth=1),
+            Line2D([], [], **_PUBLISHED | {"markersize": 10}),
+        ],
+        ["mean of several runs, 95% interval", "a single run", "plain DP-SGD", "best published"],
+        loc="outside lower center",
+        ncols=4,
+    )

@@ -1,0 +1,49 @@
+"""Methods of the leaderboard and the settings that belong to them (methods.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.records.jobs import Job
+
+HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
+SEARCHED = "searched on held-out images"
+_PATH = Path(__file__).with_name("methods.yaml")
+
+
+@dataclass(frozen=True)
+class Methods:
+    """Methods in order, and how settings were chosen, by the folder of an experiment."""
+
+    methods: Sequence[Mapping[str, Any]]
+    chosen: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path = _PATH) -> Methods:
+        """Read the file."""
+        return cls(**yaml.safe_load(path.read_text(encoding="utf-8")))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the methods. The first is the baseline."""
+        return [method["name"] for method in self.methods]
+
+    @cached_property
+    def ideas(self) -> dict[str, str]:
+        """The idea that a method is named after, by its name, if there is one."""
+        return {method["name"]: method["idea"] for method in self.methods if "idea" in method}
+
+    def of(self, job: Job) -> str:
+        """Return the first method that lists the experiment and overrides of a job, or ""."""
+        has = {job.experiment, *(f"{name}={value}" for name, value in job.overrides.items())}
+        return next((m["name"] for m in self.methods if any(has.issuperset(s.split()) for s in m["settings"])), "")
+
+    def how_chosen(self, job: Job, held_out: bool) -> str:
+        """Return in words how the setting of a job was chosen."""
+        return SEARCHED if held_out else self.chosen.get(job.experiment.partition("/")[0], "not recorded")

@@ -1,0 +1,189 @@
+"""The leaderboard as a page: which method is best on each data set, then a row for each method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.claims.summary import summarise
+from runner.report.files import Table, delta_text, markdown, number
+from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
+from runner.report.leaderboard.entries import ADDED, DELTA, Entry
+from runner.report.leaderboard.methods import SEARCHED, Methods
+from runner.report.leaderboard.published import Published, best_published
+from runner.report.markdown import difference_text
+from runner.report.plots import DATASETS
+
+_ID = 8  # hex digits of a run's id on the page
+_NOT_ALIKE = "not tuned like plain DP-SGD"
+_TEXT = """# Leaderboard: accuracy at the same proven privacy
+
+{answers}
+
+![Test accuracy of the best setting of each method at a sound ε of 1 and 3](figure.svg)
+
+## Best of each method
+
+Test accuracy in percent: mean ± standard deviation (runs). *Over plain*: the difference to plain DP-SGD in points, with
+its 95% interval (Welch). There is no interval if one of the two is a single run. Bold: the highest mean. Rows that lie
+closer than these intervals may be in this order by chance.
+
+{tables}
+## What is compared
+
+- **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}. A run counts with its last epoch
+  within the bound, and a screened run as if stopped when its attempts have cost it. The {others} rows with another
+  neighbouring relation are in the CSV only.
+- **Best.** A method stands with the setting that has the highest mean at that ε. The best of many is flattered: a
+  method has up to {most} settings. Settings searched on held-out images come before others, so that methods are
+  compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
+- **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
+  more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
+  with the claims in view. *With tanh*: the setting has this idea, too.
+- **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
+  mean and deviation by which backpropagation clipping standardises the pixels of MNIST.
+- **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
+  [verdicts](../README.md). {disputed}
+
+[leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with the command that repeats it.
+`python -m runner explain ID` explains the run of a row. To add yours, see [extending](../../docs/extending.md).
+"""
+
+
+def page(
+    found: Sequence[Entry], compared: Sequence[Comparison], methods: Methods, known: Sequence[Published], trials: int
+) -> str:
+    """Write the page.
+
+    Args:
+        found: all entries.
+        compared: the methods on each data set.
+        methods: the methods and their settings.
+        known: published accuracies.
+        trials: the number of recorded runs of searches.
+    """
+    several = [
+        settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at
+    ]
+    higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
+    return _TEXT.format(
+        answers="\n".join(map(_answer, compared)),
+        tables="\n".join(_section(one, methods, known) for one in compared),
+        delta=f"{DELTA:g}".replace("e-0", "e-"),
+        others=sum(entry.neighbours != ADDED for entry in found),
+        most=max(map(len, several)),
+        higher=sum(points > 0 for points in higher),
+        cells=len(several),
+        by=number(max(higher), places=1),
+        searched=SEARCHED.capitalize(),
+        trials=trials,
+        published_delta=delta_text(*(one.delta for one in known)),
+        disputed=_disputed(known),
+        rows=len(found),
+        epsilons=_listed([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
+    )
+
+
+def _answer(compared: Comparison) -> str:
+    """Return which method is best on a data set, and by how much over plain DP-SGD."""
+    sentences = []
+    for epsilon in SHOWN:
+        line = compared.best(epsilon)
+        if line is None:
+            continue
+        entry, gain = line.at[epsilon], compared.gain(line, epsilon)
+        runs = " (one run)" if len(entry.accuracies) == 1 else ""
+        over = "" if gain is None else f", {_over_plain(gain)}"
+        sentences.append(f"ε ≤ {epsilon:g}: *{line.method}*, {number(entry.mean, places=1)}%{runs}{over}.")
+    return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
+
+
+def _over_plain(gain: Gain) -> str:
+    points, _, interval = _gain(gain).partition(" ")
+    return f"{points} points over plain DP-SGD {interval}".rstrip() + ("" if gain.alike else ", not tuned alike")
+
+
+def _section(compared: Comparison, methods: Methods, known: Sequence[Published]) -> str:
+    numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", f"over plain, ε ≤ {epsilon:g}"))
+    header = ["method", *numbers, "how its settings were chosen", "ID"]
+    rows = [_row(compared, line, methods) for line in compared.rows if line.at]
+    return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
+
+
+def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
+    numbers = []
+    for epsilon in SHOWN:
+        entry, gain = line.at.get(epsilon), compared.gain(line, epsilon)
+        numbers += ["–" if entry is None else _mean(entry, compared.best(epsilon) is line), _gain(gain) if gain else ""]
+    words = {e: _words(entry, methods, compared.gain(line, e)) for e, entry in line.at.items()}
+    ids = dict.fromkeys(f"`{entry.run[:_ID]}`" for entry in line.at.values())
+    name = f"**{line.method}**" if line is compared.plain else line.method
+    return [name, *numbers, _by_epsilon(words), ", ".join(ids)]
+
+
+def _mean(entry: Entry, best: bool) -> str:
+    summary = summarise(entry.accuracies)
+    spread = " (1 run)" if summary.std is None else f" ± {number(summary.std, places=1)} ({summary.n})"
+    text = number(entry.mean, places=1) + spread
+    return f"**{text}**" if best else text
+
+
+def _gain(gain: Gain) -> str:
+    return difference_text(gain.points, "", gain.interval, places=1)
+
+
+def _words(entry: Entry, methods: Methods, gain: Gain | None) -> str:
+    """Return how a setting was chosen, the further ideas in it, and what its number does not tell."""
+    with_ideas = [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
+    notes = (
+        (entry.chosen, True),
+        (f"with {_listed(with_ideas)}", bool(with_ideas)),
+        ("its updates chosen by the test images", entry.by_test_images),
+        ("tested on half of the test images", entry.on_a_part),
+        (_NOT_ALIKE, gain is not None and not gain.alike),
+    )
+    return "; ".join(text for text, holds in notes if holds)
+
+
+def _by_epsilon(words: dict[float, str]) -> str:
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return ". ".join(f"ε ≤ {epsilon:g}: {text}" for epsilon, text in words.items())
+
+
+def _published(compared: Comparison, known: Sequence[Published]) -> str:
+    """Return the best published number at each bound, and its distance from the best one here."""
+    said: dict[Published, str] = {}
+    for epsilon in SHOWN:
+        one, line = best_published(known, compared.dataset, epsilon), compared.best(epsilon)
+        if one is not None and line is not None:
+            apart = round(one.accuracy - line.at[epsilon].mean, 1)
+            far = f"{abs(apart):.1f} points {'above' if apart > 0 else 'below'}" if apart else "equal, to a tenth, to"
+            how = f"{far} the best here at ε ≤ {epsilon:g}"
+            said[one] = f"{said[one]} and {how}" if one in said else how
+    texts = [
+        f"Best published: {one.accuracy:g}% at ε = {one.epsilon:g}, {one.method} ([{one.source}]({one.read})), {how}."
+        for one, how in said.items()
+    ]
+    lacking = [f"{epsilon:g}" for epsilon in SHOWN if best_published(known, compared.dataset, epsilon) is None]
+    return " ".join([*texts, *(f"No undisputed number at ε ≤ {epsilon} was found." for epsilon in lacking)])
+
+
+def _disputed(known: Sequence[Published]) -> str:
+    """Return the published numbers whose privacy is disputed, by method."""
+    texts = []
+    for method, read, disputed in dict.fromkeys((p.method, p.read, p.disputed) for p in known if p.disputed):
+        of = [one for one in known if one.method == method]
+        accuracies = {d: [f"{one.accuracy:g}%" for one in of if one.dataset == d] for d in (one.dataset for one in of)}
+        numbers = _listed([f"{_listed(each)} on {named(dataset)}" for dataset, each in accuracies.items()])
+        epsilons = _listed([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
+        texts.append(f"[{method}]({read}) reports {numbers}, at ε = {epsilons}. [Its ε is disputed]({disputed}).")
+    return " ".join(texts)
+
+
+def named(dataset: str) -> str:
+    """Return the name of a data set for people."""
+    return next((name for name in DATASETS.values() if name.replace("-", "") == dataset), dataset)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))

@@ -1,0 +1,42 @@
+"""Published accuracies to compare with (published.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+_PATH = Path(__file__).with_name("published.yaml")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published accuracy (percent) at a privacy budget, which its authors counted.
+
+    Attributes:
+        source: authors, venue, year, and the place of the number in their work.
+        read: the address at which the number was read.
+        disputed: the address of a work that disputes the budget, or "".
+    """
+
+    dataset: str
+    method: str
+    accuracy: float
+    epsilon: float
+    delta: float
+    source: str
+    read: str
+    disputed: str = ""
+
+
+def published(path: Path = _PATH) -> list[Published]:
+    """Read the file."""
+    return [Published(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+
+
+def best_published(known: Sequence[Published], dataset: str, epsilon: float) -> Published | None:
+    """Return the highest undisputed accuracy on a data set within a budget, if there is one."""
+    within = [one for one in known if one.dataset == dataset and one.epsilon <= epsilon and not one.disputed]
+    return max(within, key=lambda one: one.accuracy, default=None)
