@@ -20,6 +20,7 @@ from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
+from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.prepare import prepare
 
 BAD = {
@@ -250,6 +251,8 @@ def test_help_shows_the_groups(tmp_path) -> None:
         assert re.search(rf"^{group}: ", shown, re.MULTILINE)
     assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
     assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown, re.MULTILINE)
+    for name in DIAGNOSTICS:
+        assert re.search(rf"^{name}: \w+", shown, re.MULTILINE)
 
 
 def test_calibration_meets_its_target_from_below(composed) -> None:

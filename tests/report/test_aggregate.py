@@ -271,7 +271,7 @@ def test_what_another_version_aggregated_is_named(tmp_path):
     old = tmp_path / "losing_less" / "fig-3" / "claims.csv"
     old.parent.mkdir(parents=True)
     old.write_text("item,verdict\nfig-3,reproduced (partial)\n")
-    with pytest.raises(ValueError, match=r"losing_less/fig-3/claims.csv is another version's: aggregate losing_less"):
+    with pytest.raises(ValueError, match=r"losing_less/fig-3/claims.csv is another version's. First run: python"):
         write_report(tmp_path, "paper")
 
 

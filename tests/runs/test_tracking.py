@@ -279,6 +279,37 @@ class Failing:
         raise ConnectionResetError("Connection lost")
 
 
+class Noting(Failing):
+    """In the place of wandb: notes the metrics that are defined, and the rows that are logged."""
+
+    def __init__(self) -> None:
+        super().__init__(start=False)
+        self.rows: list[dict[str, Any]] = []
+        self.axes: dict[str, Any] = {}
+
+    def define_metric(self, name: str, step_metric: str | None = None, **_: Any) -> None:
+        self.axes[name] = step_metric
+
+    def log(self, values: dict[str, Any]) -> None:
+        self.rows.append(values)
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, monkeypatch, every: int) -> None:
+    wandb = Noting()
+    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
+    config = composed("scale=smoke", "scale.epochs=1", f"tracking.every={every}")
+    assert execute(config, lambda row, run: None) == "finished"
+    path = record_path(results_folder(config), identify(config)[0])
+    rows = [row for row in wandb.rows if "by_step/step" in row]
+    taken = read_record(path)["final"]["steps"]
+    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
+    assert "by_step" not in path.read_text()
+    if every:
+        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
+        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
+
+
 class Silent(Failing):
     """In the place of wandb: what is called never ends, from one of its calls on."""
 
