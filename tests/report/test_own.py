@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
 from runner.records.jobs import Job
 from runner.report.own import own_records, privacy_text, result_text, runs_table
+from tests.forked import run_in_fork
 
 
 def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
@@ -78,18 +78,17 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
 @pytest.mark.slow
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
     options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
-    command = [sys.executable, "-m", "runner", *options]
-    first, again = (subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True) for _ in range(2))
+    (_, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))
     (path,) = tmp_path.glob("smoke/runs/*.json")
     said = result_text(read_record(path))
-    assert first.stderr.splitlines()[-2] == said
-    assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
-    assert said in again.stderr
-    assert "already recorded; to run it again" in again.stderr
-    several = [*command[:3], "-m", *options, "seed=range(0,4)"]
-    many = subprocess.run(several, cwd=REPOSITORY, capture_output=True, text=True)
-    assert many.returncode == 0
-    header, *rows = many.stdout.splitlines()[-3:]
+    assert first.splitlines()[-2] == said
+    assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.splitlines()[-1]
+    assert said in again
+    assert "already recorded; to run it again" in again
+    several = ["-m", *options, f"hydra.sweep.dir={tmp_path}/hydra", "seed=range(0,4)"]
+    code, shown, told = run_in_fork(several, tmp_path)
+    assert code == 0
+    header, *rows = shown.splitlines()[-3:]
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]
     assert [row.split()[-1] for row in rows] == ["0", "1"]
-    assert many.stderr.count("shown above") == 2  # of four seeds, two are run at this scale
+    assert told.count("shown above") == 2  # of four seeds, two are run at this scale
