@@ -78,7 +78,7 @@ def _cells(row: Row) -> list[str]:
         row["paper"],
         row["item"],
         f"{row['dataset']}, {row['method']}{what}",
-        f"{row['claimed'] or 'qualitative'}{unit if unit == '%' and row['claimed'] else ''}",
+        f"{row['claimed'] or 'in words'}{unit if unit == '%' and row['claimed'] else ''}",
         _measured(row, unit),
         row["verdict"],
         sound.replace("inf", "∞") if row["epsilon"] or row["at_epsilon"] else "–",

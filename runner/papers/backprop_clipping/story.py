@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TANH = "tempered_sigmoid/mnist_tanh"
 _PLAIN = "plain DP-SGD, tanh, Tempered Sigmoid's settings"
-_PLAIN_LARGE = "plain DP-SGD, tanh, this paper's batches"
+_PLAIN_LARGE = "DP-Adam, tanh, this paper's batches"
 
 
 def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:

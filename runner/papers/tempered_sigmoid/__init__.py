@@ -71,9 +71,10 @@ PAPER = Paper(
     ITEMS,
     place=1,
     statement=Statement(
-        "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval} and {fashion:gain} on "
-        "FashionMNIST {fashion:interval}, each at the best learning rate known. On CIFAR-10 one run each, at one rate, "
-        "differs by {cifar}.",
+        "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval}, where the paper claims "
+        "{mnist_claim:claimed}, and {fashion:gain} on FashionMNIST {fashion:interval}, where it claims "
+        "{fashion_claim:claimed}. Both have the learning rate of a search of their own. On CIFAR-10 one run each, at "
+        "one rate, differs by {cifar}.",
         {
             "mnist": {
                 "item": "table-3",
@@ -85,8 +86,15 @@ PAPER = Paper(
                 "item": "table-3",
                 "dataset": "FashionMNIST",
                 "method": "tanh above ReLU, each at its best",
-                "reading": "tanh at the learning rate of table 4",
+                "reading": "learning rate searched here",
                 "verdict": REPRODUCED,
+            },
+            "mnist_claim": {"item": "table-3", "dataset": "MNIST", "method": "tanh minus ReLU, each at its best"},
+            "fashion_claim": {
+                "item": "table-3",
+                "dataset": "FashionMNIST",
+                "method": "tanh minus ReLU, each at its best",
+                "reading": "learning rate searched here",
             },
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
         },

@@ -38,14 +38,15 @@ closer than these intervals may be in this order by chance.
   compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
 - **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
   more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
-  with the claims in view. *With tanh*: the setting has this idea, too.
+  with the claims in view. A method *with tanh* has this idea, too, and its gain is of both.
 - **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
   mean and deviation by which backpropagation clipping standardises the pixels of MNIST.
 - **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
   [verdicts](../README.md). {disputed}
 
-[leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with the command that repeats it.
-`python -m runner explain ID` explains the run of a row. To add yours, see [extending](../../docs/extending.md).
+[leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with its command.
+A recorded run is shown, and `runtime.results_root=again` runs it again. `python -m runner explain ID` explains the run
+of a row. To add yours, see [extending](../../docs/extending.md).
 """
 
 
@@ -114,9 +115,11 @@ def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
     for epsilon in SHOWN:
         entry, gain = line.at.get(epsilon), compared.gain(line, epsilon)
         numbers += ["–" if entry is None else _mean(entry, compared.best(epsilon) is line), _gain(gain) if gain else ""]
-    words = {e: _words(entry, methods, compared.gain(line, e)) for e, entry in line.at.items()}
+    words = {e: _words(entry, compared.gain(line, e)) for e, entry in line.at.items()}
     ids = dict.fromkeys(f"`{entry.run[:_ID]}`" for entry in line.at.values())
+    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in _further_ideas(entry, methods))
     name = f"**{line.method}**" if line is compared.plain else line.method
+    name += f", with {_listed([*ideas])}" if ideas else ""
     return [name, *numbers, _by_epsilon(words), ", ".join(ids)]
 
 
@@ -131,12 +134,14 @@ def _gain(gain: Gain) -> str:
     return difference_text(gain.points, "", gain.interval, places=1)
 
 
-def _words(entry: Entry, methods: Methods, gain: Gain | None) -> str:
-    """Return how a setting was chosen, the further ideas in it, and what its number does not tell."""
-    with_ideas = [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
+def _further_ideas(entry: Entry, methods: Methods) -> list[str]:
+    return [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
+
+
+def _words(entry: Entry, gain: Gain | None) -> str:
+    """Return how a setting was chosen, and what its number does not tell."""
     notes = (
         (entry.chosen, True),
-        (f"with {_listed(with_ideas)}", bool(with_ideas)),
         ("its updates chosen by the test images", entry.by_test_images),
         ("tested on half of the test images", entry.on_a_part),
         (_NOT_ALIKE, gain is not None and not gain.alike),
