@@ -97,8 +97,8 @@ PAPER = Paper(
         "The paper's definition 1 replaces one example, which moves a sum by up to 2K. Its library and the runs here "
         "add or remove one, which moves it by up to K.",
         "The authors' repository has CIFAR-10 accuracies, about 39% without clipping at ε = 3. The table of "
-        "the authors' notebooks compares them with accuracies here. This is not like for like: theirs is the best of a sweep on test "
-        "images, with shuffled batches.",
+        "the authors' notebooks compares them with accuracies here. This is not like for like: theirs is the best of "
+        "a sweep on test images, with shuffled batches.",
         "Searches are judged on held-out training images, which can be easier than test images: figures 5a and 5b say "
         "by how much the same draws differ.",
     ),
