@@ -30,7 +30,10 @@ def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:
 
 # label: look, then (sweep, experiment)
 MECHANISMS = {
-    "printed (zero-out neighbours)": ("backpropagation clipping", (("table_1", "mnist_printed"), ("fig_5", "mnist_printed"))),
+    "printed (zero-out neighbours)": (
+        "backpropagation clipping",
+        (("table_1", "mnist_printed"), ("fig_5", "mnist_printed")),
+    ),
     "corrected": ("corrected", _stated("corrected")),
     "joint": ("joint", (("table_1", "mnist_joint"), ("story", "mnist_joint"), *_stated("corrected_joint"))),
     "original bug": ("original bug", (("table_1", "mnist_original_bug"), ("fig_5_code", "mnist_original_bug"))),

@@ -64,7 +64,7 @@ def figure_2(evidence: Evidence) -> Figure:
     """Draw accuracy over (s, T, o), a row per data set: the paper's scatter, then against each parameter alone."""
     rows = [d for d in DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
     drawn = figure(WIDTH, 2.9 * len(rows) + 0.4)
-    grid = drawn.add_gridspec(len(rows), 4, width_ratios=(1.35, 1, 1, 1))
+    grid = drawn.add_gridspec(len(rows), 4, wspace=0.1, width_ratios=(1.35, 1, 1, 1))
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
