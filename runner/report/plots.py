@@ -62,6 +62,7 @@ LOOKS = {  # by method: colour and marker in all figures
     "tanh, large batches": ("navy", "d"),
     "Lipschitz": ("C7", "*"),
     "Lipschitz, clipped": ("C3", "p"),
+    "plain DP-SGD, Opacus": ("C3", "P"),
     "SGD, ReLU": ("0.6", "o"),
     "SGD, tanh": ("C9", "s"),
     "SGD, clipped": ("C8", "D"),
@@ -314,7 +315,7 @@ def accuracy_against_epsilon(
             one.set(xlim=(0, right), ylim=(low, high))
             if spread_by_error:
                 by_error(one)
-        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 2 else 2, of=above)
+        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 1 else 2, of=above)
     for place in range(len(shown), across * rows):
         block, column = divmod(place, across)
         axes[2 * block][column].remove()

@@ -164,7 +164,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         sizes = (runs_text(settings.planned(evidence, pattern.format(each))) for each in DATASETS)
         _draw_curve(axes, found, method, line, f"{_label(method, line)}, {'; '.join(sizes)}")
         levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε of the tries made, were their number fixed" if sound else AS_PAPER)
+    axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else AS_PAPER)
     if guarantees:
         axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
     if not levels:
@@ -259,7 +259,7 @@ def by_setting(
         )
         for spent, style, text in charged:
             costs.plot(at, spent, style, markersize=4, label=text)
-        costs.set(ylabel="ε", xlabel=label)
+        costs.set(ylabel="ε, by three counts", xlabel=label)
         costs.set_ylim(bottom=0)
         for axes in (accuracy, costs):
             if scale == "log":
