@@ -62,10 +62,11 @@ LOOKS = {  # by method: colour and marker in all figures
     "tanh, large batches": ("navy", "d"),
     "Lipschitz": ("C7", "*"),
     "Lipschitz, clipped": ("C3", "p"),
+    "Lipschitz, projection": ("C0", "X"),
     "plain DP-SGD, Opacus": ("C3", "P"),
-    "SGD, ReLU": ("0.6", "o"),
+    "SGD, ReLU": ("goldenrod", "o"),
     "SGD, tanh": ("C9", "s"),
-    "SGD, clipped": ("C8", "D"),
+    "SGD, clipped": ("teal", "D"),
     "squared error": ("C2", "P"),
     "absolute error": ("C3", "d"),
     "squared error, then cross-entropy": ("C4", "X"),
@@ -87,10 +88,10 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, without a window. It is at most `WIDTH` wide."""
+    """Return an empty figure, in inches, without a window. A page shrinks it if it is wider than `WIDTH`."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(min(width, WIDTH), height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
@@ -127,7 +128,7 @@ class Curve:
         claimed_at: accuracies claimed at other epsilons than the panel's: (epsilon, percent).
         claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
         look: its method in `LOOKS`, if that is not the label.
-        colour: its colour, if it is a setting of a method.
+        colour: its colour, if it has no look.
         only: a config field and a value. Only runs with this value belong to the line.
     """
 
@@ -299,7 +300,7 @@ def accuracy_against_epsilon(
         return None
     across = min(columns or len(panels), len(shown))
     rows = -(-len(shown) // across)
-    drawn = figure(3.6 * max(2, across), 6.2 * rows)
+    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 6.2 * rows)
     axes = drawn.subplots(2 * rows, across, squeeze=False)
     for place, panel in enumerate(shown):
         block, column = divmod(place, across)

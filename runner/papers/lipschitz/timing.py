@@ -30,11 +30,12 @@ METHODS = {
     "opacus_hooks": "DP-SGD, Opacus",
     "projection": "the projection alone",
 }
-_LOOKS = {  # the projection alone takes too little to be seen
+_LOOKS = {
     "non_private_faster": "SGD, ReLU",
     "clipless": "Lipschitz",
     "one_pass": "ReLU",
     "opacus_hooks": "plain DP-SGD, Opacus",
+    "projection": "Lipschitz, projection",
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
 _LARGE = 512  # the smallest batch size that counts as large

@@ -14,6 +14,7 @@ from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
     LOOKS,
+    WIDTH,
     Curve,
     Panel,
     accuracy_against_epsilon,
@@ -131,7 +132,7 @@ def figure_10(evidence: Evidence) -> Figure | None:
     sweeps = [s for s in SENSITIVITY if not all(few[d, s] for d in DATASETS)]
     if not datasets:
         return None
-    drawn = figure(3.5 * max(2, len(sweeps)), 0.4 + 2.6 * len(datasets))
+    drawn = figure(min(WIDTH, 3.5 * max(2, len(sweeps))), 0.4 + 2.6 * len(datasets))
     grid = drawn.subplots(len(datasets), len(sweeps), squeeze=False)
     for axes_of_row, dataset in zip(grid, datasets, strict=True):
         for axes, sweep in zip(axes_of_row, sweeps, strict=True):

@@ -147,6 +147,7 @@ def figure_3(evidence: Evidence) -> Figure:
     for axes, title in zip(panels[0], DATASETS.values(), strict=True):
         axes.set_title(title)
     one_legend(drawn, 2)
+    drawn.suptitle(f"Figure 3: loss and accuracy against ε, mean and range; n of {', '.join(DATASETS.values())}")
     return drawn
 
 
@@ -162,7 +163,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         if sound and screened(planned[0]):
             guarantees.append(most_guaranteed(planned))
         sizes = (runs_text(settings.planned(evidence, pattern.format(each))) for each in DATASETS)
-        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {'; '.join(sizes)}")
+        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {', '.join(sizes)}")
         levels += found.middle[len(found.middle) // 4 :]
     axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else AS_PAPER)
     if guarantees:
