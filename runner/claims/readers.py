@@ -93,6 +93,11 @@ def hidden_weight_norms(run: PlannedRun, _: int) -> list[float]:
     return [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]]
 
 
+def mean_hidden_weight_norm(run: PlannedRun, _: int) -> float:
+    """Return the mean norm of the weights of all layers but the last, after the last epoch."""
+    return fmean(hidden_weight_norms(run, 0))
+
+
 def pre_activation_norms(run: PlannedRun, _: int) -> list[float]:
     """Return the norm of each layer's pre-activations after the last epoch."""
     return [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)]

@@ -111,6 +111,7 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
     note = (
         "A number that was measured once counts once, whatever number of claims it serves (also of several papers: the "
         "last row is no sum), under the least favourable of their verdicts. Of several readings the first counts. "
+        "Several numbers by one formula count each. "
         f"Further {of['**all**'][NOT_JUDGED]} numbers are shown for context and not judged."
     )
     runs_table = Table(("claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs)

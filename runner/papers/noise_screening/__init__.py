@@ -81,8 +81,8 @@ PAPER = Paper(
     ),
     statement=Statement(
         "**Rejected updates are not free.** The paper charges accepted updates alone and claims ε = {theorem:claimed} "
-        "on MNIST. Its theorem allows a rule for which ε is at least {theorem}. At an equal sound ε of 3, screening "
-        "gains {sound} points {sound:interval}.",
+        "on MNIST. Its theorem allows a rule, which accepts few, for which ε is at least {theorem}. At an equal sound "
+        "ε of 3, screening gains {sound} points {sound:interval}.",
         {
             "theorem": {"item": "theorem-1", "dataset": "MNIST", "guarantee": "refuted"},
             "sound": {"item": "sound", "dataset": "MNIST"},
