@@ -193,7 +193,7 @@ def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
 
 
 def spaced(line: Sized, place: int, marker: str = "") -> dict[str, Any]:
-    """Return the settings of a line's markers: about six along it, apart from those of the lines at other places."""
+    """Return the settings of a line's markers: about six along it, apart from other lines' markers."""
     every = max(1, len(line) // 6)
     marker = marker or MARKERS[place % len(MARKERS)]
     return {"marker": marker, "markersize": 4, "markevery": (place * every // 4, every)}
@@ -331,7 +331,9 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     for place, curve in enumerate(panel.curves):
         planned = curve.planned(evidence)
         recorded = planned.recorded
-        colour, marker = LOOKS.get(curve.look or curve.label, (curve.colour, MARKERS[place % len(MARKERS)]))
+        colour, marker = LOOKS.get(
+            curve.look or curve.label, (curve.colour or f"C{place}", MARKERS[place % len(MARKERS)])
+        )
         if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
             levels.append(curve.claimed)

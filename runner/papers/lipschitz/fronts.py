@@ -85,10 +85,7 @@ def by_architecture(evidence: Evidence) -> Figure | None:
         ("fig_5c", "resnet", "ResNet"),
         ("fig_5c_at_3", "mlp", "two linear layers"),
     )
-    curves = [
-        Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label, colour=f"C{place}")
-        for place, (sweep, name, label) in enumerate(lines)
-    ]
+    curves = [Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label) for sweep, name, label in lines]
     return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
 
 

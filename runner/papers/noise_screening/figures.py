@@ -298,7 +298,7 @@ def _claimed_batch(axes: Axes, _: Runs) -> None:
 def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
-    values = {value: of for value, of in runs.by_value(claim.by).items() if value >= float(claim.among)}
+    values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
     if values:
         mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
         text = f"claimed: no change from {min(values):g} on"
