@@ -56,7 +56,7 @@ def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committe
     listed = findings_list(papers_and_studies(), REPOSITORY / "results")
     assert listed.count("\n") == len([paper for paper in papers_and_studies() if paper.statement]) >= 6
     assert (
-        "The paper charges accepted updates alone and claims ε = 3 on MNIST. Its theorem allows a rule for which"
+        "The paper charges accepted updates alone and claims ε = 3 on MNIST. Its theorem allows a rule, which accepts"
         in listed
     )
     assert "at a sound ε of at most 2034" in listed
