@@ -61,13 +61,13 @@ ITEMS = (
         "fig-6",
         "Figure 6: norms of images and gradients by colour space, CIFAR-10",
         sweeps=("lipschitz/fig_6",),
-        draw=norms.histograms("lipschitz/fig_6", lambda run: str(run.field("features.space"))),
+        draw=norms.histograms("lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
     ),
     Item(
         "fig-7",
         "Figure 7: norms of images and gradients with clipped images and without, CIFAR-10",
         sweeps=("lipschitz/fig_7",),
-        draw=norms.histograms("lipschitz/fig_7", lambda run: f"clipped to {run.field('features.largest_norm'):g}"),
+        draw=norms.histograms("lipschitz/fig_7", norms.clipped_to),
     ),
     Item(
         "fig-11",
