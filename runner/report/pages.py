@@ -17,7 +17,7 @@ from runner.claims.verdicts import NOT_JUDGED, NOT_RUN, REFUTED
 from runner.report import not_run, paper_page, verdict_figures
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
-from runner.report.markdown import CLAIMED_EPSILON, chosen_cells
+from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load, papers_and_studies
 from runner.report.statements import stated
 
@@ -93,11 +93,20 @@ def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
         for row in counted_once(rows):
             word = REFUTED if row.guarantee == REFUTED else row.verdict
             if word in (verdicts.NOT_REPRODUCED, verdicts.FAILS, REFUTED):
-                named.setdefault((word, name), []).append(f"{row.claim.method} ({row.claim.item}, {row.claim.dataset})")
-    if not named:
-        return ""
-    lines = (f"- **{word}**, [{name}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items())
-    return "\n## Claims that do not hold\n\n" + "".join(lines)
+                named.setdefault((word, name), []).append(_claimed_and_here(row))
+    lines = [f"- **{word}**, [{name}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items()]
+    for name, rows in by_paper.items():
+        guaranteed, decided = guaranteed_of(counted_once(rows))
+        if guaranteed < decided:
+            not_so = decided - guaranteed
+            lines.append(f"- **claimed ε not guaranteed**, [{name}]({name}/README.md): {not_so} of {decided} claims.\n")
+    return "\n## Claims that do not hold\n\n" + "".join(lines) if lines else ""
+
+
+def _claimed_and_here(row: ClaimRow) -> str:
+    of = cells_of(row)
+    numbers = f": {of.claimed} claimed, {of.measured} here" if row.claim.claimed else ""
+    return f"{of.method} ({row.claim.item}, {row.claim.dataset}{numbers})"
 
 
 def _figure(folder: Path, paper: Paper) -> str:

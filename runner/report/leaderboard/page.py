@@ -67,7 +67,7 @@ def page(
     ]
     higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
     return _TEXT.format(
-        answers="\n".join(map(_answer, compared)),
+        answers="\n".join(_answer(one, methods) for one in compared),
         tables="\n".join(_section(one, methods, known) for one in compared),
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         others=sum(entry.neighbours != ADDED for entry in found),
@@ -84,7 +84,7 @@ def page(
     )
 
 
-def _answer(compared: Comparison) -> str:
+def _answer(compared: Comparison, methods: Methods) -> str:
     """Return which method is best on a data set, and by how much over plain DP-SGD."""
     sentences = []
     for epsilon in SHOWN:
@@ -94,7 +94,7 @@ def _answer(compared: Comparison) -> str:
         entry, gain = line.at[epsilon], compared.gain(line, epsilon)
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
-        sentences.append(f"ε ≤ {epsilon:g}: *{line.method}*, {number(entry.mean, places=1)}%{runs}{over}.")
+        sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, methods)}*, {number(entry.mean, places=1)}%{runs}{over}.")
     return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
 
 
@@ -117,9 +117,8 @@ def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
         numbers += ["–" if entry is None else _mean(entry, compared.best(epsilon) is line), _gain(gain) if gain else ""]
     words = {e: _words(entry, compared.gain(line, e)) for e, entry in line.at.items()}
     ids = dict.fromkeys(f"`{entry.run[:_ID]}`" for entry in line.at.values())
-    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in _further_ideas(entry, methods))
-    name = f"**{line.method}**" if line is compared.plain else line.method
-    name += f", with {_listed([*ideas])}" if ideas else ""
+    name = _name(line, methods)
+    name = f"**{name}**" if line is compared.plain else name
     return [name, *numbers, _by_epsilon(words), ", ".join(ids)]
 
 
@@ -132,6 +131,12 @@ def _mean(entry: Entry, best: bool) -> str:
 
 def _gain(gain: Gain) -> str:
     return difference_text(gain.points, "", gain.interval, places=1)
+
+
+def _name(line: Line, methods: Methods) -> str:
+    """Name a method and the further ideas in its settings."""
+    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in _further_ideas(entry, methods))
+    return line.method + (f", with {_listed([*ideas])}" if ideas else "")
 
 
 def _further_ideas(entry: Entry, methods: Methods) -> list[str]:
