@@ -149,8 +149,8 @@ PAPER = Paper(
     place=2,
     statement=Statement(
         "**A loss for DP-SGD helps on CIFAR-10.** With tanh it gains {cifar} points over cross-entropy, where the "
-        "paper claims {cifar:claimed} (best of {cifar:runs} runs, too few to judge). At the end of training on MNIST it "
-        "gains {mnist:gain} points {mnist:interval}.",
+        "paper claims {cifar:claimed} (best of {cifar:runs} runs, too few to judge). At the end of training on MNIST "
+        "it gains {mnist:gain} points {mnist:interval}.",
         {
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                       "quantity": "accuracy_gain"},
