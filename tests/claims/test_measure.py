@@ -190,7 +190,7 @@ def test_a_range_of_means_that_are_equal_may_be_nothing():
 
 
 def test_single_runs_of_swept_values_confirm_nothing():
-    """The spread is that of other settings, and a range of 0.05 is surely below 1."""
+    """The spread is pooled over all settings, and a range of 0.05 is surely below 1."""
     negligible = claim(by="x", statistic="spread", direction="below", level=1.0)
     assert judge(negligible, measure(negligible, seeds(95.0, 95.05), {}), "paper").verdict == "reproduced"
     one = seeds(95.0, 95.05).sweeps["p/s"][:4]
