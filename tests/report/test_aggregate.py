@@ -131,10 +131,10 @@ def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fab
     assert "| 1 of 108 | no figure: 107 of 108 settings have no run; [settings](losing_less/fig-10" in line
 
 
-def test_an_empty_panel_of_the_class_accuracies_says_not_run(tmp_path, fabricate, jobs):
+def test_class_accuracies_have_no_empty_panel(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     drawn = figures.class_accuracy(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
-    assert [[text.get_text() for text in axes.texts] for axes in drawn.axes] == [[], ["not run"], ["not run"]]
+    assert [axes.get_title() for axes in drawn.axes] == ["MNIST"]
 
 
 def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
@@ -217,7 +217,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     index = (tmp_path / "smoke" / "README.md").read_text()
     assert "NOT A REPRODUCTION" in index
     linked = re.findall(r"\]\((\w+/README\.md)\)", index)
-    assert linked == [f"{PAPER}/README.md"], "the other papers have no page here"
+    assert set(linked) == {f"{PAPER}/README.md"}, "the other papers have no page here"
     for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
         assert row["scale"] == "smoke"
         assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}
