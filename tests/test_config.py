@@ -116,6 +116,10 @@ ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what
     "clipping.norm=0",
     "mechanism=printed,3",
     "runtime.data_root=/nowhere/at/all",
+    "sweeps=tempered_sigmoid/fig3",
+    "mechanism=null",
+    "constraint=1.5",
+    "normalization=[1]",
 )
 
 

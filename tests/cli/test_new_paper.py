@@ -66,6 +66,6 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     plan = carry_out("runner", "reproduce", NAME, "--plan").splitlines()
     assert next(line for line in plan if "table-1" in line).split()[1:3] == ["10", "0"], "runs, recorded"
     assert "Method above baseline" in carry_out("runner", "aggregate", NAME, "--items", "table-1")
-    assert (tmp_path / "results" / NAME / "table-1" / "table.md").exists()
+    assert (tmp_path / "results" / NAME / "table-1" / "claims.csv").exists()
     tests = ("papers/test_every_paper.py", "records/test_sweeps.py", "test_config.py")
     carry_out("pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests))
