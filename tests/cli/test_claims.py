@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_claim_stands_beside_its_measurement_its_runs_and_both_epsilons(folder: Path, capsys) -> None:
+def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys) -> None:
     assert main(["--results", str(folder)]) == 0
     header, tanh, relu, bug, count = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]

@@ -200,6 +200,8 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "times", "seeds", "said"),
     [
+        (signal.SIGINT, 1, "0", "Stopped. The same command"),
+        (signal.SIGTERM, 1, "0", "Stopped. The same command"),
         (signal.SIGTERM, 2, "0", "Stopped. The same command"),
         (signal.SIGINT, 1, "0,1", "Stopped. What is recorded stays; the same command goes on from there, and"),
     ],
