@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from checks.rehearsal.gpu import Gpu, place, present
 
@@ -112,7 +112,7 @@ class Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _asked(kwargs) is not None or any(isinstance(each, CudaTensor) for each in tree_leaves((args, kwargs))):
+        if _asked(kwargs) is not None or any(isinstance(each, CudaTensor) for each in _tensors((args, kwargs))):
             return call(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -126,9 +126,9 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     gpu, name = present(), func._schema.name
     if name == "prim::device":
         return args[0].device
-    leaves = tree_leaves((args, kwargs))
-    ours = [each for each in leaves if isinstance(each, CudaTensor)]
-    others = [each for each in leaves if isinstance(each, Tensor) and not isinstance(each, CudaTensor)]
+    tensors = list(_tensors((args, kwargs)))
+    ours = [each for each in tensors if isinstance(each, CudaTensor)]
+    others = [each for each in tensors if not isinstance(each, CudaTensor)]
     index = _asked(kwargs)
     leaves_device = kwargs.get("device") is not None and index is None
     if index is None or (ours and torch.device(kwargs["device"]).type == "meta"):
@@ -137,7 +137,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if gpu.capturing is not None and gpu.capturing.device != index:
         raise RuntimeError(f"{name} on cuda:{index} during a capture on cuda:{gpu.capturing.device} ({place()})")
     known: dict[int, CudaTensor] = {id(each.held): each for each in ours}
-    held_args, held_kwargs = tree_map(_held, (args, kwargs))
+    held_args, held_kwargs = _mapped(_held, (args, kwargs))
     if held_kwargs.get("device") is not None:
         held_kwargs = {**held_kwargs, "device": _CPU}
     if gpu.capturing is None:
@@ -149,16 +149,14 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if not func.is_view and not name.startswith(_NO_KERNEL):
         gpu.launches[name] += 1
 
-    def wrapped(each: Any) -> Any:
-        if not isinstance(each, Tensor):
-            return each
+    def wrapped(each: Tensor) -> Tensor:
         if id(each) in known:
             return known[id(each)]
         if not func.is_view:
             gpu.allocate(each.numel() * each.element_size())
         return CudaTensor(each, index)
 
-    return tree_map(wrapped, out)
+    return _mapped(wrapped, out)
 
 
 def _check(
@@ -198,7 +196,24 @@ def _asked(kwargs: Any) -> int | None:
     return present().current if device.type == "meta" or device.index is None else device.index
 
 
-def _held(each: Any) -> Any:
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors in tuples, lists and dicts. (PyTorch's function for any structure takes most of the time.)"""
+    for each in values.values() if isinstance(values, dict) else values:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, (tuple, list, dict)):
+            yield from _tensors(each)
+
+
+def _mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
+    if isinstance(values, Tensor):
+        return function(values)
+    if isinstance(values, dict):
+        return {name: _mapped(function, each) for name, each in values.items()}
+    return type(values)(_mapped(function, each) for each in values) if isinstance(values, (tuple, list)) else values
+
+
+def _held(each: Tensor) -> Tensor:
     return each.held if isinstance(each, CudaTensor) else each
 
 

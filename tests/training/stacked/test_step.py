@@ -319,7 +319,7 @@ def test_a_replay_that_is_not_the_step_stops_the_run(smoke, monkeypatch, forgott
         setattr(step, forgotten, now)
 
     without_cuda(monkeypatch, body)
-    step._capture()
+    step._capture(DRAWN)
     with pytest.raises(RuntimeError, match="not the step that was captured"):
         step.take(batches, 0, generators(2))
 
@@ -335,7 +335,7 @@ def test_a_capture_leaves_weights_momenta_and_losses_as_they_were(smoke, monkeyp
             batches = draw_epoch(run.mechanism, sampling, step.length)
             step.make_room(batches.length)
             if step is captured:
-                step._capture()
+                step._capture(DRAWN)
             for number in range(len(batches.indices)):
                 step.take(batches, number, noise)
     assert torch.equal(plain.stacked.values, captured.stacked.values)
