@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,27 +31,16 @@ class Case:
     option: str
     run: Run
 
-    @property
-    def name(self) -> str:
-        return f"{self.group}={self.option}"
-
 
 def options(group: str) -> list[str]:
     """List the options of a group of conf/."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def cases(groups: Collection[str], *more: str) -> Iterator[Case]:
-    """Make a case for every option of the groups."""
-    for group in groups:
-        for option in options(group):
-            yield case(group, option, *more)
-
-
 def case(group: str, option: str, *more: str) -> Case:
     """Prepare the option with the defaults, or else in the first experiment that names it, or that can have it.
 
-    An architecture is prepared in an experiment that names it, if there is one.
+    An architecture or a mechanism is prepared in an experiment that names it, if there is one.
 
     `more` are overrides of it. Where they ask for noise and there can be none, there is none.
 
@@ -85,7 +74,7 @@ def prepared(*overrides: str) -> Run:
 def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
     named = [(f"experiment={name}",) for name, chosen in _experiments().items() if chosen.get(group) == option]
     defaults = (f"{group}={option}",)
-    yield from [*named, defaults] if group == "architecture" else [defaults, *named]
+    yield from [*named, defaults] if group in ("architecture", "mechanism") else [defaults, *named]
     one_each = {chosen.get("architecture"): name for name, chosen in reversed(_experiments().items())}
     for more in ((), (_FREELY,)):
         for name in one_each.values():

@@ -24,10 +24,9 @@ from runner.training.prepare import Run
 Comparison = tuple[str, Callable[[], Difference]]
 
 AGREE = 1e-8
-_EXAMPLES = 16
 SMALL = (
     "epochs=2", "batch_size=8", "noise_multiplier=0.7", "target_epsilon=null", "optimizer.lr=0.02", "evaluation=test",
-    f"dataset.train_examples={_EXAMPLES}",
+    "dataset.train_examples=16",
 )  # fmt: skip
 # Settings with their own code for a step as one fixed sequence that are no options of a group
 WAYS: dict[str, tuple[str, ...]] = {
@@ -56,7 +55,7 @@ def on(run: Run, device: str, step: StepMode = StepMode.auto, dtype: torch.dtype
 
 def trained(runs: Sequence[Run], dtype: torch.dtype = torch.float64) -> list[Trained]:
     """Train these runs on made-up images, in lockstep if there are several."""
-    inputs, targets = made_up(runs[0], _EXAMPLES)
+    inputs, targets = made_up(runs[0], runs[0].mechanism.examples)
     data = Split(inputs.to(runs[0].device, dtype), targets.to(runs[0].device))
     return training(runs, (data, *runs[0].rule.split(data)))([lambda row: None] * len(runs))
 

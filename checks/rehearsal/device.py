@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo  # it lists the functions of torch.cuda, so it is imported before they are replaced
 
 import runner.gradients
 from checks.rehearsal.gpu import Gpu, present

@@ -215,7 +215,8 @@ class StackedStep:
     def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
         """Yield for each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
         indices, mask = batches.indices[0], batches.mask[0]
-        losses = self._add_sums(torch.zeros_like(self._sums), indices, mask)
+        unused = torch.zeros_like(self._sums)
+        losses = torch.cat([self._add_sums(unused, *piece) for piece in self._in_pieces(indices, mask)], dim=1)
 
         def sums_of(run: int) -> Sums:
             def sums(kept: Tensor) -> dict[str, Tensor]:
