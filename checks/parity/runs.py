@@ -64,9 +64,13 @@ def graph_against_eager(device: str) -> Iterator[Comparison]:
     """Compare each option and each way: the default step of the device, a graph if possible, with single calls."""
     for group in RUNS:
         for option in options(group):
-            yield f"run: {group}={option}", partial(_graph, device, lambda g=group, o=option: case(g, o, *SMALL).run)
+            yield f"run: {group}={option}", partial(_graph, device, partial(_run_of, group, option))
     for name, overrides in WAYS.items():
         yield f"run: {name}", partial(_graph, device, partial(prepared, *SMALL, *overrides))
+
+
+def _run_of(group: str, option: str) -> Run:
+    return case(group, option, *SMALL).run
 
 
 def _graph(device: str, made: Callable[[], Run]) -> Difference:

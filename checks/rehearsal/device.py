@@ -23,7 +23,7 @@ class _Generator(torch.Generator):
     """A generator of a made-up device, which draws the CPU's numbers, so that runs can be compared."""
 
     def __new__(cls, device: Any = "cpu") -> _Generator:
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = _indexed(torch.device(device))
@@ -109,16 +109,21 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         # The types of weights were checked on the CPU (`Run.apart`), and here they are wrappers.
         stack.enter_context(mock.patch.object(runner.gradients, "unknown", _ignored))
         # Inference tensors cannot be wrapped.
-        stack.enter_context(mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode)))
+        stack.enter_context(
+            mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
+        )
         for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
             if hasattr(torch.optim.Optimizer, check):
                 stack.enter_context(mock.patch.object(torch.optim.Optimizer, check, _ignored))
         # A wrapper cannot change its type in place, so a module's parameters are replaced.
-        _set_until_the_end(stack, torch.__future__.get_overwrite_module_params_on_conversion,
-                           torch.__future__.set_overwrite_module_params_on_conversion)
+        _set_until_the_end(
+            stack,
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.set_overwrite_module_params_on_conversion,
+        )
         # `torch.tensor(number, device="cuda")` is made on the CPU and copied, so that the copy is seen.
         _set_until_the_end(stack, torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
-        stack.enter_context(Mode())
+        stack.enter_context(Mode())  # type: ignore[no-untyped-call]
         yield gpu
 
 

@@ -36,7 +36,7 @@ class Graph:
         self._before.clear()
 
     def replay(self) -> None:
-        with torch.no_grad(), torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        with torch.no_grad(), torch._C._DisableTorchDispatch():
             for func, args, kwargs, kept in self._calls:
                 made = func(*args, **kwargs)
                 for old, new in zip(tree_leaves(kept), tree_leaves(made), strict=True):
@@ -45,7 +45,9 @@ class Graph:
 
 
 @contextmanager
-def graph(cuda_graph: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+def graph(
+    cuda_graph: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
     """Stand in for `torch.cuda.graph`. The capture belongs to the current device, or to the stream's."""
     gpu = present()
     gpu.together = max(gpu.together, len(gpu.graphs))

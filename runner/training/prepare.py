@@ -250,7 +250,9 @@ def prepare(config: DictConfig) -> Run:
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
         rule.check(chosen)
-        if counting_course(built.loss) is not None and not any(COUNT in each.parameters for each in chosen.noise_groups):
+        if counting_course(built.loss) is not None and not any(
+            COUNT in each.parameters for each in chosen.noise_groups
+        ):
             raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:

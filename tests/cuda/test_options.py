@@ -13,7 +13,6 @@ from checks.parity.cases import case, options, prepared
 from checks.parity.runs import SMALL, apart, on, trained
 from checks.rehearsal import made_up_cuda
 from runner.config import StepMode
-from runner.data.datasets import Split
 from runner.training.instantiation import instantiated
 from runner.training.prepare import Run
 
@@ -40,7 +39,7 @@ MORE = [
     ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),
     ("graph", (*SHORT, "loss=sse_focal", "activation=tanh", "normalization=private_statistics")),
     ("graph", (*SHORT, "loss=hkr")),
-    ("graph", (*SMALL, "experiment=composition/cifar10_pixels_new", "normalization=private_statistics_cifar10")),
+    ("graph", (*SHORT, "dataset=cifar10", "normalization=private_statistics_cifar10")),
     ("graph", (*LIPSCHITZ, "loss=cosine")),
     ("graph", (*LIPSCHITZ, "loss=kr", "diagnostics=[confusion,per_class_accuracy,bound_ratios]")),
     ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy")),
@@ -95,7 +94,7 @@ def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...])
     ("group", "option"), [(group, option) for group in ("architecture", "mechanism") for option in options(group)]
 )
 def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
-    more = (*SMALL, "epochs=1", "dataset.train_examples=4", "batch_size=2")
+    more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
     agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 
