@@ -1,8 +1,8 @@
 """Comparison of this machine's GPU with its CPU, in numbers and in time: `python -m checks parity`.
 
 It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. It
-trains small runs of every option that changes a step, as a CUDA graph and call by call, and runs in lockstep and each
-alone. Then it runs the short form of `python -m checks benchmark`. `--rehearse` uses a made-up device
+trains small runs of every option that changes a step, as a CUDA graph and call by call. It trains runs in lockstep and
+each alone. Then it runs the short form of `python -m checks benchmark`. `--rehearse` uses a made-up device
 (`checks.rehearsal`).
 """
 

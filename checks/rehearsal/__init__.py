@@ -1,4 +1,4 @@
-"""A made-up CUDA device for machines without one: the CPU computes its values, and the rules are those of CUDA.
+"""A made-up CUDA device for machines without one: the CPU computes its values, by the rules of CUDA.
 
 Tensors of two devices in one operation raise an error. A captured graph refuses to wait for the device, and to copy
 from the CPU. A replay repeats the recorded calls on the same memory, without any Python. Launches, waits, uploads and

@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import torch
-
-if TYPE_CHECKING:
-    from checks.rehearsal.graph import Graph
 
 _HERE = str(Path(__file__).parent)
 _REPOSITORY = str(Path(__file__).parents[2])
@@ -26,7 +23,7 @@ class Gpu:
         launches: kernels and library calls, by the operation's name.
         waits: waits of the host for a device, by their reason and place in the code.
         uploads: copies from the host to a device, by their reason and place in the code.
-        capturing: the graph that is captured now.
+        capturing: the graph that is captured now, or None.
         graphs: the graphs whose memory is held.
         together: the largest number of graphs that were held during a capture.
         largest: the bytes above which no tensor fits into memory; None: every tensor fits.
@@ -37,8 +34,8 @@ class Gpu:
     def __init__(self, devices: int) -> None:
         self.devices, self.current = devices, 0
         self.launches, self.waits, self.uploads = Counter[str](), Counter[str](), Counter[str]()
-        self.capturing: Graph | None = None
-        self.graphs: WeakSet[Graph] = WeakSet()
+        self.capturing: Any = None
+        self.graphs = WeakSet[Any]()
         self.together = 0
         self.largest: int | None = None
 

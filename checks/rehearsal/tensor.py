@@ -50,7 +50,7 @@ class CudaTensor(Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return torch.device("cuda", self.index)
 
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)
     is_meta = property(lambda self: False)
     is_cpu = property(lambda self: False)
 
