@@ -59,6 +59,8 @@ ON_THE_DEVICE = (
 )  # fmt: skip
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 
+CONVOLUTIONS = ("backprop_clipping_cifar10", "handcrafted_cifar10", "tempered_sigmoid_cifar10")  # of any images
+
 
 def test_every_option_is_in_a_setting() -> None:
     named = {override for _, setting in (*SETTINGS, *MORE) for override in setting}
@@ -95,6 +97,8 @@ def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...])
 )
 def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
     more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
+    if option in CONVOLUTIONS:
+        more += ("dataset.shape=[3,16,16]",)
     agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 
