@@ -75,8 +75,9 @@ def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
     named = [(f"experiment={name}",) for name, chosen in _experiments().items() if chosen.get(group) == option]
     defaults = (f"{group}={option}",)
     yield from [*named, defaults] if group in ("architecture", "mechanism") else [defaults, *named]
-    kinds = ((chosen.get("architecture"), chosen.get("clipping"), name) for name, chosen in _experiments().items())
-    one_each = {(network, clipping): name for network, clipping, name in reversed(list(kinds))}
+    one_each: dict[tuple[str | None, str | None], str] = {}
+    for name, chosen in _experiments().items():
+        one_each.setdefault((chosen.get("architecture"), chosen.get("clipping")), name)
     for more in ((), (_FREELY,)):
         for name in one_each.values():
             yield f"experiment={name}", f"{group}={option}", *more
