@@ -10,12 +10,13 @@ from unittest import mock
 import torch
 import torch._dynamo  # it lists the functions of torch.cuda, so it is imported before they are replaced
 
-import runner.gradients
 from checks.rehearsal.gpu import Gpu, present
 from checks.rehearsal.graph import Graph, graph
-from checks.rehearsal.tensor import Mode
+from checks.rehearsal.tensor import CudaTensor, Mode
+from runner.gradients import known
 
 _to = torch.Tensor.to
+_reason = known._unknown
 _MEMORY = 80 << 30  # bytes
 
 
@@ -69,6 +70,12 @@ def _moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return _to(self, *map(_indexed, args), **{name: _indexed(each) for name, each in kwargs.items()})
 
 
+def _unknown(module: torch.nn.Module) -> str | None:
+    """Accept weights on the made-up device in modules that are known otherwise."""
+    reason = _reason(module)
+    return None if reason and reason.endswith(f"is a {CudaTensor.__name__}") else reason
+
+
 def _ignored(*_: Any, **__: Any) -> Any:
     """Do nothing."""
 
@@ -106,8 +113,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         stack.enter_context(mock.patch.object(Gpu, "present", gpu))
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
         stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
-        # The types of weights were checked on the CPU (`Run.apart`), and here they are wrappers.
-        stack.enter_context(mock.patch.object(runner.gradients, "unknown", _ignored))
+        stack.enter_context(mock.patch.object(known, "_unknown", _unknown))
         # Inference tensors cannot be wrapped.
         stack.enter_context(
             mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
