@@ -9,6 +9,7 @@ WAIT ?= yes
 ITEMS ?=
 RUNS ?=
 OVERRIDES ?=
+NAME ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
@@ -17,7 +18,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -65,6 +66,9 @@ status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch an
 
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
 	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)
+
+new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which runs as it is (docs/extending.md)
+	$(RUN) -m runner new-paper '$(NAME)'
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
 	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
+import shlex
 import sys
 import time
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal, NoReturn, TextIO
 
+_LISTED = 20  # names that a refusal lists, at most
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
 
 
@@ -18,6 +22,21 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the sentence alone, without the usage text that argparse would print first."""
         self.exit(2, f"{self.prog.rpartition(' ')[2]}: {' '.join(message.split())}\n")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Suggest in a sentence the names that are most like one that does not exist, or all names if they are few."""
+    every = {each.casefold(): each for each in names}
+    near = difflib.get_close_matches(name.casefold(), every, n=3, cutoff=0.0 if len(every) > _LISTED else 0.6)
+    if near:
+        return f"Did you mean {' or '.join(every[each] for each in near)}?"
+    return f"Choose from {', '.join(every.values())}."
+
+
+def command(*words: str, **environment: str) -> str:
+    """Return a command of this package, quoted for a shell, with the environment that it needs."""
+    needed = [f"{name}={shlex.quote(value)} " for name, value in environment.items() if value]
+    return "".join([*needed, shlex.join(["python", "-m", "runner", *words])])
 
 
 class Line:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -20,7 +18,9 @@ from runner.config import REPOSITORY, ConfigError, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
+from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.prepare import prepare
+from tests.forked import run_in_fork
 
 BAD = {
     "activation=rleu": "activation has no option 'rleu': choose from ",
@@ -110,18 +110,16 @@ BAD = {
 ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what only Hydra's own command line sees
     "activation=rleu",
     "sweeps=tempered_sigmoid/fig_33",
-    "sweeps=tempered_sigmoid/fig3",
     "epochs=many",
-    "epochs=0",
     "epochs",
-    "foo=1",
     "model=resnet",
     "clipping.norm=0",
+    "mechanism=printed,3",
+    "runtime.data_root=/nowhere/at/all",
+    "sweeps=tempered_sigmoid/fig3",
     "mechanism=null",
     "constraint=1.5",
     "normalization=[1]",
-    "mechanism=printed,3",
-    "runtime.data_root=/nowhere/at/all",
 )
 
 
@@ -161,33 +159,15 @@ def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeyp
     assert said.startswith("runner: DP_REPRO_KERNELS is 0 ")
 
 
-def _run_in_fork(arguments: list[str], folder) -> tuple[int, str, str]:
-    """The command line in a forked process (Hydra keeps hold of the streams of the one it ran in).
+def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
+    """Run the command line without data and without a network."""
 
-    Returns its exit code and what it wrote to stdout and stderr. It reads no data and has no network.
-    """
-    child = os.fork()
-    if child == 0:
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
-        sys.argv = ["runner", *arguments]
+    def cut_off() -> None:
         if not any(a.startswith("runtime.data_root") for a in arguments):
             ImageDataset.load = _data_was_read  # type: ignore[method-assign]
         urllib.request.urlopen = _no_network  # type: ignore[assignment]
-        code = 0
-        try:
-            command.main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        except BaseException:
-            code = 99
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    written = ((folder / name).read_text() for name in ("stdout", "stderr"))
-    return (os.waitstatus_to_exitcode(status), *written)
+
+    return run_in_fork(arguments, folder, cut_off)
 
 
 def _data_was_read(*_: object) -> None:
@@ -257,6 +237,8 @@ def test_help_shows_the_groups(tmp_path) -> None:
         assert re.search(rf"^{group}: ", shown, re.MULTILINE)
     assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
     assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown, re.MULTILINE)
+    for name in DIAGNOSTICS:
+        assert re.search(rf"^{name}: \w+", shown, re.MULTILINE)
 
 
 def test_calibration_meets_its_target_from_below(composed) -> None:
@@ -273,9 +255,7 @@ def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
     assert costs[0] <= 2.93 < costs[1]
 
 
-YAML = [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]
-
-
-@pytest.mark.parametrize("path", YAML, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_no_line_of_yaml_is_longer_than_one_of_python(path: Path) -> None:
-    assert [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 120] == []
+def test_no_line_of_yaml_is_longer_than_one_of_python() -> None:
+    paths = [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]
+    lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [found for found in lines if len(found[1]) > 120] == []

@@ -188,7 +188,7 @@ def _of_two(claim: Claim, one: Sample, other: Sample) -> Measured:
 
 
 _FEW = 6  # runs, up to which each is named
-_WORDS = {"difference": "less", "ratio": "over", "order": "beside"}
+_WORDS = {"difference": "less", "ratio": "over", "order": "and"}
 
 
 def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:

@@ -1,11 +1,15 @@
 """Mean accuracies by the values of a swept field: the best value, the range and the correlation.
 
-The interval of such a number comes from a parametric bootstrap. Each setting's mean is drawn again with its standard
-error, s / sqrt(n): s is the spread of the data set's settings, n the number of the setting's runs. The intervals of the
-best value and of the correlation are between quantiles of the draws. If the best value may be the least or the largest
-one tried, a value beyond may be better. The interval is then unbounded on that side. The range of measured means
-exceeds the range of the true means by chance, and the range of draws does so again. So its interval is reflected, from
-2 R - q_high to 2 R - q_low (the basic bootstrap), and begins at 0 at least.
+Let s be the spread of the data set's settings, and n_i the number of runs of setting i.
+
+- The range of the true means has Tukey and Kramer's simultaneous interval: all differences m_i - m_j of measured means
+  are within q s sqrt((1/n_i + 1/n_j) / 2) of the true ones, with q the quantile of the studentized range. So the true
+  range lies between the largest of the lower ends and the largest of the upper ends.
+- The interval of the best value and of the correlation is between quantiles of a parametric bootstrap. Each mean is
+  drawn again with its standard error, s / sqrt(n_i). If the best value may be the least or the largest one tried, a
+  value beyond may be better. The interval is then unbounded on that side.
+
+A setting with fewer than three runs confirms nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, studentized_range
 
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
+from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
 from runner.claims.statistics import Interval, Spread, redrawn
@@ -91,19 +96,29 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     value = float(number(np.array(means)))
     if spread is None:
         return Measured(value)
-    draws = redrawn(number, means, [spread.std / math.sqrt(len(of.sample().values)) for of in settings])
-    ends = (values[0], values[-1]) if claim.statistic == "best_value" else (-math.inf, math.inf)
-    return Measured(value, interval_at=partial(_interval, claim.statistic, value, draws, ends))
+    sizes = [len(of.sample().values) for of in settings]
+    if claim.statistic == "spread":
+        at = partial(_range_of, means, sizes, spread)
+    else:
+        draws = redrawn(number, means, [spread.std / math.sqrt(size) for size in sizes])
+        at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
+    return Measured(value, interval_at=at, enough=min(sizes) >= FEWEST_RUNS)
 
 
-def _interval(
-    statistic: str, value: float, draws: NDArray[np.float64], tried: tuple[float, float], level: float
-) -> Interval:
+def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
+    """Return Tukey and Kramer's simultaneous interval of the range of the true means."""
+    q = float(studentized_range.ppf(level, len(means), spread.freedom))
+    all_means, variances = np.array(means), 1 / np.array(sizes)
+    half = q * spread.std * np.sqrt((variances[:, None] + variances) / 2)
+    differences = all_means[:, None] - all_means
+    return Interval(max(float((differences - half).max()), 0.0), float((differences + half).max()))
+
+
+def _between(draws: NDArray[np.float64], tried: tuple[float, float] | None, level: float) -> Interval:
     low, high = (float(end) for end in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
-    low, high = (-math.inf if low <= tried[0] else low), (math.inf if high >= tried[1] else high)
-    if statistic == "spread":
-        return Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))
-    return Interval(low, high)
+    if tried is None:
+        return Interval(low, high)
+    return Interval(-math.inf if low <= tried[0] else low, math.inf if high >= tried[1] else high)
 
 
 def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:

@@ -93,6 +93,11 @@ def hidden_weight_norms(run: PlannedRun, _: int) -> list[float]:
     return [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]]
 
 
+def mean_weight_norm(run: PlannedRun, _: int) -> float:
+    """Return the mean over the layers of the norm of their weights, after the last epoch."""
+    return fmean(values[-1] for values in layer_norms(run, WEIGHTS))
+
+
 def pre_activation_norms(run: PlannedRun, _: int) -> list[float]:
     """Return the norm of each layer's pre-activations after the last epoch."""
     return [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)]

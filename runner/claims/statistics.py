@@ -26,11 +26,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 LEVEL = 0.95  # confidence of the intervals on the pages; a claim outside of one is contradicted
 EQUIVALENCE = 0.90  # confidence of the interval that has to lie within the margin
@@ -89,6 +89,11 @@ def measured_mean(values: Sequence[float]) -> Mean:
     if len(values) < 2:
         raise ValueError(f"Expected two values or more, got {len(values)}.")
     return Mean(fmean(values), len(values), Spread(stdev(values), len(values) - 1))
+
+
+def stdev(values: Sequence[float]) -> float:
+    """Compute the standard deviation, with n - 1 in the denominator, faster than Python's exact one."""
+    return float(np.std(values, ddof=1))
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
@@ -190,4 +195,4 @@ def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
 
 @cache
 def _t(freedom: float, level: float) -> float:
-    return float(stats.t.ppf((1 + level) / 2, freedom))
+    return float(special.stdtrit(freedom, (1 + level) / 2))

@@ -27,9 +27,8 @@ def summarise(values: Sequence[float]) -> Summary:
     if not values:
         return Summary(0)
     import numpy as np  # here, because every table imports this module and few need a statistic
-    import pandas as pd
 
-    series = pd.Series(values, dtype="float64")
-    std = float(series.std(skipna=False)) if len(series) > 1 and np.isfinite(series).all() else None
-    mean, low, median, high = (float(getattr(series, name)(skipna=False)) for name in ("mean", "min", "median", "max"))
-    return Summary(len(series), mean, std, low, median, high)
+    array = np.asarray(values, dtype=float)
+    std = float(array.std(ddof=1)) if len(array) > 1 and np.isfinite(array).all() else None
+    mean, low, median, high = (float(of(array)) for of in (np.mean, np.min, np.median, np.max))
+    return Summary(len(array), mean, std, low, median, high)

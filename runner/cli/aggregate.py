@@ -142,9 +142,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("paper", help=", ".join(known()))
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
+    parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     items = chosen.items.split(",") if chosen.items else None
-    written = aggregate(chosen.paper, chosen.scale, items)
-    print(headline(chosen.paper, chosen.scale, items))
+    root = chosen.results.expanduser() if chosen.results else None
+    written = aggregate(chosen.paper, chosen.scale, items, root)
+    print(headline(chosen.paper, chosen.scale, items, root))
     print(shown(written))
     return 0

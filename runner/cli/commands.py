@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from runner.cli.signals import STOPPED
 from runner.terminal import one_line
@@ -29,6 +31,7 @@ COMMANDS = {
     "aggregate": Command("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
     "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
     "show": Command("runner.cli.show", "a table of your own runs"),
+    "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": Command("runner.report.leaderboard.command", "all methods at equal sound ε"),
@@ -38,6 +41,7 @@ COMMANDS = {
     "verify": Command("runner.records.verify", "compare the privacy of each record with its config"),
     "migrate": Command("runner.records.migrate", "file records under the ids that their configs have now"),
     "schema": Command("runner.records.schema", "write the JSON Schema of records"),
+    "new-paper": Command("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
     "choose-rates": Command("runner.papers.composition.choose", "write the learning rates that the searches chose"),
 }
 
@@ -52,6 +56,14 @@ def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
 def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
     """List commands, a line each, for `--help`."""
     return "\n".join(f"{name}: {command.help}" for name, command in commands.items())
+
+
+def diagnostics() -> str:
+    """List the diagnostics, a line each, for `--help`: every file with its docstring's first line."""
+    folder = Path(__file__).parents[1] / "training" / "diagnostics"
+    files = [path for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", "interface")]
+    first = {path.stem: str(ast.get_docstring(ast.parse(path.read_text()))).partition("\n")[0] for path in files}
+    return "\n".join(f"{name}: {line.rstrip('.')}" for name, line in first.items())
 
 
 def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:

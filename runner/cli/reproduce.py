@@ -7,6 +7,7 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from runner.report.served import tell
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, timed
 from runner.speed.kernels import kernels_wanted, why_off
-from runner.terminal import Line, Parser
+from runner.terminal import Line, Parser, command
 from runner.training.instantiation import instantiated
 from runner.training.prepare import Run, prepare, without_calibration
 
@@ -82,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait == "yes")
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:
-        print(f"{len(tally.under_way)} runs go on without this command: --status says how far they are.")
+        print(f"{len(tally.under_way)} runs go on without this command. How far they are:")
+        print(command("reproduce", *arguments, "--status"))
         return 0
     root = Path(first.config.runtime.results_root).expanduser() if first else None
     _conclude(paper, options.scale, items, tally, root)
@@ -140,7 +142,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
     for override in overrides:
         if override.startswith("scale="):
             raise ConfigError(
-                f"Write --{override.replace('=', ' ')} (with make: SCALE={override[6:]}), not {override}."
+                f"Write --scale {shlex.quote(override[6:])} (with make: SCALE={override[6:]}), not {override}."
             )
         if override.partition("=")[0].partition(".")[0] not in allowed:
             raise ConfigError(

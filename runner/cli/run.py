@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.commands import listed
+from runner.cli.commands import diagnostics, listed
 from runner.cli.errors import explained
 from runner.cli.signals import STOPPED
 from runner.config import FIELDS, REPOSITORY, ConfigError, TrackingMode, register
@@ -24,6 +24,7 @@ from runner.terminal import one_line
 
 register()
 OmegaConf.register_new_resolver("commands", listed, replace=True)
+OmegaConf.register_new_resolver("diagnostics", diagnostics, replace=True)
 
 _ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
 _SHOWN = 100  # runs of a table at the end, at most
@@ -119,9 +120,10 @@ def _run(composed: DictConfig) -> None:
         on_record(path)
         unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
         no_weights = ", so there are no weights to save" if unsaved else ""
-        line.keep(f"already recorded{no_weights}; to run it again: runtime.results_root=FOLDER")
+        again = f"{config.tracking.command} runtime.results_root=again"
+        line.keep(f"already recorded{no_weights}; to run it again: {again}")
     if HydraConfig.get().mode == RunMode.RUN:
-        line.keep(f"{path}: {explain_command(path)}")
+        line.keep(f"{path}: {explain_command(read_record(path), path.parent.parent)}")
 
 
 def main() -> None:

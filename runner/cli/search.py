@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from runner.cli.reproduce import check_overrides
-from runner.config import ConfigError
+from runner.config import PAPER, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import known, split
 from runner.records.files import results_folder
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
 from runner.search.carry_out import carry_out
 from runner.search.study import DRAWS, study_of
-from runner.terminal import Line, Parser, bound_text, number
+from runner.terminal import Line, Parser, bound_text, command, number
 from runner.training.prepare import prepare
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
-    print(_summary(space, trials, chosen, options.epsilon))
+    print(_summary(space, trials, chosen, options.epsilon, overrides))
     if options.retrain and chosen is not None:
         again = space.retrained(chosen.values, options.retrain)
         failed += run_jobs(launcher, Work(again, options.jobs, options.threads), line).failed
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float) -> str:
+def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: float, overrides: Sequence[str]) -> str:
     """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
@@ -64,11 +64,11 @@ def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: fl
     if chosen is None:
         return "\n".join([*lines, f"No whole trial has an epoch at a sound ε of {budget:g} or less."])
     lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
-    values = " ".join(f"{name}={value:g}" for name, value in chosen.values.items())
-    experiment = space.draws[0].experiment
-    scale = space.composed.scale.name
-    more = "" if scale == "paper" else f" scale={scale}"
-    lines.append(f"python -m runner experiment={experiment} {values} evaluation=test seed=1{more}")
+    values = [f"{name}={value:g}" for name, value in chosen.values.items()]
+    scale = [f"scale={name}" for name in [space.composed.scale.name] if name != PAPER]
+    lines.append(
+        command(f"experiment={space.draws[0].experiment}", *values, "evaluation=test", "seed=1", *scale, *overrides)
+    )
     lines.append(f"(trains all epochs: what was chosen is the last one at a sound ε of {budget:g} or less)")
     return "\n".join(lines)
 

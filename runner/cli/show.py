@@ -1,17 +1,31 @@
 """A table of your own runs, the recorded ones that are not committed here: `python -m runner show`.
 
-Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder. Each problem gets one sentence.
+A row is a setting, with the mean and the standard deviation of its runs. The columns after the sound ε are all fields
+of the config in which the rows differ.
+
+Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder, column or value. Each problem gets one
+sentence.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from runner.config import REPOSITORY
-from runner.report.own import own_records, runs_text
-from runner.terminal import Parser
+from runner.config import REPOSITORY, ConfigError
+from runner.report.files import aligned, cell, csv_text
+from runner.report.own import Record, explain_command, leaves, own_records, runs_table, settings_table, sound_epsilon_of
+from runner.terminal import Parser, nearest
+
+# Columns of the table that have other names as CSV, where a name needs no quotes.
+_AS_CSV = {"run": "run_id", "accuracy": "test_accuracy", "ε": "epsilon", "sound ε": "epsilon_sound_guaranteed"}
+_PROVENANCE = ("wall_seconds", "device", "git_revision")
+
+Columns = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,16 +33,15 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns:
         The exit code.
+
+    Raises:
+        ConfigError: there is no such folder, column or value.
     """
-    parser = Parser(prog="python -m runner show", description="Print a table of your own runs.")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
-    parser.add_argument("--last", type=int, default=30, help="number of runs, the latest (default: 30)")
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     folder = chosen.results.expanduser()
     if not folder.is_dir() or chosen.last < 1:
         what = f"{folder} is no folder" if not folder.is_dir() else f"--last {chosen.last} is not 1 or more"
-        print(f"show: {what}.", file=sys.stderr)
-        return 2
+        raise ConfigError(f"{what}.")
     records, refused = own_records(folder)
     for sentence in refused:
         print(f"show: {sentence}", file=sys.stderr)
@@ -36,8 +49,123 @@ def main(arguments: Sequence[str]) -> int:
         print(f"No runs in {folder} but those of this repository: python -m runner --help says how to run one.")
         return 0
     if records:
-        print(runs_text(records[-chosen.last :]))
-        if len(records) > chosen.last:
-            print(f"These are the last {chosen.last} of {len(records)}.")
-        print("One of them: python -m runner explain RUN")
+        _show(_selected([_columns(record) for record in records], chosen), records, chosen)
     return 1 if refused else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runner show", description="Print a table of your own runs, a row a setting.")
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    parser.add_argument("--last", type=int, default=30, help="number of rows, the last ones (default: 30)")
+    parser.add_argument("--runs", action="store_true", help="a row a run")
+    parser.add_argument(
+        "--where", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE",
+        help="only runs with all these values: activation=tanh seed=1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="smallest first: accuracy, optimizer.lr (default: oldest first)"
+    )
+    parser.add_argument("--reverse", action="store_true", help="in the opposite order")
+    parser.add_argument("--csv", action="store_true", help="print all runs with all columns as CSV")
+    return parser
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    """Return all columns of a run: ids, final numbers, the fields of its config, and how long it took."""
+    final = {name: _number(value) for name, value in record["final"].items()}
+    return {
+        **{name: record[name] for name in ("run_id", "setting_id", "status")},
+        "scale": record["config"]["scale"]["name"],
+        **final,
+        "epsilon_sound_guaranteed": sound_epsilon_of(record["final"]),
+        **{name: value for name, value in leaves(record["config"]).items() if name not in final},
+        **{name: record["provenance"].get(name) for name in _PROVENANCE},
+    }
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]:
+    """Return the rows to show, in order, each with its runs: one run, or all runs of a setting."""
+    for text in chosen.where:
+        runs = _where(runs, text)
+    rows: dict[str, list[Columns]] = {}
+    for run in runs:
+        key = run["run_id" if chosen.runs or chosen.csv else "setting_id"]
+        rows[key] = [*rows.pop(key, []), run]  # at the end: the setting with the latest run is the last
+    ordered = list(rows.values())
+    if chosen.sort:
+        name = _named(chosen.sort, [*runs, {"runs": None}])
+        ordered = sorted(ordered, key=lambda row: _rank(row, name))
+    return ordered[::-1] if chosen.reverse else ordered
+
+
+def _where(runs: Sequence[Columns], text: str) -> list[Columns]:
+    """Return the runs with this value in this column.
+
+    Raises:
+        ConfigError: there is no such column, or no such value in it.
+    """
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--where {text} is no COLUMN=VALUE.")
+    name = _named(column, runs)
+    found = [run for run in runs if _is(run.get(name), value)]
+    if not found:
+        others = dict.fromkeys(each for run in runs for each in run if each != name and _is(run[each], value))
+        near = [f"{each}={value}" for each in others if each.startswith(f"{name}.")]
+        values = ["null" if run.get(name) is None else cell(run[name]) for run in runs]
+        hint = f"Did you mean {' or '.join(near)}?" if near else nearest(value, values)
+        raise ConfigError(f"No run has {column}={value}. {hint}")
+    return found
+
+
+def _named(column: str, runs: Sequence[Columns]) -> str:
+    """Return the name of a column.
+
+    Raises:
+        ConfigError: no run has it; the message lists near names.
+    """
+    name = _AS_CSV.get(column, column)
+    names = dict.fromkeys(each for run in runs for each in run)
+    if name not in names:
+        inner = [each for each in names if each.rpartition(".")[2] == column]
+        hint = f"Did you mean {' or '.join(inner)}?" if inner else nearest(column, [*names, *_AS_CSV])
+        raise ConfigError(f"There is no column {column!r}. {hint}")
+    return name
+
+
+def _is(value: Any, text: str) -> bool:
+    """Return True if a value is written like this, in any case: 1.0 is 1, and null is None."""
+    if value is None:
+        return text.casefold() in ("null", "none")
+    try:
+        return float(value) == float(text)
+    except (TypeError, ValueError):
+        return str(value).replace(" ", "").casefold() == text.replace(" ", "").casefold()
+
+
+def _rank(row: Sequence[Columns], name: str) -> tuple[int, float, str]:
+    """Order rows by the mean of their numbers in a column, then those with texts, then those without a value."""
+    values = [len(row)] if name == "runs" else [run[name] for run in row if run.get(name) is not None]
+    if not values:
+        return 2, 0.0, ""
+    if all(isinstance(value, (int, float)) for value in values):
+        return 0, fmean(values), ""
+    return 1, 0.0, str(values[-1])
+
+
+def _show(rows: Sequence[Sequence[Columns]], records: Sequence[Record], chosen: Namespace) -> None:
+    if chosen.csv:
+        runs = [run for row in rows for run in row]
+        print(csv_text(list(dict.fromkeys(name for run in runs for name in run)), runs), end="")
+        return
+    by_id = {record["run_id"]: record for record in records}
+    shown = [[by_id[run["run_id"]] for run in row] for row in rows[-chosen.last :]]
+    table = runs_table([record for row in shown for record in row]) if chosen.runs else settings_table(shown)
+    print("\n".join([aligned(table), *table.notes]))
+    if len(rows) > len(shown):
+        print(f"These are the last {len(shown)} of {len(rows)} {'runs' if chosen.runs else 'settings'}.")
+    print(f"The last one: {explain_command(shown[-1][-1], chosen.results)}")

@@ -115,7 +115,8 @@ class Runtime:
 class Tracking:
     """The data sent to Weights & Biases.
 
-    Commands set `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
+    `every`: the number of steps from one that is measured by itself to the next; null or 0: none is. Commands set
+    `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
     """
 
     mode: TrackingMode = TrackingMode.offline
@@ -124,6 +125,7 @@ class Tracking:
     directory: str = MISSING
     group: str | None = None
     job_type: str | None = None
+    every: int | None = ranged(None, NOT_NEGATIVE)
     tags: list[str] = field(default_factory=list)
     serves: dict[str, str] = field(default_factory=dict)
     command: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,12 @@ def chosen(repository: Path, table: str, otherwise: float, *, node: Node, root: 
     """
     field = node._get_full_key("")
     path = repository / table
-    found = [row for row in _rows(path, path.stat().st_mtime_ns) if _is_of(row, field, root)]
+    rows = _rows(path, path.stat().st_mtime_ns)
+    config = {name: OmegaConf.select(root, name) for name in dict.fromkeys(chain(*rows)) if name != field}
+    found = [row for row in rows if all(_same(value, row[name]) for name, value in config.items())]
     if len(found) > 1 or any(field not in row for row in found):
         raise ValueError(f"{table} has {len(found)} rows for one setting, or no column {field}.")
     return float(found[0][field]) if found else float(otherwise)
-
-
-def _is_of(row: dict[str, str], field: str, root: Container) -> bool:
-    return all(name == field or _same(OmegaConf.select(root, name), text) for name, text in row.items())
 
 
 def _same(value: Any, text: str) -> bool:

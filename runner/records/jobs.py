@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -21,6 +20,7 @@ from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, regis
 from runner.config.fields import Part
 from runner.records.cache import cached
 from runner.records.identity import identify_recorded, plain, resolved
+from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
 
@@ -115,7 +115,7 @@ def restored(values: Mapping[str, Any]) -> DictConfig:
 def command_of(overrides: Sequence[str]) -> str:
     """Return the command that repeats the run of some overrides, without those that speak of a machine."""
     own = [text for text in overrides if text != _PAPER_SCALE and not _of_machine(text.lstrip("+~"))]
-    return shlex.join(["python", "-m", "runner", *own])
+    return command(*own)
 
 
 @cache

@@ -11,8 +11,11 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
+from runner.config import scales
 from runner.report.files import cell, read_csv, write_csv
 from runner.report.items import Item, Paper
+from runner.report.own import elsewhere
+from runner.terminal import command
 
 _CLAIM = (
     *("paper", "item", "dataset", "network", "method", "quantity", "at_epsilon", "at_delta", "claimed", "unit", "of"),
@@ -53,7 +56,10 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     rows = read_csv(path)
     same = [{name: row.get(name) for name in _CLAIM} for row in rows] == [*map(_of_claim, claims)]
     if not same or any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows):
-        raise ValueError(f"{path} is another version's: aggregate {paper.name}, too, and then this one again.")
+        shrunk = folder.name != PAPER_SCALE and folder.name in scales()
+        scale, root = (["--scale", folder.name], folder.parent) if shrunk else ([], folder)
+        first = command("aggregate", paper.name, *scale, *elsewhere(root))
+        raise ValueError(f"{path} is another version's. First run: {first}")
     return [
         ClaimRow(claim, **{name: _value(name, row[name]) for name in _OUTCOME})
         for row, claim in zip(rows, claims, strict=True)

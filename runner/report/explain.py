@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from runner.report.own import (
     KNOWN,
     STATED,
     Record,
+    elsewhere,
     named_targets,
     privacy_text,
     record_files,
@@ -35,7 +38,7 @@ from runner.report.own import (
     sound_epsilon_of,
 )
 from runner.report.papers import Item, Paper, known, load, papers_and_studies
-from runner.terminal import bound_text, number
+from runner.terminal import bound_text, command, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
@@ -284,17 +287,17 @@ def command_text(record: Record, places: Sequence[Place]) -> list[str]:
 
     It is the record's own. For an older record, the command of its run in a sweep stands in.
     """
-    command = record["provenance"].get("command")
+    said = record["provenance"].get("command")
     jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
-    if command is None:
-        command = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
-    if command is None:
+    if said is None:
+        said = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
+    if said is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     config = record["config"]
     trusted = [each for each in named_targets(config) if not is_beside(each) and not each.startswith(KNOWN)]
-    environment = [f"DP_REPRO_TRUST={','.join(trusted)}"] if trusted else []
     where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
-    return [" ".join([*environment, command, "runtime.results_root=again"]), *where]
+    words = [*shlex.split(said)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
+    return [command(*words, DP_REPRO_TRUST=",".join(trusted)), *where]
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:
@@ -305,5 +308,8 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
     if ids:
         lines += ["", runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
-    made = f"make {'reproduce' if item.sweeps else 'aggregate'}-{paper.name.replace('_', '-')} ITEMS={item.name}"
-    return "\n".join([*lines, "", f"Made by {made}; every number in results/{paper.name}/{item.name}/."])
+    made = command("aggregate", paper.name, "--items", item.name, *elsewhere(results))
+    if item.sweeps:
+        root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]
+        made = command("reproduce", paper.name, "--items", item.name, *root)
+    return "\n".join([*lines, "", f"Every number: {results / paper.name / item.name}", f"Made by: {made}"])

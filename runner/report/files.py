@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -41,19 +41,24 @@ def cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format one header line, then one line for each row; a column that a row lacks is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write one header line, then one line for each row; a column that a row lacks is empty.
+    """Write a CSV file (see `csv_text`).
 
     Raises:
         ValueError: two columns have one name.
     """
     if len(set(columns)) < len(columns):
         raise ValueError(f"{path}: two columns have one name, of {', '.join(columns)}.")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
-    return write_text(path, text.getvalue())
+    return write_text(path, csv_text(columns, rows))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -63,7 +63,7 @@ def cells_of(row: ClaimRow) -> Cells:
     return Cells(
         dataset=claim.dataset,
         method=method_text(claim),
-        claimed=claim.claimed or "qualitative",
+        claimed=claim.claimed or "in words",
         margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
         measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places),
@@ -123,7 +123,7 @@ def difference_text(
         return "–" if difference is None else _signed(difference, unit, places)
     if level is not None:
         low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
-        return f"[{low}, {high}] beside {number(level, unit)}"
+        return f"[{low}, {high}], threshold {number(level, unit)}"
     ends = f"[{_signed(interval.low, unit, places)}, {_signed(interval.high, unit, places)}]"
     return ends if difference is None else f"{_signed(difference, unit, places)} {ends}"
 

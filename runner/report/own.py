@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from runner.config import FIELDS, REPOSITORY
 from runner.config.fields import Part
 from runner.records.files import read_record
-from runner.report.files import Table, aligned
-from runner.terminal import bound_text, number
+from runner.report.files import Table, aligned, plus_minus
+from runner.terminal import bound_text, command, number
 from runner.training.targets import targets
 
 Record = Mapping[str, Any]
@@ -19,8 +20,7 @@ Record = Mapping[str, Any]
 KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # any config may name classes in these
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
-_FOREMOST = ("dataset", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
-_MOST_VALUES = 6  # further columns, unless more groups differ
+_FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
 
 
 def result_text(record: Record) -> str:
@@ -30,14 +30,17 @@ def result_text(record: Record) -> str:
     return f"{record['status']}: {accuracy} · {privacy_text(final)}"
 
 
-def explain_command(path: Path) -> str:
-    """Return the command that explains the run of a record's file, with the modules that it has to trust."""
-    folder = path.resolve().parent.parent
-    elsewhere = "" if folder.is_relative_to(REPOSITORY / "results") else f" --results {folder}"
-    own = [target for target in named_targets(read_record(path)["config"]) if not target.startswith(KNOWN)]
+def explain_command(record: Record, results: Path) -> str:
+    """Return the command that explains the run of a record in a results folder, with the modules it has to trust."""
+    own = [target for target in named_targets(record["config"]) if not target.startswith(KNOWN)]
     trusted = dict.fromkeys(target.partition(".")[0] for target in own)
-    trust = f"DP_REPRO_TRUST={','.join(trusted)} " if trusted else ""
-    return f"{trust}python -m runner explain {path.stem}{elsewhere}"
+    return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=",".join(trusted))
+
+
+def elsewhere(results: Path) -> list[str]:
+    """Return the option that names a results folder; none for the default folder and the scales in it."""
+    default, folder = REPOSITORY / "results", results.expanduser().resolve()
+    return [] if default in (folder, folder.parent) else ["--results", str(folder)]
 
 
 def named_targets(config: Mapping[str, Any]) -> list[str]:
@@ -69,25 +72,50 @@ def known_text(sound: float | None) -> str:
 
 def runs_table(records: Sequence[Record]) -> Table:
     """Make a row for each run, with the config fields in which the runs differ."""
-    configs = [_leaves(record["config"]) for record in records]
-    names = [name for name in _differing(configs) if name != "epochs"]  # it has a column
-    names = names or [name for name in _FOREMOST if any(name in config for config in configs)]
+    configs = [leaves(record["config"]) for record in records]
+    names = _columns(configs)
+    rows = [
+        [*_outcome([record]), *(_value(config.get(name)) for name in names)]
+        for record, config in zip(records, configs, strict=True)
+    ]
+    return Table((*_COLUMNS, *names), rows, _notes(records))
+
+
+def settings_table(settings: Sequence[Sequence[Record]]) -> Table:
+    """Make a row for the runs of each setting, with the config fields in which the settings differ.
+
+    The run is the latest one. The accuracy is the mean ± the standard deviation, and each epsilon is the largest.
+    """
+    configs = [leaves(records[-1]["config"]) for records in settings]
+    names = [name for name in _columns(configs) if name != "seed"]
     rows = []
-    for record, config in zip(records, configs, strict=True):
-        final = record["final"]
-        rows.append(
-            [
-                record["run_id"],
-                record["config"]["scale"]["name"],
-                str(final["epoch"]),
-                f"{number(float(final['test_accuracy']), '%')}%" + ("" if record["status"] == "finished" else " †"),
-                number(float(final["epsilon"])) + (f", {STATED}" if sound_epsilon_of(final) is None else ""),
-                known_text(sound_epsilon_of(final)),
-                *(_value(config.get(name)) for name in names),
-            ]
-        )
-    notes = ["† diverged"] if any(record["status"] != "finished" for record in records) else []
-    return Table((*_COLUMNS, *names), rows, notes)
+    for records, config in zip(settings, configs, strict=True):
+        run, *outcome = _outcome(records)
+        rows.append([run, str(len(records)), *outcome, *(_value(config.get(name)) for name in names)])
+    header = (_COLUMNS[0], "runs", *_COLUMNS[1:], *names)
+    return Table(header, rows, _notes([record for records in settings for record in records]))
+
+
+def _outcome(records: Sequence[Record]) -> list[str]:
+    """Return the cells of `_COLUMNS` for the runs of a setting. The last run is the latest."""
+    finals = [record["final"] for record in records]
+    epochs = sorted({final["epoch"] for final in finals})
+    accuracies = [float(final["test_accuracy"]) for final in finals]
+    spread = stdev(accuracies) if len(accuracies) > 1 else None
+    sounds = [sound_epsilon_of(final) for final in finals]
+    unknown = None in sounds
+    return [
+        records[-1]["run_id"],
+        records[-1]["config"]["scale"]["name"],
+        str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+        f"{plus_minus(fmean(accuracies), spread, '%')}%" + (" †" if _notes(records) else ""),
+        number(max(float(final["epsilon"]) for final in finals)) + (f", {STATED}" if unknown else ""),
+        known_text(None if unknown else max(sound for sound in sounds if sound is not None)),
+    ]
+
+
+def _notes(records: Sequence[Record]) -> list[str]:
+    return ["† diverged"] if any(record["status"] != "finished" for record in records) else []
 
 
 def runs_text(records: Sequence[Record]) -> str:
@@ -98,7 +126,7 @@ def runs_text(records: Sequence[Record]) -> str:
 
 def labels(records: Sequence[Record]) -> dict[str, str]:
     """Describe each setting by the fields in which the settings differ, without the seed, by setting id."""
-    configs = [_leaves(record["config"]) for record in records]
+    configs = [leaves(record["config"]) for record in records]
     names = [name for name in _differing(configs) if name != "seed"] or ["dataset.name"]
     return {
         record["setting_id"]: ", ".join(f"{name} {_value(config.get(name))}" for name in names)
@@ -137,7 +165,7 @@ def _committed(results: Path) -> set[Path]:
     return {REPOSITORY / name for name in listed.split("\0") if name}
 
 
-def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config's fields by dotted name; the value of a group is its class, by its bare name."""
     found: dict[str, Any] = {}
     for name, value in config.items():
@@ -152,18 +180,28 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _columns(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the fields in which configs differ, else the foremost ones. `epochs` has a column of its own."""
+    names = [name for name in _differing(configs) if name != "epochs"]
+    return names or [name for name in _FOREMOST if any(name in config for config in configs)]
+
+
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Choose names whose values differ: all groups and then, up to a limit, fields and arguments."""
-    names = dict.fromkeys(name for config in configs for name in config)
-    values = {name: {_value(config.get(name)) for config in configs} for name in names}
-    differing = [name for name in names if len(values[name]) > 1]
-    groups = [name for name in differing if name == "dataset.name" or (name in FIELDS and FIELDS[name].names_class)]
-    others = sorted((name for name in differing if name not in groups), key=lambda name: "." in name)
-    chosen = groups + others[: max(0, _MOST_VALUES - len(groups))]
-    return [name for name in differing if name in chosen]
+    """Name all fields whose values differ.
+
+    An argument differs if it does so among the runs of the classes that have it: others lack it by their class alone.
+    """
+
+    def differs(name: str) -> bool:
+        group, _, argument = name.partition(".")
+        classes = [config.get(group) for config in configs if argument and name in config]
+        among = [config for config in configs if not argument or config.get(group) in classes]
+        return len({_value(config.get(name)) for config in among}) > 1
+
+    return [name for name in dict.fromkeys(name for config in configs for name in config) if differs(name)]
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

@@ -13,11 +13,11 @@ from runner.claims import verdicts
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import NOT_JUDGED, NOT_RUN
+from runner.claims.verdicts import NOT_JUDGED, NOT_RUN, REFUTED
 from runner.report import not_run, paper_page, verdict_figures
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
-from runner.report.markdown import CLAIMED_EPSILON, chosen_cells
+from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load, papers_and_studies
 from runner.report.statements import stated
 
@@ -55,14 +55,18 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     by_paper = {paper.name: rows_of(folder, paper) for paper in papers}
     title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
-    text = title + mark + _words() + "\n## Counts\n\n" + _totals(papers, by_paper) + _FIGURES
+    text = title + mark + "\nEach paper, claim by claim:\n\n"
+    links = ((paper, folder / paper.name / "README.md") for paper in papers_and_studies())
+    text += "".join(f"- [{paper.title}]({paper.name}/README.md)\n" for paper, page in links if page.parent.exists())
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name / "README.md").exists())
-    claims_left = {name: sum(row.verdict == NOT_RUN for row in rows) for name, rows in by_paper.items()}
+    text += "\n## Counts\n\n" + _totals(papers, by_paper) + _FIGURES + _failing(by_paper) + _words()
+    once = {name: counted_once(rows) for name, rows in by_paper.items()}
+    claims_left = {name: sum(row.verdict == NOT_RUN for row in rows) for name, rows in once.items()}
     costs = not_run.costs(folder, papers) if scale == PAPER_SCALE else {}
     if costs:  # runs of another scale cost minutes
         text += "\n## What the claims not run would cost\n\n"
         text += markdown(not_run.costs_table(claims_left, costs))
-    counted = {paper.name.replace("_", " "): counted_once(by_paper[paper.name]) for paper in papers}
+    counted = {name.replace("_", " "): rows for name, rows in once.items()}
     written = verdict_figures.write_figures(folder, counted, "" if scale == PAPER_SCALE else scale)
     for paper in papers_and_studies():
         items = markdown(_items(folder, paper))
@@ -82,6 +86,29 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     return [write_text(folder / "README.md", text), *written]
 
 
+def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
+    """List the claims that are not reproduced, fail or are refuted, with links to their papers' pages."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for name, rows in by_paper.items():
+        for row in counted_once(rows):
+            word = REFUTED if row.guarantee == REFUTED else row.verdict
+            if word in (verdicts.NOT_REPRODUCED, verdicts.FAILS, REFUTED):
+                named.setdefault((word, name), []).append(_claimed_and_here(row))
+    lines = [f"- **{word}**, [{name}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items()]
+    for name, rows in by_paper.items():
+        guaranteed, decided = guaranteed_of(counted_once(rows))
+        if guaranteed < decided:
+            not_so = decided - guaranteed
+            lines.append(f"- **claimed ε not guaranteed**, [{name}]({name}/README.md): {not_so} of {decided} claims.\n")
+    return "\n## Claims that do not hold\n\n" + "".join(lines) if lines else ""
+
+
+def _claimed_and_here(row: ClaimRow) -> str:
+    of = cells_of(row)
+    numbers = f": {of.claimed} claimed, {of.measured} here" if row.claim.claimed else ""
+    return f"{of.method} ({row.claim.item}, {row.claim.dataset}{numbers})"
+
+
 def _figure(folder: Path, paper: Paper) -> str:
     """The path of the first item's figure from the paper's page; "" if there is none."""
     items = [item.name for item in paper.items if (folder / paper.name / item.name / "figure.svg").exists()]
@@ -96,21 +123,21 @@ def _words() -> str:
 
 def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     """Count each paper's claims by verdict, those by formula apart, and its guaranteed epsilons."""
-    every = [row for rows in by_paper.values() for row in rows]
-    shown = {**{paper.name: by_paper[paper.name] for paper in papers}, "**all**": every}
-    once = {name: counted_once(rows) for name, rows in shown.items()}
+    once = {paper.name: counted_once(by_paper[paper.name]) for paper in papers}
+    once["**all**"] = [row for rows in once.values() for row in rows]
     of = {name: Counter(row.verdict for row in rows) for name, rows in once.items()}
     by_runs = [
         [name, sum(of[name][word] for word in verdicts.CONFIRMED), *(of[name][word] for word in _BY_RUNS)]
-        for name in shown
+        for name in once
     ]
     by_formula = [
         [name, *(of[name][word] for word in _BY_FORMULA), " of ".join(map(str, guaranteed_of(once[name])))]
-        for name in shown
+        for name in once
     ]
     note = (
-        "A number that was measured once counts once, whatever number of claims it serves (also of several papers: the "
-        "last row is no sum), under the least favourable of their verdicts. Of several readings the first counts. "
+        "Several claims about one measured number count once, under the least favourable of their verdicts. Of several "
+        "readings the first counts. "
+        "Several numbers by one formula count each. "
         f"Further {of['**all**'][NOT_JUDGED]} numbers are shown for context and not judged."
     )
     runs_table = Table(("claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs)

@@ -41,9 +41,9 @@ def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, ma
     if figure:
         parts.append(f"![{paper.title}]({figure})\n")
     parts += [f"- {remark.format(results='../')}\n" for remark in paper.remarks]
-    parts.append(tables_of(paper, rows))
     if not paper.study:
-        parts.append(f"## How to read the tables\n\n{HOW_TO_READ}")
+        parts.append(HOW_TO_READ)
+    parts.append(tables_of(paper, rows))
     if chosen := open_settings(rows):
         parts.append(f"## Settings that the paper leaves open\n\nChosen here:\n\n{chosen}")
     return "\n".join(parts)

@@ -16,6 +16,7 @@ from runner.claims.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _STYLE: dict[Any, Any] = {
@@ -40,8 +41,39 @@ _LONG = re.compile(r"-?\d+\.\d{3,}")
 _HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 _NOT_RUN = ", not run"
+WIDTH = 9.4  # inches: a page of 900 pixels, on which text keeps its size
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
-COLOURS = {"tanh": "C0", "ReLU": "C1", "SGD tanh": "C2", "SGD ReLU": "C3"}
+LOOKS = {  # by method: colour and marker in all figures
+    "ReLU": ("black", "o"),  # plain DP-SGD
+    "tanh": ("C0", "s"),
+    "losing-less loss": ("C1", "^"),
+    "AUTO-S": ("C2", "D"),
+    "ScatterNet": ("C3", "v"),
+    "ideas combined": ("C4", "<"),
+    "screening": ("C5", ">"),
+    "screening, momentum 0.9": ("C8", "X"),
+    "screening, momentum not restored": ("C9", "h"),
+    "screening, its own settings": ("C6", "d"),
+    "backpropagation clipping": ("C6", "P"),
+    "corrected": ("C9", "p"),
+    "joint": ("C4", "H"),
+    "original bug": ("C3", "X"),
+    "original code": ("C5", "8"),
+    "tanh, large batches": ("navy", "d"),
+    "Lipschitz": ("C7", "*"),
+    "Lipschitz, clipped": ("C3", "p"),
+    "Lipschitz, projection": ("C0", "X"),
+    "plain DP-SGD, Opacus": ("C3", "P"),
+    "SGD, ReLU": ("goldenrod", "o"),
+    "SGD, tanh": ("C9", "s"),
+    "SGD, clipped": ("teal", "D"),
+    "squared error": ("C2", "P"),
+    "absolute error": ("C3", "d"),
+    "squared error, then cross-entropy": ("C4", "X"),
+    "squared error, then focal loss": ("C5", "h"),
+}
+CLAIMED: dict[str, Any] = {"marker": "*", "markersize": 11, "markerfacecolor": "none", "linestyle": ""}
+AS_PAPER, SOUND = "ε as the paper counts", "sound ε"
 
 
 @contextmanager
@@ -56,7 +88,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, without a window."""
+    """Return an empty figure, in inches, without a window. A page shrinks it if it is wider than `WIDTH`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -95,6 +127,8 @@ class Curve:
     Attributes:
         claimed_at: accuracies claimed at other epsilons than the panel's: (epsilon, percent).
         claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
+        look: its method in `LOOKS`, if that is not the label.
+        colour: its colour, if it has no look.
         only: a config field and a value. Only runs with this value belong to the line.
     """
 
@@ -104,6 +138,7 @@ class Curve:
     claimed: float | None = None
     claimed_at: Sequence[tuple[float, float]] = ()
     claimed_as: str = ""
+    look: str = ""
     colour: str = ""
     only: tuple[str, float] | None = None
 
@@ -157,10 +192,25 @@ def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
         drawn.supxlabel(fill(f"Not drawn: {'; '.join(named)}.", width), fontsize=8, color="grey")
 
 
-def spaced(line: Sized, place: int) -> dict[str, Any]:
-    """Return the marker of a panel's line at this place: about six along the line, apart from other lines' markers."""
+def spaced(line: Sized, place: int, marker: str = "") -> dict[str, Any]:
+    """Return the settings of a line's markers: about six along it, apart from other lines' markers."""
     every = max(1, len(line) // 6)
-    return {"marker": MARKERS[place % len(MARKERS)], "markersize": 4, "markevery": (place * every // 4, every)}
+    marker = marker or MARKERS[place % len(MARKERS)]
+    return {"marker": marker, "markersize": 4, "markevery": (place * every // 4, every)}
+
+
+def log_axis(axes: Axes, name: Literal["x", "y"], at: Sequence[float] = ()) -> None:
+    """Make an axis logarithmic, with numbers in place of powers of ten, at these values if there are any."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set(**{f"{name}scale": "log"})
+    axis: Axis = getattr(axes, f"{name}axis")
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    if at:
+        axis.set_ticks(sorted(set(at)))
+    axis.set_major_formatter("{x:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def by_error(axes: Axes) -> None:
@@ -189,12 +239,19 @@ def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
     axes.plot([], [], line, color=colour, label=f"{label}{_NOT_RUN}")
 
 
-def panel_each(height: float, width: float = 11, **grid: Any) -> tuple[Figure, list[tuple[Axes, str]]]:
-    """Return a figure with one titled panel for each data set, side by side, and each panel with its data set's key."""
-    drawn = figure(width, height)
-    panels = list(zip(drawn.subplots(1, len(DATASETS), **grid), DATASETS, strict=True))
+def panel_each(height: float, few: Mapping[str, str]) -> tuple[Figure, list[tuple[Axes, str]]]:
+    """Return a figure with a titled panel for each data set, side by side, and each panel with its data set's key.
+
+    Args:
+        height: in inches.
+        few: by data set, the reason not to draw its panel, or "". The reasons are written below the panels.
+    """
+    shown = [dataset for dataset in DATASETS if not few[dataset]]
+    drawn = figure(WIDTH, height)
+    panels = list(zip(drawn.subplots(1, len(shown), squeeze=False)[0] if shown else (), shown, strict=True))
     for axes, dataset in panels:
         axes.set_title(DATASETS[dataset])
+    name_not_drawn(drawn, {DATASETS[dataset]: why for dataset, why in few.items()})
     return drawn, panels
 
 
@@ -203,12 +260,12 @@ def legend_below(axes: Axes, down: float = 0.17, of: Axes | None = None, **how: 
     axes.legend(*(of or axes).get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -down), **how)
 
 
-def one_legend(drawn: Figure) -> None:
+def one_legend(drawn: Figure, columns: int = 4) -> None:
     """Put one legend below all panels, each label once. "not run" stays only if no panel has a run of the label."""
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
         del named[label]
-    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
+    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(columns, len(named)))
 
 
 def accuracy_against_epsilon(
@@ -243,7 +300,7 @@ def accuracy_against_epsilon(
         return None
     across = min(columns or len(panels), len(shown))
     rows = -(-len(shown) // across)
-    drawn = figure(3.6 * max(2, across), 6.2 * rows)
+    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 6.2 * rows)
     axes = drawn.subplots(2 * rows, across, squeeze=False)
     for place, panel in enumerate(shown):
         block, column = divmod(place, across)
@@ -259,9 +316,11 @@ def accuracy_against_epsilon(
             one.set(xlim=(0, right), ylim=(low, high))
             if spread_by_error:
                 by_error(one)
-        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 else 2, of=above)
-    for unused in axes.flat[len(shown) - across * rows :] if len(shown) % across else ():
-        unused.remove()
+        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 1 else 2, of=above)
+    for place in range(len(shown), across * rows):
+        block, column = divmod(place, across)
+        axes[2 * block][column].remove()
+        axes[2 * block + 1][column].remove()
     name_not_drawn(drawn, few)
     return drawn
 
@@ -272,20 +331,21 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     for place, curve in enumerate(panel.curves):
         planned = curve.planned(evidence)
         recorded = planned.recorded
-        colour = curve.colour or COLOURS.get(curve.label, "C4")
+        colour, marker = LOOKS.get(
+            curve.look or curve.label, (curve.colour or f"C{place}", MARKERS[place % len(MARKERS)])
+        )
         if comparable and curve.claimed is not None:
             axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
             levels.append(curve.claimed)
         if comparable and curve.claimed_at and name == "epsilon":
-            marker = _claimed_marker(curve)
-            axes.plot(*zip(*curve.claimed_at, strict=True), marker, color=colour, markerfacecolor="none", zorder=3)
+            axes.plot(*zip(*curve.claimed_at, strict=True), color=colour, zorder=3, **CLAIMED)
             levels += [accuracy for _, accuracy in curve.claimed_at]
         if not recorded:
             name_not_run(axes, curve.label, colour)
             continue
         found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
         text = f"{curve.label}, {runs_text(planned)}"
-        found.draw(axes, colour, 0.2, **spaced(found.middle, place), label=text)
+        found.draw(axes, colour, 0.2, **spaced(found.middle, place, marker), label=text)
         for edge in (found.low, found.high) if panel.extremes and len(recorded) > 1 else ():
             axes.plot(found.x, edge, color=colour, linewidth=0.7)
         levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
@@ -295,18 +355,13 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
     for curve in {c.claimed_as: c for c in panel.curves if c.claimed_at and comparable and name == "epsilon"}.values():
         text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
-        axes.plot([], [], _claimed_marker(curve), color="grey", markerfacecolor="none", label=text)
+        axes.plot([], [], color="grey", label=text, **CLAIMED)
     if comparable and panel.epsilon is not None:
         axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
-    axes.set_xlabel("ε of the runs, by the configured accountant" if name == "epsilon" else "sound ε of the same runs")
-
-
-def _claimed_marker(curve: Curve) -> str:
-    """Return the marker of a claim: a triangle for the best of several runs, a diamond for a mean or a single run."""
-    return "^" if curve.claimed_as else "D"
+    axes.set_xlabel(AS_PAPER if name == "epsilon" else f"{SOUND} of the same runs")
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 class Number:
     """A number in a text. The format chooses its part.
 
-    {x} is the number, {x:gain} the difference of two settings, and {x:interval} its 95% interval.
-    {x:sound} is the sound ε, {x:claimed} the claimed number, and {x:runs} the runs.
+    {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
+    95% interval. {x:sound} is the sound ε, {x:claimed} the claimed number, and {x:runs} the runs.
     Numbers have one decimal, those below one have two.
     """
 
@@ -30,12 +30,14 @@ class Number:
         row = self.row
         if not part and row.measured is not None:
             return _short(row.measured)
+        if part == "size" and row.measured is not None:
+            return _short(abs(row.measured))
         if part == "gain" and row.difference is not None:
             return _short(row.difference)
         if part == "interval" and row.interval:
             return f"[{_signed(row.interval.low)}, {_signed(row.interval.high)}]"
         if part == "sound" and row.epsilon_sound is not None:
-            return number(row.epsilon_sound, places=1 if row.epsilon_sound < 100 else 0, bound="upper")
+            return number(row.epsilon_sound, places=2 if row.epsilon_sound < 100 else 0, bound="upper")
         if part == "claimed":
             return row.claim.claimed
         if part == "runs":

@@ -31,7 +31,7 @@ _MARKERS = {verdicts.DIFFERS: "s", verdicts.NOT_REPRODUCED: "D", verdicts.EXCEED
 _DARK = ("#009E73", "#0072B2", "#C1440E")  # colours behind white letters
 _FARTHEST = 6  # margins from the claim, at the ends of a strip
 _FEWEST = 3  # claims with a number and a margin, for a panel
-_NARROW = 0.03  # share of a bar, below which its number is in small type
+_NARROWEST = 0.006  # share of a bar that a digit fits into
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str = "") -> list[Path]:
@@ -54,12 +54,12 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
 
     bars = {title: [row for row in rows if row.verdict != NOT_JUDGED] for title, rows in by_paper.items()}
     bars["all papers"] = [row for rows in bars.values() for row in rows]
-    drawn = plots.figure(9, 1.2 + 0.42 * len(bars))
+    drawn = plots.figure(plots.WIDTH, 1.2 + 0.42 * len(bars))
     axes = drawn.add_subplot()
     places = [-place - (0.4 if place == len(bars) - 1 else 0) for place in range(len(bars))]
     for place, rows in zip(places, bars.values(), strict=True):
         _bar(axes, place, rows)
-    axes.set_yticks(places, list(bars))
+    axes.set_yticks(places, [title.capitalize() for title in bars])
     axes.set_xlim(0, 1.06)
     axes.set_xticks([])
     axes.grid(visible=False)
@@ -86,10 +86,10 @@ def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
         axes.text(
             left + share / 2,
             place,
-            str(counts[word]),
+            str(counts[word]) if share > _NARROWEST else "",
             ha="center",
             va="center",
-            fontsize=9 if share > _NARROW else 7,
+            fontsize=8,
             color="white" if colour in _DARK else "#222222",
             bbox={"boxstyle": "round,pad=.15", "fc": colour, "ec": "none"} if _hatch(word) else None,
         )
@@ -107,7 +107,7 @@ def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     panels = {title: rows for title, rows in panels.items() if len(rows) >= _FEWEST}
     if not panels:
         return None
-    drawn = plots.figure(11, 1.2 + 0.11 * sum(map(len, panels.values())))
+    drawn = plots.figure(plots.WIDTH, 1.2 + 0.11 * sum(map(len, panels.values())))
     left, right = _halves(panels)
     columns: Any = drawn.subfigures(1, 2)
     for column, titles in zip(columns, (left, right), strict=True):
@@ -115,7 +115,7 @@ def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
         grid = column.subplots(max(len(titles), 1), squeeze=False, height_ratios=heights or None)
         for axes, title in zip(grid.flat, titles, strict=False):
             _strips(axes, panels[title])
-            axes.set_title(f"{title}: {len(panels[title])} claims", loc="left")
+            axes.set_title(f"{title.capitalize()}: {len(panels[title])} claims", loc="left")
     handles = [
         grid.flat[0].plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
         for word in _IN_STRIPS
@@ -145,7 +145,7 @@ def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
         for row in of_item:
             _strip(axes, place, row)
             place -= 1
-        ticks[place + 1 + (len(of_item) - 1) / 2] = item
+        ticks[place + 1 + (len(of_item) - 1) / 2] = item.replace("fig-", "figure ").replace("-", " ").capitalize()
         place -= 1
     axes.axvspan(-1, 1, color="#009E73", alpha=0.1, linewidth=0)
     axes.axvline(0, color="#888888", linewidth=0.8)
@@ -155,7 +155,7 @@ def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
     axes.set_xlim(-_FARTHEST - 0.2, _FARTHEST + 0.2)
     axes.set_xticks([-6, -4, -2, 0, 2, 4, 6], ["≤ −6", "−4", "−2", "claim", "2", "4", "≥ 6"])
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("margins from the claim (right: better than claimed)")
+    axes.set_xlabel("distance in margins (right: better than claimed)")
 
 
 def _strip(axes: Axes, place: float, row: ClaimRow) -> None:

@@ -23,6 +23,7 @@ from runner.config import ConfigError, TrackingMode
 from runner.records.files import upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
+from runner.terminal import command
 from runner.training.targets import bare_name
 
 Log = Callable[[dict[str, Any]], None]
@@ -33,6 +34,12 @@ _STOPPED = 5.0  # seconds that one waits which is interrupted
 _RUNS: list[Any] = []  # of W&B's, that this process has open
 _REACHED = threading.Event()  # W&B's server, by a run of this process
 
+STEP = "by_step/step"  # that measurements of single steps are plotted against
+BY_STEP = {  # the measurements of `runner.training.watch`, with their titles
+    "by_step/train_loss": "training loss of the batch",
+    "by_step/clipped_share": "share of examples with gradients beyond the bound",
+    "by_step/step_size": "L2 norm of the change of all weights",
+}
 AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
 
 
@@ -138,8 +145,8 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
             return None
         if not _REACHED.is_set():  # the user asked to watch the run, so it does not begin without W&B
             raise ConfigError(f"tracking=online: {_said(error)}") from error
-        folder = shlex.quote(str(Path(config.tracking.directory).expanduser().resolve()))
-        _say(error, f"the run is written for later, and sent by: python -m runner wandb-sync --folder {folder}")
+        send = command("wandb-sync", "--folder", str(Path(config.tracking.directory).expanduser().resolve()))
+        _say(error, f"the run is written for later, and sent by: {send}")
         return _begun(wandb, TrackingMode.offline, config, run_id, setting_id)
     if mode == TrackingMode.online:
         _REACHED.set()
@@ -176,6 +183,10 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
     for axis in axes:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=axes[0])
+    if config.tracking.every:
+        run.define_metric(STEP, hidden=True)
+        for name in BY_STEP:
+            run.define_metric(name, step_metric=STEP)
     return run
 
 

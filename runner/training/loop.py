@@ -28,6 +28,7 @@ from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
+from runner.training.watch import Watch
 
 _AT_ONCE = 4096  # images
 _ROUNDING = 1e-5
@@ -108,12 +109,14 @@ def training(
     on_step: OnStep = lambda epoch, step: None,
     on_state: OnState = lambda state: None,
     state: State | None = None,
+    watch: Watch | None = None,
 ) -> Training:
     """Return a function that trains these runs on one data set, called with an `on_epoch` for each of them.
 
     `on_step` is called after each step of one run on a CPU that is taken call by call, as an epoch may be long there.
     For such a run `on_state` can take the state after every epoch but the last. From a `state` the run continues with
     the same digits as without an interruption. On CUDA the order of some sums is open, and with it the last digits.
+    `watch` measures single steps of one run that is taken call by call.
 
     One run is trained as its config says. Several are trained together, in steps of all of them.
 
@@ -123,7 +126,7 @@ def training(
     """
 
     def train_eagerly(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
-        return [_train_eagerly(runs[0], data, on_epochs[0], on_step, on_state, state)]
+        return [_train_eagerly(runs[0], data, on_epochs[0], on_step, on_state, state, watch)]
 
     if len(runs) == 1 and runs[0].step is StepMode.eager:
         return train_eagerly
@@ -245,17 +248,22 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
 
 
-def _train_eagerly(
-    run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep, on_state: OnState, state: State | None
-) -> Trained:
+def _train_eagerly(run: Run, *rest: Any) -> Trained:
+    """Call `_train` with a generator of the run's seed for layers that draw random numbers."""
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(derived_seed(run.config.seed, "layers"))
-        return _train(run, data, on_epoch, on_step, on_state, state)
+        return _train(run, *rest)
 
 
 def _train(
-    run: Run, data: tuple[Split, ...], on_epoch: OnEpoch, on_step: OnStep, on_state: OnState, state: State | None
+    run: Run,
+    data: tuple[Split, ...],
+    on_epoch: OnEpoch,
+    on_step: OnStep,
+    on_state: OnState,
+    state: State | None,
+    watch: Watch | None,
 ) -> Trained:
     training, _, *aside = data
     config, mechanism = run.config, run.mechanism
@@ -295,7 +303,10 @@ def _train(
             gradients = objective.received(mechanism.at(progress.steps).release(computed.gradients, noise))
             for name, parameter in objective.named_parameters():
                 parameter.grad = gradients[name]
+            before = watch.weights_before(progress.steps + 1, objective) if watch is not None else ()
             progress.charge_step(step_in_epoch, updates.step())
+            if watch is not None and before and len(targets) > 0:
+                watch.measure(progress.steps, mechanism, computed, objective, before)
             losses += computed.losses.double().sum().item()
             seen += len(targets)
             on_step(epoch, step_in_epoch + 1)

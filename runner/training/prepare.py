@@ -370,6 +370,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
     for run in runs:
         if run.rule.unstackable is not None:
             raise NotStackableError(run.rule.unstackable)
+        if run.config.tracking.every:
+            raise NotStackableError("tracking.every reads single steps")
         for name in run.config.diagnostics:
             if diagnostic(name).measures_steps:
                 raise NotStackableError(f"the diagnostic {name} reads every step")

@@ -20,6 +20,7 @@ file in the folder of the command, which could have the same name by accident.
 from __future__ import annotations
 
 import inspect
+import shlex
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -141,7 +142,7 @@ def _within(path: str, packages: typing.Iterable[str]) -> bool:
 
 def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> NoReturn:
     named = target.partition(".")[0] if of_record else target
-    trust = f"If you trust it, set DP_REPRO_TRUST={named} in the environment."
+    trust = f"If you trust it, set DP_REPRO_TRUST={shlex.quote(named)} in the environment."
     if of_record:
         raise ConfigError(
             f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "

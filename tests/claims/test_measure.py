@@ -182,11 +182,19 @@ def test_the_best_of_the_values_tried_has_an_end_unless_one_beyond_may_be_better
 
 
 def test_a_range_of_means_that_are_equal_may_be_nothing():
-    """Three means with a standard error of 0.06 are 0.1 apart by chance; means 2 apart are 2 apart, within 0.2."""
+    """Tables have q = 4.339 for three means and six degrees of freedom at 95%: 4.339 * 0.1 / sqrt(3) = 0.2505."""
     equal = measure(claim(by="x", statistic="spread"), seeds(95.0, 95.05, 95.0), {}).interval_at(0.95)
     assert equal.low == 0.0
     apart = measure(claim(by="x", statistic="spread"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
-    assert 1.7 < apart.low < 2.0 < apart.high < 2.2
+    assert (apart.low, apart.high) == pytest.approx((2 - 0.2505, 2 + 0.2505), abs=1e-4)
+
+
+def test_single_runs_of_swept_values_confirm_nothing():
+    """The spread is pooled over all settings, and a range of 0.05 is surely below 1."""
+    negligible = claim(by="x", statistic="spread", direction="below", level=1.0)
+    assert judge(negligible, measure(negligible, seeds(95.0, 95.05), {}), "paper").verdict == "reproduced"
+    one = seeds(95.0, 95.05).sweeps["p/s"][:4]
+    assert judge(negligible, measure(negligible, evidence(*one), {}), "paper").verdict == "too few runs"
 
 
 def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():

@@ -33,6 +33,7 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("logit_norm", 3, {"layer_norms": NORMS}, 7.0),
         ("last_weight_norm", 3, {"layer_norms": NORMS}, 3.0),
         ("pre_activation_norms", 3, {"layer_norms": NORMS}, [5.0, 7.0]),
+        ("mean_weight_norm", 3, {"layer_norms": NORMS}, 2.5),
         ("hidden_weight_norms", 3, {"layer_norms": NORMS}, [2.0]),
         ("gradient_norm", 0, {"gradient_histogram": HISTOGRAM}, 2.0),
         ("gradient_norm_of_all", 1, {"gradient_histogram": HISTOGRAM}, 3.0),

@@ -121,5 +121,5 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_claims_of_every_paper_are_read(name: str) -> None:
     """Each names existing items, formulas, sweeps and experiments, and differs from the others."""
     claims = load(name).claims
-    assert len(claims) > 50
+    assert claims
     assert len({(*c.identity, c.reading) for c in claims}) == len(claims)

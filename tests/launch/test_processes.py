@@ -21,7 +21,7 @@ from runner.cli.reproduce import _check_data, parse_duration
 from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.launch.processes import _Clock, run_jobs
-from runner.records.files import failure_path, read_record, record_path, results_folder
+from runner.records.files import failure_path, read_record, results_folder
 from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
 from runner.terminal import Line, duration
@@ -48,44 +48,31 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
 
 
 @pytest.mark.slow
-def test_a_failing_and_a_dying_job_stop_no_other(tmp_path: Path) -> None:
+def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path) -> None:
     jobs = small_jobs(tmp_path, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
+    folder = results_folder(jobs[0].config)
+    failed_before = failure_path(folder, jobs[2].run_id)
+    failed_before.parent.mkdir(parents=True)
+    failed_before.write_text("{}")
     tally, said = run(jobs)
     assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs[2:]}
     why = {job.run_id: text for job, text in tally.failed}
     assert why[jobs[0].run_id] == "its process ended with exit code 7"
     assert why[jobs[1].run_id] == "RuntimeError: made to fail"
-    folder = results_folder(jobs[0].config)
     assert {path.stem for path in (folder / "runs").iterdir()} == {job.run_id for job in jobs[2:]}
     failure = json.loads(failure_path(folder, jobs[1].run_id).read_text())
     assert failure["status"] == "failed"
     assert "made to fail" in failure["traceback"]
+    assert not failed_before.exists()
     assert "run 4 of 4" in said
     assert "accuracy" in said
     assert "\r" not in said, "a log file is read line by line"
 
-
-@pytest.mark.slow
-def test_a_failed_run_is_tried_again_and_its_failure_forgotten(tmp_path: Path, monkeypatch) -> None:
-    (job,) = small_jobs(tmp_path)[:1]
-    path = failure_path(results_folder(job.config), job.run_id)
-    path.parent.mkdir(parents=True)
-    path.write_text("{}")
-    tally, _ = run([job])
-    assert [j.run_id for j in tally.recorded] == [job.run_id]
-    assert not path.exists()
-
-
-@pytest.mark.slow
-def test_recorded_runs_are_skipped(tmp_path: Path) -> None:
-    jobs = small_jobs(tmp_path)[:2]
-    run(jobs)
-    paths = [record_path(results_folder(job.config), job.run_id) for job in jobs]
-    before = [path.stat().st_mtime_ns for path in paths]
-    tally, said = run(jobs)
+    before = _records(tmp_path)
+    tally, said = run(jobs[2:])
     assert "skipped" in said
     assert len(tally.recorded) == 2
-    assert [path.stat().st_mtime_ns for path in paths] == before
+    assert _records(tmp_path) == before
 
 
 def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None:

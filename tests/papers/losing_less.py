@@ -20,10 +20,11 @@ from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import judge
 from runner.papers.losing_less import figures
 from runner.report.papers import load
+from runner.report.plots import LOOKS
 
 NAME = "losing_less"
 PAPER = load(NAME)
-OURS, CE = (to_rgba(colour) for colour in (figures.OURS, figures.CE))
+OURS, CE = (to_rgba(LOOKS[figures.LOSSES[loss][1]][0]) for loss in ("ours", "ce"))
 
 
 @dataclass(frozen=True)

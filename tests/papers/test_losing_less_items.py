@@ -8,11 +8,10 @@ import pytest
 
 from runner.claims.evidence import Evidence
 from runner.claims.verdicts import judge
-from runner.cli.aggregate import aggregate
 from runner.config import REPOSITORY
 from runner.papers.losing_less import tables
 from runner.papers.losing_less.lemma_1 import smoothness_ratio
-from tests.papers.losing_less import NAME, claims, confusion
+from tests.papers.losing_less import claims
 
 NOTHING = Evidence("paper", {})
 
@@ -60,16 +59,6 @@ def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
     }
     with_ours = {key for key, judged in costs.items() if "two noisy releases" in judged.claim.open}
     assert with_ours == {("MNIST", "setting_epsilon"), ("CIFAR10", "setting_epsilon")}
-
-
-@pytest.mark.slow
-def test_at_smoke_scale_nothing_is_judged(tmp_path, fabricate, jobs):
-    for name in ("mnist_ours", "mnist_ce"):
-        fabricate(jobs("fig_3", name, "smoke", NAME)[0], [80.0], diagnostics=confusion({2: 50, 3: 60}, (2, 3)))
-    aggregate(NAME, "smoke", ["fig-3", "fig-13"], tmp_path)
-    for item in ("fig-3", "fig-13"):
-        with (tmp_path / "smoke" / NAME / item / "claims.csv").open() as file:
-            assert {row["verdict"] for row in csv.DictReader(file)} <= {"not judged", "not run"}
 
 
 def test_gradients_differ_by_no_more_than_the_hessian_allows():

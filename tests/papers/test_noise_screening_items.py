@@ -224,7 +224,7 @@ def test_who_leads(runs: Evidence) -> None:
 
 
 def test_the_gain_is_that_of_means_at_equal_epsilon(runs: Evidence) -> None:
-    claim = claim_of("table-1", "noise_screening/mnist_screened", "gain at equal epsilon")
+    claim = claim_of("table-1", "noise_screening/mnist_screened", "gain at equal claimed epsilon")
     found = measure(claim, runs, PAPER.formulas)
     assert found.value == pytest.approx(98.05 - TABLE_1["noise_screening/mnist_auto"] - 0.05)
     assert (found.n, found.epsilon_sound) == (4, 9.0)

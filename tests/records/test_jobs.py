@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from omegaconf import OmegaConf
 
-from runner.config import REPOSITORY
 from runner.records.jobs import sweep_jobs
+from tests.forked import run_in_fork
 
 
 def test_a_scale_lists_as_many_runs_as_it_says_first_seeds_first() -> None:
@@ -22,10 +19,8 @@ def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"
     extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
-    launched = subprocess.run(
-        [sys.executable, "-m", "runner", f"sweeps={sweep}", *extra], capture_output=True, text=True, cwd=REPOSITORY
-    )
-    assert launched.returncode == 0, launched.stderr
+    code, _, told = run_in_fork([f"sweeps={sweep}", f"hydra.sweep.dir={tmp_path}/hydra", *extra], tmp_path)
+    assert code == 0, told
     recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}
     assert recorded == {job.run_id for job in sweep_jobs(sweep, extra)}
     assert len(recorded) == 4

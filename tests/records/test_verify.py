@@ -180,9 +180,9 @@ def others(value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        return [value - 1, value + 1, 2 * value, 0]
+        return [value - 1, value + 1, 2 * value]
     if isinstance(value, float):
-        return [float(f"{value * factor:.5g}") for factor in (0.5, 0.99, 0.9998, 1.0002, 1.01)] + [value + 0.01]
+        return [float(f"{value * factor:.5g}") for factor in (0.5, 0.9998, 1.01)] + [value + 0.01]
     if isinstance(value, str):
         return [f"x{value}", f"{value}x", ""]
     return [1, "x", ["x"], {"x": 1}, None]

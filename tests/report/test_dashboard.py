@@ -126,6 +126,7 @@ def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> No
     panels = [panel for each in section["panelBankConfig"]["sections"] for panel in each["panels"]]
     axes = [(panel["config"]["xAxis"], panel["config"].get("showMaxYAxisLine")) for panel in panels]
     assert axes[:3] == [("summary:epsilon", True), ("summary:epsilon_sound_guaranteed", True), ("epsilon", None)]
+    assert {panel["config"]["xAxis"] for panel in panels[-3:]} == {"by_step/step"}, "beside both accuracies"
     (runset,) = section["runSets"]
     assert [each["name"] for each in runset["grouping"]] == ["group", "jobType"]
     conditions = {each["key"]["name"]: each["value"] for each in runset["filters"]["filters"]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
 from runner.records.jobs import Job
 from runner.report.own import own_records, privacy_text, result_text, runs_table
+from tests.forked import run_in_fork
 
 
 def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
@@ -64,8 +64,7 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
         assert not own & {Path(line).stem for line in listed.stdout.splitlines()}
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
     assert main(["--results", str(tmp_path)]) == 0
-    assert f"{path.stem}  paper  1       97.00%" in capsys.readouterr().out
-    assert main(["--results", f"{tmp_path}/none"]) == 2
+    assert f"{path.stem}  1     paper  1       97.00%" in capsys.readouterr().out
     path.with_stem("0" * 12).write_text("{")
     newer = json.loads(path.read_text()) | {"schema": 2}
     path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
@@ -73,24 +72,23 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
     said = capsys.readouterr()
     assert f"{'0' * 12}.json is not a whole record" in said.err
     assert f"{'1' * 12}.json was written by a newer version" in said.err
-    assert f"{path.stem}  paper" in said.out, "one that cannot be read hides no other"
+    assert f"{path.stem}  1     paper" in said.out, "one that cannot be read hides no other"
 
 
 @pytest.mark.slow
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
     options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
-    command = [sys.executable, "-m", "runner", *options]
-    first, again = (subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True) for _ in range(2))
+    (_, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))
     (path,) = tmp_path.glob("smoke/runs/*.json")
     said = result_text(read_record(path))
-    assert first.stderr.splitlines()[-2] == said
-    assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.stderr.splitlines()[-1]
-    assert said in again.stderr
-    assert "already recorded; to run it again" in again.stderr
-    several = [*command[:3], "-m", *options, "seed=range(0,4)"]
-    many = subprocess.run(several, cwd=REPOSITORY, capture_output=True, text=True)
-    assert many.returncode == 0
-    header, *rows = many.stdout.splitlines()[-3:]
+    assert first.splitlines()[-2] == said
+    assert f"python -m runner explain {path.stem} --results {path.parent.parent}" in first.splitlines()[-1]
+    assert said in again
+    assert "already recorded; to run it again" in again
+    several = ["-m", *options, f"hydra.sweep.dir={tmp_path}/hydra", "seed=range(0,4)"]
+    code, shown, told = run_in_fork(several, tmp_path)
+    assert code == 0
+    header, *rows = shown.splitlines()[-3:]
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]
     assert [row.split()[-1] for row in rows] == ["0", "1"]
-    assert many.stderr.count("shown above") == 2  # of four seeds, two are run at this scale
+    assert told.count("shown above") == 2  # of four seeds, two are run at this scale

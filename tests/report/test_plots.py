@@ -13,7 +13,20 @@ import pytest
 from runner.claims.evidence import collect
 from runner.claims.runs import Runs
 from runner.config import REPOSITORY
-from runner.report.plots import Curve, Panel, accuracy_against_epsilon, by_error, figure, spaced, too_few
+from runner.report.plots import (
+    LOOKS,
+    WIDTH,
+    Curve,
+    Panel,
+    accuracy_against_epsilon,
+    by_error,
+    figure,
+    log_axis,
+    spaced,
+    too_few,
+)
+
+RESULTS = REPOSITORY / "results"
 
 
 def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jobs) -> None:
@@ -50,6 +63,54 @@ def test_lines_differ_in_more_than_colour() -> None:
     marked = [spaced(range(60), place) for place in range(5)]
     assert len({each["marker"] for each in marked}) == 5
     assert all(each["markevery"][1] == 10 for each in marked)
+
+
+def test_no_two_methods_look_alike() -> None:
+    assert len(set(LOOKS.values())) == len(LOOKS)
+
+
+def test_a_claim_at_its_epsilon_is_a_star_of_its_curves_colour(tmp_path, fabricate, jobs) -> None:
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
+    evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
+    curve = Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh", claimed_at=[(2.0, 95.5)])
+    drawn = accuracy_against_epsilon(evidence, [Panel("one", [curve])])
+    assert drawn is not None
+    stars = [line for axes in drawn.axes for line in axes.lines if line.get_marker() == "*" and len(line.get_xdata())]
+    assert [(list(s.get_xdata()), list(s.get_ydata()), s.get_color()) for s in stars] == [([2.0], [95.5], "C0")]
+    (legend,) = [axes.get_legend() for axes in drawn.axes if axes.get_legend()]
+    assert "claimed" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_last_row_that_is_not_full_has_no_empty_panels(tmp_path, fabricate, jobs) -> None:
+    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
+    evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
+    curve = Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh")
+    drawn = accuracy_against_epsilon(evidence, [Panel(title, [curve]) for title in "abc"], columns=2)
+    assert drawn is not None
+    assert len(drawn.axes) == 6
+    assert all(axes.lines for axes in drawn.axes)
+
+
+def test_logarithmic_axes_have_plain_numbers_and_a_tick_for_each_value_asked_for() -> None:
+    left, right = figure(8, 3).subplots(1, 2)
+    for axes in (left, right):
+        axes.plot([0.001, 100_000], [1, 2])
+        log_axis(axes, "x", () if axes is left else (128, 512))
+    named = [axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks()) for axes in (left, right)]
+    assert {"0.001", "100,000"} <= set(named[0])
+    assert named[1] == ["128", "512"]
+
+
+def test_committed_figures_can_be_read_on_a_page() -> None:
+    """No text is below 8 points on a page of 900 pixels, which is 9.4 inches wide."""
+    paths = [*RESULTS.glob("*/*/figure.svg"), *(RESULTS / name / "figure.svg" for name in ("verdicts", "strips"))]
+    assert len(paths) > 40
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        width = float(re.search(r'viewBox="0 0 ([\d.]+)', text)[1])  # type: ignore[index]
+        sizes = [float(size) for size in re.findall(r"(?:font-size: |font: )(?:[a-z]+ )*([\d.]+)px", text)]
+        assert sizes
+        assert min(sizes) * min(1, 72 * WIDTH / width) >= 7.99, path
 
 
 DRAW = """

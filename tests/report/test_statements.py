@@ -31,7 +31,7 @@ def test_a_number_is_its_rows_and_rounded():
     assert [number(part) for part in ("", "gain", "interval", "claimed", "runs")] == [
         "97.5", "−0.50", "[−1.1, +0.10]", "98", "3",
     ]  # fmt: skip
-    assert number("sound") == "2.4", "a bound is rounded up"
+    assert number("sound") == "2.36", "a bound is rounded up"
     assert number("sound", replace(ROW, epsilon_sound=2033.21)) == "2034"
     with pytest.raises(ValueError, match="no 'sound'"):
         number("sound", replace(ROW, epsilon_sound=None))
@@ -52,14 +52,11 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report(tmp_path, "smoke")
 
 
-def test_every_paper_has_a_statement_with_the_numbers_of_the_committed_tables():
+def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
     listed = findings_list(papers_and_studies(), REPOSITORY / "results")
-    assert listed.count("\n") == len(papers_and_studies())
-    assert (
-        "The paper charges accepted updates alone and claims ε = 3 on MNIST. Its theorem allows a rule for which"
-        in listed
-    )
-    assert "at a sound ε of at most 2034" in listed
+    assert listed.count("\n") == len([paper for paper in papers_and_studies() if paper.statement]) >= 6
+    assert "claims ε = 3 on MNIST. Its theorem allows acceptance rules for which ε is at least 6.2." in listed
+    assert "only an ε of 2034 is proven." in listed
 
 
 def test_a_statement_is_not_made_without_its_numbers(tmp_path):
@@ -69,7 +66,7 @@ def test_a_statement_is_not_made_without_its_numbers(tmp_path):
 
 def test_every_statement_names_one_claim_for_each_number():
     for paper in papers_and_studies():
-        for fields in paper.statement.numbers.values():
+        for fields in paper.statement.numbers.values() if paper.statement else ():
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
             named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
             matching = [row.claim for row in rows if all(getattr(row.claim, n) == v for n, v in named.items())]
@@ -83,7 +80,7 @@ def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
     text, own = ((tmp_path / name).read_text() for name in ("README.md", f"{study.name}/README.md"))
     counts, _, sections = text.partition(f"\n## {every_paper()[0].title}\n")
     assert f"| {every_paper()[0].name} |" in counts
-    assert study.name not in counts
+    assert f"| {study.name} |" not in counts
     assert f"\n## {study.title}\n" in sections
     assert study not in every_paper()
     assert "| measured | here (runs) | sound ε | interval [95%] |" in own

@@ -115,14 +115,12 @@ def test_a_run_that_was_stopped_twice_ends_with_every_bit(
 
 
 @pytest.mark.slow
-def test_a_process_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """SIGKILL in the third epoch or later: the same command ends with what an undisturbed one ends with."""
-
-    def command(folder: str) -> list[str]:
-        overrides = ["scale=smoke", "tracking=disabled", "runtime.threads=1", "epochs=9", "scale.epochs=9"]
-        return [sys.executable, "-m", "runner", *overrides, EVERY, f"runtime.results_root={tmp_path}/{folder}"]
-
-    killed = subprocess.Popen(command("killed"), cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+def test_a_process_that_was_killed_goes_on(smoke, tmp_path: Path) -> None:
+    """SIGKILL in the third epoch or later: the same command ends with what an undisturbed run ends with."""
+    overrides = ["runtime.threads=1", "epochs=9", "scale.epochs=9", EVERY]
+    command = [sys.executable, "-m", "runner", "scale=smoke", "tracking=disabled", *overrides]
+    command.append(f"runtime.results_root={tmp_path}/killed")
+    killed = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (found := list(tmp_path.glob("killed/.checkpoints/*.pt"))) and time.monotonic() < deadline:
         assert killed.poll() is None
@@ -132,8 +130,8 @@ def test_a_process_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert found
     assert not list(tmp_path.glob("killed/smoke/runs/*.json"))
 
-    for folder in ("killed", "whole"):
-        subprocess.run(command(folder), cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    assert execute(in_folder(smoke(*overrides), tmp_path / "whole"), quietly) == "finished"
     records = [read_record(next(tmp_path.glob(f"{folder}/smoke/runs/*.json"))) for folder in ("killed", "whole")]
     assert 1 <= records[0]["provenance"]["resumed_after"][0] < 9
     ours, theirs = ({name: r[name] for name in ("run_id", "history", "final")} for r in records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,19 @@ for name, epochs, code in (("b", 1, 1), ("b", 2, 0), ("a", 1, 0)):
     run.finish(exit_code=code)
     time.sleep(1)  # folders are called after the second
 """
+
+
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    subprocess.run([sys.executable, "-c", WRITER, folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def written(written_once: Path, tmp_path: Path) -> Path:
+    """A folder of the test's own with the runs of WRITER."""
+    return Path(shutil.copytree(written_once, tmp_path / "written", symlinks=True))
 
 
 def attempt(folder: Path, started: str, run_id: str, *, sent: bool = False) -> Attempt:
@@ -87,13 +101,12 @@ def test_without_a_login_it_says_what_is_needed(
 
 
 @pytest.mark.slow
-def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", WRITER, tmp_path], check=True, capture_output=True)
+def test_every_run_is_sent_once_and_whole(written: Path) -> None:
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
 
         def sync() -> str:
-            command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(tmp_path)]
+            command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(written)]
             return subprocess.run(
                 command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True
             ).stdout
@@ -105,22 +118,21 @@ def test_every_run_is_sent_once_and_whole(tmp_path: Path) -> None:
         assert "sent 0 of 2 runs; 2 were before" in sync()
         assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
         seen = subprocess.run(
-            [sys.executable, "-m", "wandb", "sync", "--dry-run", tmp_path / "wandb"], capture_output=True, text=True
+            [sys.executable, "-m", "wandb", "sync", "--dry-run", written / "wandb"], capture_output=True, text=True
         )
         assert "No runs to sync" in seen.stderr, "nor does W&B's own command send the attempt that failed"
 
 
 @pytest.mark.slow
-def test_a_damaged_file_keeps_back_no_other(tmp_path: Path) -> None:
+def test_a_damaged_file_keeps_back_no_other(written: Path) -> None:
     """The file of another run is sent, and so is a later attempt of the same run."""
-    subprocess.run([sys.executable, "-c", WRITER, tmp_path], check=True, capture_output=True)
     for run_id in ("a", "c"):
-        damaged = attempt(tmp_path / "wandb", "000000", run_id)
+        damaged = attempt(written / "wandb", "000000", run_id)
         damaged.file.write_bytes(b"no file of W&B's" * 9)
         os.utime(damaged.file, (0, 0))
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
-        command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(tmp_path)]
+        command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(written)]
         ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
         assert (ran.returncode, ran.stdout.splitlines()[-1][:18]) == (1, "sent 2 of 3 runs; ")
         lines = [line.split(":")[0] for line in ran.stderr.splitlines() if not line.startswith("wandb:")]

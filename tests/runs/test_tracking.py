@@ -75,9 +75,14 @@ DIAGNOSTICS: dict[str, Any] = {
 }
 
 
+_LOGGED: list[tuple[Path, list[dict[str, Any]]]] = []
+
+
 @pytest.fixture
 def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """The folder and the records of a run that measured a little of everything, and serves two claims."""
+    """The folder and the records of a run that measured a little of everything, and serves two claims: made once."""
+    if _LOGGED:
+        return _LOGGED[0]
     config, folder = composed("scale=smoke", "seed=1"), tmp_path
     config.tracking.serves = {"fig-3: tanh, 98.0%": "reproduced", "fig-3: ReLU, 96.6%": "too few runs"}
     path = folder / "record.json"
@@ -88,7 +93,8 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
         log({"epoch": 1, "epsilon": 0.9, "epsilon_sound": math.inf, "test_accuracy": 90.0})
         end(record, path)
     (written,) = (folder / "tracking" / "wandb").glob("offline-run-*")
-    return written, [json.loads(line) for line in _inspect(written, "--json").splitlines()]
+    _LOGGED.append((written, [json.loads(line) for line in _inspect(written, "--json").splitlines()]))
+    return _LOGGED[0]
 
 
 def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -194,8 +200,6 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "times", "seeds", "said"),
     [
-        (signal.SIGINT, 1, "0", "Stopped. The same command"),
-        (signal.SIGTERM, 1, "0", "Stopped. The same command"),
         (signal.SIGTERM, 2, "0", "Stopped. The same command"),
         (signal.SIGINT, 1, "0,1", "Stopped. What is recorded stays; the same command goes on from there, and"),
     ],
@@ -279,6 +283,37 @@ class Failing:
         raise ConnectionResetError("Connection lost")
 
 
+class Noting(Failing):
+    """In the place of wandb: notes the metrics that are defined, and the rows that are logged."""
+
+    def __init__(self) -> None:
+        super().__init__(start=False)
+        self.rows: list[dict[str, Any]] = []
+        self.axes: dict[str, Any] = {}
+
+    def define_metric(self, name: str, step_metric: str | None = None, **_: Any) -> None:
+        self.axes[name] = step_metric
+
+    def log(self, values: dict[str, Any]) -> None:
+        self.rows.append(values)
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, monkeypatch, every: int) -> None:
+    wandb = Noting()
+    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
+    config = composed("scale=smoke", "scale.epochs=1", f"tracking.every={every}")
+    assert execute(config, lambda row, run: None) == "finished"
+    path = record_path(results_folder(config), identify(config)[0])
+    rows = [row for row in wandb.rows if "by_step/step" in row]
+    taken = read_record(path)["final"]["steps"]
+    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
+    assert "by_step" not in path.read_text()
+    if every:
+        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
+        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
+
+
 class Silent(Failing):
     """In the place of wandb: what is called never ends, from one of its calls on."""
 
@@ -334,7 +369,7 @@ def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     assert not tracking._RUNS
 
 
-SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]")
+SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])

@@ -312,11 +312,11 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], s
 @pytest.mark.slow
 def test_a_search_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """SIGKILL to the driver of two workers: every trial is there in the end, and none was run to its end twice."""
-    command = [sys.executable, "-m", "runner", "search", SWEEP, "--scale", "smoke", "--trials", "8", "--draws", "3"]
+    command = [sys.executable, "-m", "runner", "search", SWEEP, "--scale", "smoke", "--trials", "5", "--draws", "2"]
     command += ["--jobs", "2", "--retrain", "1", f"runtime.results_root={tmp_path}", "tracking=disabled"]
     killed = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
     waited = time.monotonic() + 300
-    while len(_trials(tmp_path)) < 3 and time.monotonic() < waited:
+    while not _trials(tmp_path) and time.monotonic() < waited:
         assert killed.poll() is None, killed.stderr.read() if killed.stderr else ""
         time.sleep(0.05)
     os.kill(killed.pid, signal.SIGKILL)
@@ -324,18 +324,18 @@ def test_a_search_killed_halfway_is_finished_by_the_same_command(tmp_path: Path)
     assert killed.stderr is not None
     time.sleep(2)  # its workers end with it
     before = _trials(tmp_path)
-    assert 3 <= len(before) < 8
+    assert 1 <= len(before) < 5
 
     resumed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
     after = _trials(tmp_path)
     assert {run_id: after[run_id] for run_id in before} == before, "what was recorded stays as it was"
     started = [line.split(" · ")[1] for line in resumed.stderr.splitlines() if line.endswith("starts")]
-    assert len(started) == len(set(started)) == 8 - len(before)
+    assert len(started) == len(set(started)) == 5 - len(before)
     assert set(started).isdisjoint(before)
     chosen = [path for path in tmp_path.glob("smoke/runs/*.json") if path.stem not in {*before, *started}]
     assert [read_record(path)["config"]["evaluation"] for path in chosen] == ["test"]
-    assert "8 trials" in resumed.stdout
+    assert "5 trials" in resumed.stdout
 
 
 def _trials(root: Path) -> dict[str, int]:

@@ -15,8 +15,8 @@ MUTANTS = (
     ),
     Mutant(
         "claims/statistics.py",
-        "stats.t.ppf((1 + level) / 2, freedom)",
-        "stats.t.ppf(level, freedom)",
+        "special.stdtrit(freedom, (1 + level) / 2)",
+        "special.stdtrit(freedom, level)",
         "intervals are at 90%",
         _INTERVALS,
     ),
@@ -85,16 +85,23 @@ MUTANTS = (
     ),
     Mutant(
         "claims/over_values.py",
-        "low, high = (-math.inf if low <= tried[0] else low), (math.inf if high >= tried[1] else high)",
-        "pass",
+        "return Interval(-math.inf if low <= tried[0] else low, math.inf if high >= tried[1] else high)",
+        "return Interval(low, high)",
         "the largest value that was tried is taken for the best of all",
         "claims/test_measure.py",
     ),
     Mutant(
         "claims/over_values.py",
-        "return Interval(max(2 * value - high, 0.0), max(2 * value - low, 0.0))",
-        "return Interval(low, high)",
+        "half = q * spread.std *",
+        "half = spread.std *",
         "a range is not corrected for chance",
+        "claims/test_measure.py",
+    ),
+    Mutant(
+        "claims/over_values.py",
+        "enough=min(sizes) >= FEWEST_RUNS)",
+        "enough=True)",
+        "single runs of swept values confirm a claim",
         "claims/test_measure.py",
     ),
     Mutant(

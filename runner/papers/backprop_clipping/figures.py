@@ -1,4 +1,4 @@
-"""Figure 5, drawn from runs, and the grid of figures 1 and 2. The paper's claims are hollow markers."""
+"""Figure 5, drawn from runs, and the grid of figures 1 and 2. The paper's claims are hollow stars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from runner.claims.reading import claims_of
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs, last_accuracy
 from runner.report.files import Table, number
-from runner.report.plots import DATASETS, legend_below, mark_not_run, name_not_run, panel_each, runs_text
+from runner.report.plots import (
+    AS_PAPER,
+    CLAIMED,
+    DATASETS,
+    LOOKS,
+    by_error,
+    legend_below,
+    log_axis,
+    panel_each,
+    runs_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,24 +45,38 @@ def claimed(dataset: str) -> tuple[float, float]:
 
 def figure_5(evidence: Evidence) -> Figure:
     """Draw accuracy against epsilon, by data set: algorithm 2 as printed, with the code's noise, and without noise."""
-    drawn, panels = panel_each(4)
+    lines = {
+        "backpropagation clipping": ("backpropagation clipping, as printed", (FIG_5, TABLE_1), "printed"),
+        "original bug": ("the code's noise (not private)", (FIG_5_CODE, TABLE_1), "original_bug"),
+    }
+    planned = {
+        (dataset, look): Runs(run for s in sweeps for run in evidence.planned(s, f"{PAPER}/{dataset}_{name}"))
+        for dataset in DATASETS
+        for look, (_, sweeps, name) in lines.items()
+    }
+    few = {d: "" if any(planned[d, look].recorded for look in lines) else "not run" for d in DATASETS}
+    drawn, panels = panel_each(4.2, few)
     for axes, dataset in panels:
-        planned = Runs(run for s in (FIG_5, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_printed"))
-        points(axes, planned, "epsilon", "backpropagation clipping, as printed", "C0", "o")
-        bug = (run for s in (FIG_5_CODE, TABLE_1) for run in evidence.planned(s, f"{PAPER}/{dataset}_original_bug"))
-        points(axes, Runs(bug), "epsilon", "the code's noise (not private)", "C3", "v")
-        for name, label, colour in (("clipping", "clipping, no noise", "C1"), ("sgd", "no clipping, no noise", "k")):
+        for look, (label, *_) in lines.items():
+            points(axes, planned[dataset, look], "epsilon", label, look)
+        for name, label, look in (
+            ("clipping", "clipping, no noise", "SGD, clipped"),
+            ("sgd", "no clipping, no noise", "SGD, ReLU"),
+        ):
             runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
-                axes.axhline(mean, color=colour, linewidth=1, label=f"{label}, {runs_text(runs)}")
+                axes.axhline(mean, color=LOOKS[look][0], linewidth=1, label=f"{label}, {runs_text(runs)}")
         if evidence.scale == PAPER_SCALE:
-            star(axes, *claimed(dataset), "C0", "claimed", size=11)
-        axes.set(xscale="log", xlabel="ε of the runs (zCDP), zero-out neighbours")
-        if not planned.recorded:
-            mark_not_run(axes)
+            epsilon, accuracy = claimed(dataset)
+            text = f"claimed: {accuracy:g}% at ε = {epsilon:g}"
+            axes.plot(epsilon, accuracy, color=LOOKS["backpropagation clipping"][0], label=text, zorder=4, **CLAIMED)
+        by_error(axes)
+        log_axis(axes, "x")
+        axes.set_xlabel(f"{AS_PAPER} (zCDP, zero-out neighbours)")
         legend_below(axes)
-    drawn.axes[0].set_ylabel("test accuracy (%)")
+    if panels:
+        panels[0][0].set_ylabel("test accuracy (%), mean and range")
     return drawn
 
 
@@ -74,20 +98,15 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     return Table(header, rows, notes)
 
 
-def star(axes: Axes, epsilon: float, accuracy: float, colour: str, label: str, size: float) -> None:
-    """Draw a claim as a hollow star."""
-    axes.plot(epsilon, accuracy, "*", markersize=size, color=colour, markerfacecolor="none", label=label)
-
-
-def points(axes: Axes, planned: Runs, name: str, label: str, colour: str, marker: str) -> None:
-    """Draw the mean and range of last-epoch accuracy of each setting, against its epsilon."""
-    if not planned.recorded:
-        name_not_run(axes, label, colour, marker)
-        return
+def points(axes: Axes, planned: Runs, name: str, label: str, look: str) -> None:
+    """Draw the mean and range of last-epoch accuracy of each recorded setting, against its epsilon."""
     settings = []
     for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
         values = runs.finals("test_accuracy")
         settings.append((runs.largest(name), fmean(values), min(values), max(values)))
-    epsilon, middle, low, high = zip(*sorted(settings), strict=True)
-    axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
-    axes.plot(epsilon, middle, marker, color=colour, markersize=5, label=f"{label}, {runs_text(planned)}")
+    if settings:
+        colour, marker = LOOKS[look]
+        epsilon, middle, low, high = zip(*sorted(settings), strict=True)
+        axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
+        text = f"{label}, {runs_text(planned)}"
+        axes.plot(epsilon, middle, color=colour, marker=marker, markersize=5, linewidth=0.6, label=text)

@@ -10,17 +10,17 @@ from runner.claims.charges import prepared
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
-from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points, star
+from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points
 from runner.papers.backprop_clipping.measures import STATED
 from runner.report.files import Table, bound_text, delta_text, mean_text, number
-from runner.report.plots import band, by_error, figure, runs_text
+from runner.report.plots import CLAIMED, LOOKS, WIDTH, band, by_error, figure, log_axis, one_legend, runs_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TANH = "tempered_sigmoid/mnist_tanh"
 _PLAIN = "plain DP-SGD, tanh, Tempered Sigmoid's settings"
-_PLAIN_LARGE = "plain DP-SGD, tanh, this paper's batches"
+_PLAIN_LARGE = "DP-Adam, tanh, this paper's batches"
 
 
 def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:
@@ -28,15 +28,18 @@ def _stated(mechanism: str) -> tuple[tuple[str, str], ...]:
     return tuple(("repo_mnist", f"mnist_{mechanism}_{name}") for name in STATED)
 
 
-# label: colour, marker, then (sweep, experiment)
+# label: look, then (sweep, experiment)
 MECHANISMS = {
-    "printed (zero-out neighbours)": ("C0", "o", (("table_1", "mnist_printed"), ("fig_5", "mnist_printed"))),
-    "corrected": ("C1", "s", _stated("corrected")),
-    "joint": ("C2", "^", (("table_1", "mnist_joint"), ("story", "mnist_joint"), *_stated("corrected_joint"))),
-    "original bug": ("C3", "v", (("table_1", "mnist_original_bug"), ("fig_5_code", "mnist_original_bug"))),
-    "original bug, the code as it was": ("C5", "P", (("original_code", "mnist_original_code"),)),
-    _PLAIN: ("k", "x", (("story_plain", "mnist_plain"),)),
-    _PLAIN_LARGE: ("C4", "D", (("story_plain", "mnist_plain_large"),)),
+    "printed (zero-out neighbours)": (
+        "backpropagation clipping",
+        (("table_1", "mnist_printed"), ("fig_5", "mnist_printed")),
+    ),
+    "corrected": ("corrected", _stated("corrected")),
+    "joint": ("joint", (("table_1", "mnist_joint"), ("story", "mnist_joint"), *_stated("corrected_joint"))),
+    "original bug": ("original bug", (("table_1", "mnist_original_bug"), ("fig_5_code", "mnist_original_bug"))),
+    "original bug, the code as it was": ("original code", (("original_code", "mnist_original_code"),)),
+    _PLAIN: ("tanh", (("story_plain", "mnist_plain"),)),
+    _PLAIN_LARGE: ("tanh, large batches", (("story_plain", "mnist_plain_large"),)),
 }
 
 
@@ -81,32 +84,34 @@ def _settings(evidence: Evidence, label: str) -> list[Runs]:
 
 
 def _planned(evidence: Evidence, label: str) -> Runs:
-    places = MECHANISMS[label][2]
+    places = MECHANISMS[label][1]
     return Runs(run for sweep, name in places for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{name}"))
 
 
 def draw(evidence: Evidence) -> Figure:
     """Draw accuracy against the claimed epsilons of the mechanisms, left, and against their sound epsilons, right."""
-    drawn = figure(10.5, 5.0)
+    drawn = figure(WIDTH, 5.4)
     left, right = drawn.subplots(1, 2, sharey=True)
     claimed_epsilon, claimed_accuracy = claimed("mnist")
     delta = prepared(TABLE_1, f"{PAPER}/mnist_printed").config.delta
     for axes, name, title in (
-        (left, "epsilon", "ε as each of them counts"),
+        (left, "epsilon", "ε as each mechanism counts"),
         (right, "epsilon_sound", "sound ε of the same runs"),
     ):
-        for label, (colour, marker, _) in MECHANISMS.items():
-            points(axes, _planned(evidence, label), name, label, colour, marker)
+        for label, (look, _) in MECHANISMS.items():
+            points(axes, _planned(evidence, label), name, label, look)
         tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
         if tanh.recorded:
             by_epoch = band(tanh.recorded, name, "test_accuracy")
-            by_epoch.draw(axes, "k", label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
+            by_epoch.draw(axes, LOOKS["tanh"][0], label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
         if evidence.scale == PAPER_SCALE and axes is left:  # the claim is for this epsilon only
-            text = f"claimed: {claimed_accuracy}% at {claimed_epsilon}"
-            star(axes, claimed_epsilon, claimed_accuracy, "C3", text, size=12)
-        axes.set(xscale="log", title=title, xlabel=f"ε ({delta_text(delta)})")
+            text = f"claimed: {claimed_accuracy}% at ε = {claimed_epsilon}"
+            colour = LOOKS["backpropagation clipping"][0]
+            axes.plot(claimed_epsilon, claimed_accuracy, color=colour, label=text, zorder=4, **CLAIMED)
+        log_axis(axes, "x")
+        axes.set_xlabel(f"{title} ({delta_text(delta)})")
     if left.dataLim.y1 > 0:
         by_error(left)
-    left.set_ylabel("test accuracy (%), spread by error: mean and range of runs")
-    drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    left.set_ylabel("test accuracy (%), mean and range")
+    one_legend(drawn, 2)
     return drawn

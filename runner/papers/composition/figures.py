@@ -22,16 +22,17 @@ from runner.papers.composition.design import (
 )
 from runner.papers.composition.measures import accuracies_of, cells_at
 from runner.report.items import Draw
-from runner.report.plots import figure, mark_not_run
+from runner.report.plots import LOOKS, WIDTH, figure, mark_not_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = {OLD: "C3", NEW: "C2"}
-_OTHERS = "0.35"
+_COLOURS = {OLD: LOOKS["ReLU"][0], NEW: LOOKS["ideas combined"][0]}
+_OTHERS = "0.6"
+_PARTS = ("tanh", "losing-less loss", "AUTO-S", "ScatterNet")  # the methods that the parts come from
 _GAINS: tuple[tuple[str, Mapping[Cell, float], dict[str, Any]], ...] = (  # name, weights, settings of the bar
-    *((part.step, gain_alone(part), {"color": "0.7"}) for part in PARTS),
+    *((p.step, gain_alone(p), {"color": LOOKS[look][0]}) for p, look in zip(PARTS, _PARTS, strict=True)),
     ("sum of the four", SUM_OF_GAINS, {"color": "white", "edgecolor": _OTHERS, "hatch": "///"}),
     ("all four together", GAIN_OF_ALL, {"color": _COLOURS[NEW]}),
 )
@@ -46,7 +47,7 @@ def adds_up(evidence: Evidence) -> Figure | None:
     }
     if not any(found.values()):
         return None
-    drawn = figure(11, 5)
+    drawn = figure(WIDTH, 5)
     panels = drawn.subplots(len(DATASETS), len(EPSILONS), sharex="row", sharey=True)
     for axes, ((dataset, epsilon), runs) in zip(panels.flat, found.items(), strict=True):
         sound = max((of.largest("epsilon_sound") for of in runs.values()), default=epsilon)
@@ -80,7 +81,7 @@ def cells(dataset: str) -> Draw:
         found = {epsilon: cells_at(evidence, f"{PAPER}/{dataset}", epsilon) for epsilon in EPSILONS}
         if not any(found.values()):
             return None
-        drawn = figure(11, 5)
+        drawn = figure(WIDTH, 5)
         above, below = drawn.subplots(2, len(EPSILONS), height_ratios=(3, 1))
         for place, (epsilon, runs) in enumerate(found.items()):
             order = sorted(runs, key=lambda cell: fmean(runs[cell].sample().values))
@@ -111,7 +112,8 @@ def _accuracies(axes: Axes, order: list[Cell], runs: Mapping[Cell, Runs]) -> Non
         axes.plot([x - 0.35, x + 0.35], [fmean(values)] * 2, color=colour, linewidth=2.5)
         if cell in _COLOURS:
             text = "all new" if cell == NEW else "all old"
-            axes.annotate(text, (x, max(values)), (0, 6), textcoords="offset points", ha="center", color=colour)
+            side = "right" if cell == NEW else "left"  # within the panel
+            axes.annotate(text, (x, max(values)), (0, 6), textcoords="offset points", ha=side, color=colour)
     axes.set(xlim=(-0.6, len(order) - 0.4), xticks=[])
     axes.margins(y=0.12)
 

@@ -15,6 +15,7 @@ from runner.papers.composition.choices import at_chosen_rates, best_cell, search
 from runner.papers.composition.design import (
     GAIN_OF_ALL,
     MORE_THAN_PARTS,
+    OLD,
     PARTS,
     Accuracies,
     Cell,
@@ -95,6 +96,12 @@ def gain_of_one(claim: Claim) -> Mapping[Cell, float]:
     """Return the gain from a part alone, with all others old, in points."""
     (part,) = (part for part in PARTS if part.step == claim.method.removesuffix(", alone"))
     return gain_alone(part)
+
+
+@_contrast
+def plain(_: Claim) -> Mapping[Cell, float]:
+    """Return the accuracy of the cell with all parts old, in percent."""
+    return {OLD: 1.0}
 
 
 @_contrast

@@ -32,7 +32,7 @@ from runner.networks.objective import InputBound, Objective
 from runner.report.files import Table
 from runner.report.items import Tabulate
 from runner.report.plots import figure as empty_figure
-from runner.report.plots import spaced
+from runner.report.plots import log_axis, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -289,7 +289,10 @@ def figure(_: Evidence) -> Figure:
     for place, (slope, words) in enumerate(SLOPES.items()):
         bounds = [bound_of_depth(slope, d) for d in DEPTHS]
         axes.plot(DEPTHS, bounds, **spaced(bounds, place), label=f"a = {slope:g}: {words}")
-    axes.set(xlabel="layers D", ylabel="(Σ K_d²)^½ for L = X₀ = 1", yscale="log")
+    claimed = [closed_form(1.0, depth) for depth in DEPTHS]
+    axes.plot(DEPTHS, claimed, color="k", linestyle="--", linewidth=1, label="claimed for a = 1: √D")
+    log_axis(axes, "y")
+    axes.set(xlabel="layers D", ylabel="bound on the norm of the gradient, L = X₀ = 1")
     axes.legend()
     return drawn
 

@@ -11,11 +11,15 @@ from runner.claims.runs import Runs
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
+    LOOKS,
+    SOUND,
+    WIDTH,
     Curve,
     Panel,
     accuracy_against_epsilon,
     band,
     figure,
+    legend_below,
     mark_not_run,
     name_not_run,
     runs_text,
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 
 PAPER = "lipschitz"
 BUDGET = 3.0  # the sound epsilon at which a trial is chosen
-_SEARCHED, _RETRAINED, _AS_PAPER = "C0", "C2", "C1"
+_SEARCHED, _CLIPPED, _PLAIN = (LOOKS[name][0] for name in ("Lipschitz", "Lipschitz, clipped", "tanh"))
+_RETRAINED, _AS_PAPER, _SMALL, _LARGE = "C2", "C1", "C4", "C5"  # other ways to choose a Lipschitz network
 
 
 def front(dataset: str, number: str, chosen: str) -> Draw:
@@ -41,13 +46,13 @@ def front(dataset: str, number: str, chosen: str) -> Draw:
     """
 
     def draw(evidence: Evidence) -> Figure:
-        drawn = figure(7, 4.6)
+        drawn = figure(WIDTH, 5.6)
         axes = drawn.subplots()
         levels = [
             *_searched(axes, evidence, number),
             *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, "C3"),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, "C5"),
+            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
+            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
             *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
         ]
         _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
@@ -58,10 +63,13 @@ def front(dataset: str, number: str, chosen: str) -> Draw:
 
 def clipped(evidence: Evidence) -> Figure:
     """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
-    drawn = figure(10, 4)
+    drawn = figure(WIDTH, 4)
     for axes, dataset, letter in zip(drawn.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
-        for label, number, colour in (("clipped", f"11{letter}", "C3"), ("clipless", f"5{letter}_search", _SEARCHED)):
+        for label, number, colour in (
+            ("clipped", f"11{letter}", _CLIPPED),
+            ("clipless", f"5{letter}_search", _SEARCHED),
+        ):
             space = space_of(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))
             trials = evidence.trials(space)
             levels += _step(axes, pareto(map(curve, trials)), label, colour, f"{len(trials)} trials")
@@ -72,15 +80,12 @@ def clipped(evidence: Evidence) -> Figure:
 def by_architecture(evidence: Evidence) -> Figure | None:
     """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
-        ("fig_5c", "mixer", "MLP-mixer", "C0"),
-        ("fig_5c", "vgg", "VGG", "C1"),
-        ("fig_5c", "resnet", "ResNet", "C2"),
-        ("fig_5c_at_3", "mlp", "two linear layers", "C3"),
+        ("fig_5c", "mixer", "MLP-mixer"),
+        ("fig_5c", "vgg", "VGG"),
+        ("fig_5c", "resnet", "ResNet"),
+        ("fig_5c_at_3", "mlp", "two linear layers"),
     )
-    curves = [
-        Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label, colour=colour)
-        for sweep, name, label, colour in lines
-    ]
+    curves = [Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label) for sweep, name, label in lines]
     return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
 
 
@@ -99,7 +104,7 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
     space = space_of(f"{PAPER}/fig_{number}_search", (f"scale={evidence.scale}",))
     trials = evidence.trials(space)
     for epsilons, accuracies in map(curve, trials):
-        axes.plot(epsilons, accuracies, ".", color="0.7", markersize=2)
+        axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2)
     stopped = sum(trial.stopped for trial in trials)
     count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
     levels = _step(axes, pareto(map(curve, trials)), "search: largest on held-out images", _SEARCHED, count)
@@ -119,7 +124,7 @@ def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
 
 
 def _plain(axes: Axes, planned: Runs) -> list[float]:
-    return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", "C4")
+    return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN)
 
 
 def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:
@@ -142,10 +147,8 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
 def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
     """Set axes, title and legend of a panel in which these accuracies are drawn."""
     if levels:
-        axes.set_ylim(max(levels) - 25, max(levels) + 1)
+        axes.set_ylim(max(min(levels), max(levels) - 25) - 1, max(levels) + 1)
     else:
         mark_not_run(axes)
-    axes.legend(loc="lower right")
-    axes.set(
-        title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel="sound ε", ylabel=quantity, xlim=(0, None)
-    )
+    legend_below(axes)
+    axes.set(title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel=SOUND, ylabel=quantity, xlim=(0, None))

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun
 from runner.report.items import Draw
-from runner.report.plots import figure, mark_not_run, name_not_run
+from runner.report.plots import WIDTH, figure, mark_not_run, name_not_run, one_legend
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _EXPERIMENT = "lipschitz/cifar10_norms"
+_LARGEST = 32 * 3**0.5  # norm of a white image of CIFAR-10
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # lines may lie on one another
 
 
 def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
     """Return a figure of two panels, images and gradients after the last epoch, with a line per run of the sweep."""
 
     def draw(evidence: Evidence) -> Figure:
-        drawn = figure(9, 3.6)
+        drawn = figure(WIDTH, 3.8)
         images, gradients = drawn.subplots(1, 2)
         planned = evidence.planned(sweep, _EXPERIMENT)
         for place, run in enumerate(planned):
@@ -29,13 +30,15 @@ def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
                 name_not_run(images, label(run), f"C{place}")
                 continue
             found = run.diagnostic("norm_histograms")
-            _line(images, found["inputs"], label(run), f"C{place}")
-            _line(gradients, found["gradients"][-1], label(run), f"C{place}")
+            for axes, histogram in ((images, found["inputs"]), (gradients, found["gradients"][-1])):
+                edges, heights = shares(histogram)
+                look: dict[str, Any] = {"color": f"C{place}", "linestyle": _DASHES[place % len(_DASHES)]}
+                axes.stairs(heights, edges, label=label(run), **look)
         for axes, title in ((images, "images"), (gradients, "gradients, after one epoch")):
             axes.set(title=title, xlabel="L2 norm", ylabel="share of 2,048 training images", xlim=(0, None))
             if not planned.recorded:
                 mark_not_run(axes, without_ticks=True)
-        images.legend()
+        one_legend(drawn, 5)
         return drawn
 
     return draw
@@ -48,6 +51,7 @@ def shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]:
     return edges, [count / sum(counts) for count in counts]
 
 
-def _line(axes: Axes, histogram: dict[str, Any], label: str, colour: str) -> None:
-    edges, heights = shares(histogram)
-    axes.stairs(heights, edges, color=colour, label=label)
+def clipped_to(run: PlannedRun) -> str:
+    """Return in words the norm that a run's images are clipped to, if any image of CIFAR-10 can be larger."""
+    norm = float(run.field("features.largest_norm"))
+    return f"clipped to {norm:g}" if norm < _LARGEST else "not clipped"

@@ -16,6 +16,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
 from runner.config import REPOSITORY
 from runner.report.files import Table, read_csv
+from runner.report.plots import LOOKS, WIDTH, log_axis, one_legend
 from runner.report.plots import figure as empty_figure
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ METHODS = {
     "one_pass": "DP-SGD, this project's engine",
     "opacus_hooks": "DP-SGD, Opacus",
     "projection": "the projection alone",
+}
+_LOOKS = {
+    "non_private_faster": "SGD, ReLU",
+    "clipless": "Lipschitz",
+    "one_pass": "ReLU",
+    "opacus_hooks": "plain DP-SGD, Opacus",
+    "projection": "Lipschitz, projection",
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
 _LARGE = 512  # the smallest batch size that counts as large
@@ -67,16 +75,24 @@ def figure(_: Evidence) -> Figure | None:
     if not rows:
         return None
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    drawn = empty_figure(max(6.4, 3.6 * len(networks)), 6)
+    drawn = empty_figure(WIDTH, 6)
     for column, network in enumerate(networks):
-        for line, (name, label) in enumerate((("s_per_epoch", "s an epoch"), ("peak_mib", "peak MiB of a step"))):
+        for line, (name, label) in enumerate(
+            (("s_per_epoch", "time of an epoch (s)"), ("peak_mib", "peak memory of a step (MiB)"))
+        ):
             axes = drawn.add_subplot(2, len(networks), line * len(networks) + column + 1)
-            axes.set(title=network, xlabel="batch size", ylabel=label)
-            for method, words in METHODS.items():
-                of = [row for row in rows if row["network"] == network and row["method"] == method]
-                axes.plot([int(row["batch"]) for row in of], [float(row[name]) for row in of], "o-", label=words)
-            axes.set(xscale="log", yscale="log")
-    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+            axes.set_title(network)
+            for method, look in _LOOKS.items():
+                of = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
+                batches, (colour, marker) = [int(row["batch"]) for row in of], LOOKS[look]
+                if of:
+                    values = [float(row[name]) for row in of]
+                    axes.plot(batches, values, color=colour, marker=marker, label=METHODS[method])
+            log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
+            axes.set(xlabel="batch size", ylim=(0, None))
+            if column == 0:
+                axes.set_ylabel(label)
+    one_legend(drawn)
     return drawn
 
 

@@ -6,7 +6,7 @@ item's planned runs, and figure 3's planned runs with other seeds of the same se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +14,19 @@ from omegaconf import DictConfig
 
 from runner.claims import diagnostics
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.evidence import Evidence
+from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
-from runner.papers.losing_less.figures import CE, OURS, PAPER
+from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
+from runner.papers.losing_less.figures import PAPER
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
+    LOOKS,
+    WIDTH,
     Band,
     figure,
+    log_axis,
     mark_not_run,
     name_not_drawn,
     name_not_run,
@@ -41,7 +46,7 @@ CLASSES = {  # in the order of the labels
     "cifar10": ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
 }
 
-LOSSES = {"ce": ("cross-entropy", CE), "ours": ("losing-less loss", OURS)}
+LOSSES = {loss: ALL_LOSSES[loss] for loss in ("ce", "ours")}
 LARGEST_NORM = 100.0
 _SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
 _OUTLINES = ("--", "-")  # of histograms, by the place of their loss
@@ -70,10 +75,10 @@ def _both(
     number of runs, which one legend of many panels cannot have.
     """
     found: list[PlannedRun] = []
-    for place, (loss, (label, colour)) in enumerate(LOSSES.items()):
+    for place, (loss, (label, look)) in enumerate(LOSSES.items()):
         planned = _runs(evidence, sweep, experiments.format(loss))
         if not planned.recorded:
-            name_not_run(axes, label, colour)
+            name_not_run(axes, label, LOOKS[look][0])
             continue
         draw(axes, planned.recorded, f"{label}, {runs_text(planned)}" if counted else label, place)
         found += planned.recorded
@@ -82,8 +87,9 @@ def _both(
     return found
 
 
-def _colour(place: int) -> str:
-    return list(LOSSES.values())[place][1]
+def _look(place: int) -> tuple[str, str]:
+    """Return the colour and the marker of a loss."""
+    return LOOKS[list(LOSSES.values())[place][1]]
 
 
 def one_panel(
@@ -96,6 +102,8 @@ def one_panel(
         axes = drawn.subplots()
         runs = _both(axes, evidence, sweep, experiments, draw)
         axes.set(**settings)
+        if settings.get("yscale") == "log":
+            log_axis(axes, "y")
         if runs and adjust:
             adjust(axes, runs)
         axes.legend(loc=legend)
@@ -113,7 +121,8 @@ def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
         ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
         x = list(read_of[0][0])[:length]
         found = Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
-        found.draw(axes, _colour(place), 0.25, **spaced(x, place), label=label)
+        colour, marker = _look(place)
+        found.draw(axes, colour, 0.25, **spaced(x, place, marker), label=label)
 
     return draw
 
@@ -134,8 +143,8 @@ def histogram(epochs: int | None) -> DrawRuns:
         edges = np.arange(len(counts)) * _BIN
         above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
         text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
-        axes.stairs(counts[:-1], edges, color=_colour(place), fill=True, alpha=0.35)
-        axes.stairs(counts[:-1], edges, color=_colour(place), linestyle=_OUTLINES[place], label=text)
+        axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
+        axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
 
     return draw
 
@@ -151,9 +160,9 @@ def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
     """Draw the cosines at a run's steps at equal distances, the mean over the runs."""
     values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
     bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
-    axes.hist(values, bins, weights=weights, color=_colour(place), alpha=0.35)
+    axes.hist(values, bins, weights=weights, color=_look(place)[0], alpha=0.35)
     axes.hist(
-        values, bins, weights=weights, color=_colour(place), histtype="step", linestyle=_OUTLINES[place], label=label
+        values, bins, weights=weights, color=_look(place)[0], histtype="step", linestyle=_OUTLINES[place], label=label
     )
 
 
@@ -207,48 +216,46 @@ def _layer_name(layer: int, layers: int) -> str:
 
 
 def figure_5(evidence: Evidence) -> Figure:
-    """Draw norms of weights (above) and pre-activations (below) of two data sets: first and last two layers."""
-    drawn = figure(13, 5)
-    grid = drawn.subplots(2, 6)
-    for half, dataset in enumerate(("cifar10", "fashion_mnist")):
+    """Draw norms of weights and pre-activations of two data sets, a row each: first and last two layers."""
+    rows = []
+    for dataset in ("cifar10", "fashion_mnist"):
         layers = _layer_count(evidence, "fig_5", dataset)
-        for place, layer in enumerate((0, layers - 2, layers - 1)):
-            column = grid[:, 3 * half + place]
-            for axes, kind in zip(column, (WEIGHTS, PRE_ACTIVATIONS), strict=True):
-                if _both(axes, evidence, "fig_5", f"{dataset}_{{}}", norm(kind, layer), counted=False):
-                    axes.set_ylim(bottom=0)
-            name = f", {_layer_name(layer, layers)}" if layers else ""
-            title = f"{DATASETS[dataset]}{name}" + ("" if place else f"\n{_sizes(evidence, 'fig_5', dataset)}")
-            column[0].set_title(title, fontsize=8)
-            column[1].set_xlabel("epoch")
-    grid[0][0].set_ylabel("norm of the weights")
-    grid[1][0].set_ylabel("norm of the pre-activations")
-    one_legend(drawn)
-    return drawn
+        rows += [(dataset, kind, (0, layers - 2, layers - 1)) for kind in (WEIGHTS, PRE_ACTIVATIONS) if layers]
+    return _norms(evidence, "fig_5", rows)
 
 
 def all_layers(kind: str) -> Draw:
-    """Return a figure of the norms of all layers, a row per data set."""
+    """Return a figure of the norms of all layers, in rows of four, the data sets one after another."""
 
     def draw(evidence: Evidence) -> Figure:
-        datasets = list(reversed(DATASETS))
-        layers = {dataset: _layer_count(evidence, "fig_11", dataset) for dataset in datasets}
-        columns = max(4, *layers.values())
-        drawn = figure(2.1 * columns + 0.5, 6.6)
-        for axes_of_row, dataset in zip(drawn.subplots(3, columns), datasets, strict=True):
-            for layer, axes in enumerate(axes_of_row):
-                if layer >= max(1, layers[dataset]):
-                    axes.set_axis_off()
-                    continue
-                if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", norm(kind, layer), counted=False):
-                    axes.set_ylim(bottom=0)
-                axes.set_title(_layer_name(layer, layers[dataset]) if layers[dataset] else "", fontsize=8)
-                axes.set_xlabel("epoch")
-            axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\n{_sizes(evidence, 'fig_11', dataset)}\nnorm")
-        one_legend(drawn)
-        return drawn
+        rows = []
+        for dataset in reversed(DATASETS):
+            layers = _layer_count(evidence, "fig_11", dataset)
+            rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
+        return _norms(evidence, "fig_11", rows)
 
     return draw
+
+
+def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequence[int]]]) -> Figure:
+    """Draw the norms of layers by epoch, both losses: rows of a data set, a kind of norm and some layers."""
+    drawn = figure(WIDTH, 0.6 + 1.75 * len(rows))
+    grid = drawn.subplots(len(rows), max(len(layers) for *_, layers in rows), squeeze=False)
+    for axes_of_row, (dataset, kind, layers) in zip(grid, rows, strict=True):
+        count = _layer_count(evidence, sweep, dataset)
+        for axes, layer in zip(axes_of_row, layers, strict=True):
+            _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
+            axes.set_ylim(bottom=0)
+            axes.set_title(_layer_name(layer, count), fontsize=8)
+        words = "weights" if kind == WEIGHTS else "pre-activations"
+        title = f"{DATASETS[dataset]}, {_layer_name(layers[0], count)}; {_sizes(evidence, sweep, dataset)}"
+        axes_of_row[0].set_title("", fontsize=8)
+        axes_of_row[0].set_title(title, fontsize=8, loc="left")
+        axes_of_row[0].set_ylabel(f"norm of the\n{words}")
+    for axes in grid[-1]:
+        axes.set_xlabel("epoch")
+    one_legend(drawn)
+    return drawn
 
 
 figure_11 = all_layers(WEIGHTS)
@@ -261,6 +268,7 @@ def figure_14(evidence: Evidence) -> Figure:
     for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(DATASETS.items()), strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", histogram(None)):
             axes.set(**_TO_THE_LARGEST)
+            log_axis(axes, "y")
         axes.set(title=title, ylabel="examples")
         axes.legend(loc="upper right")
     axes.set_xlabel(_GRADIENT)
@@ -278,12 +286,12 @@ def figure_8(evidence: Evidence) -> Figure:
 
 def figure_13(evidence: Evidence) -> Figure:
     """Draw confusion matrices of all data sets with a recorded run, at two epochs and the last."""
-    columns = []
+    rows = []
     for dataset in reversed(DATASETS):
-        if any(_run(evidence, "fig_13", f"{dataset}_{loss}") for loss in _TRAININGS):
+        if any(_runs(evidence, "fig_13", f"{dataset}_{loss}").recorded for loss in _TRAININGS):
             config = _config(evidence, "fig_13", dataset)
-            columns += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
-    return _matrices(evidence, columns, dict.fromkeys(_TRAININGS, "fig_13"))
+            rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
+    return _matrices(evidence, rows, dict.fromkeys(_TRAININGS, "fig_13"))
 
 
 def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
@@ -291,39 +299,50 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
-def _matrices(evidence: Evidence, columns: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
-    """Draw a row per training, a column per data set and epoch; percent of the true class.
+def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
+    """Draw a row per data set and epoch, a column per training: percent of the true class, the mean of the runs.
 
-    Missing runs have no panel, and a training without any run has no row. Both are named below.
+    Missing runs have no panel, and a training without any run has no column. Both are named below. A claimed number of
+    the paper has a frame around its cell, and is in the panel's title.
     """
-    runs = {(loss, d): _run(evidence, sweeps[loss], f"{d}_{loss}") for loss in _TRAININGS for d, _ in columns}
-    few = {f"{DATASETS[d]}, {_TRAININGS[loss]}": "" if run else "not run" for (loss, d), run in runs.items()}
-    shown = [loss for loss in _TRAININGS if any(runs[loss, d] for d, _ in columns)]
-    drawn = figure(0.8 + 2.6 * len(columns), 0.6 + 2.8 * len(shown))
-    for axes_of_row, loss in zip(drawn.subplots(len(shown), len(columns), squeeze=False), shown, strict=True):
-        for place, (axes, (dataset, epoch)) in enumerate(zip(axes_of_row, columns, strict=True)):
-            run = runs[loss, dataset]
-            matrix = None if run is None else diagnostics.confusion(run, epoch)
-            if matrix is None:
+    runs = {(loss, d): _runs(evidence, sweeps[loss], f"{d}_{loss}").recorded for loss in _TRAININGS for d, _ in rows}
+    few = {f"{DATASETS[d]}, {_TRAININGS[loss]}": "" if of else "not run" for (loss, d), of in runs.items()}
+    shown = [loss for loss in _TRAININGS if any(runs[loss, d] for d, _ in rows)]
+    drawn = figure(1 + 2.8 * len(shown), 0.6 + 3.0 * len(rows))
+    for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), len(shown), squeeze=False), rows, strict=True):
+        for axes, loss in zip(axes_of_row, shown, strict=True):
+            matrices = [m for run in runs[loss, dataset] if (m := diagnostics.confusion(run, epoch)) is not None]
+            if not matrices:
                 axes.set_axis_off()
                 continue
-            _matrix(axes, matrix, CLASSES[dataset])
-            axes.set_title(f"{_TRAININGS[loss]}\n{DATASETS[dataset]}, epoch {epoch}", fontsize=8)
-            if place and columns[place - 1][0] == dataset:  # only its first epoch has the class names
-                axes.set_yticklabels([])
-            else:
-                axes.set_ylabel("true class")
+            claimed = _claimed_classes(f"{PAPER}/{dataset}_{loss}", epoch) if evidence.scale == PAPER_SCALE else {}
+            _matrix(axes, np.mean(matrices, axis=0), CLASSES[dataset], claimed)
+            lines = [f"{_TRAININGS[loss]}, n = {len(matrices)}", f"{DATASETS[dataset]}, epoch {epoch}"]
+            if claimed:
+                lines.append("claimed: " + ", ".join(f"{name} {aim:g}" for name, aim in claimed.items()))
+            axes.set_title("\n".join(lines), fontsize=8)
+        axes_of_row[0].set_ylabel("true class")
     name_not_drawn(drawn, few)
     return drawn
 
 
-def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str]) -> None:
+def _claimed_classes(experiment: str, epoch: int) -> dict[str, float]:
+    """Return the claimed accuracies in percent, by class, of an experiment after an epoch."""
+    parts = {tuple(c.quantity.split("_")[3:]): c.aim for c in claims_of(PAPER, item="fig-8", alone=experiment)}
+    return {name: aim for (name, _, at), aim in parts.items() if int(at) == epoch and aim is not None}
+
+
+def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:
+    from matplotlib.patches import Rectangle
+
     axes.grid(False)
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
     for (row, column), percent in np.ndenumerate(matrix):
         colour = "white" if percent > 55 else "black"
         if row == column or percent >= _SHOWN:
-            axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=6, color=colour)
-    axes.set_xticks(range(len(classes)), classes, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(classes)), classes, fontsize=7)
+            axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=8, color=colour)
+    for place in map(classes.index, claimed):
+        axes.add_patch(Rectangle((place - 0.5, place - 0.5), 1, 1, fill=False, edgecolor="firebrick", linewidth=1.5))
+    axes.set_xticks(range(len(classes)), classes, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(classes)), classes, fontsize=8)
     axes.set_xlabel("predicted class")

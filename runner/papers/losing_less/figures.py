@@ -13,10 +13,13 @@ from runner.papers.losing_less.measures import FIELDS, values_tried
 from runner.report.items import Draw
 from runner.report.plots import (
     DATASETS,
+    LOOKS,
+    WIDTH,
     Curve,
     Panel,
     accuracy_against_epsilon,
     figure,
+    legend_below,
     name_not_drawn,
     runs_text,
     too_few,
@@ -27,13 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "losing_less"
-OURS, CE = "C0", "C1"
-LOSSES = {
-    "ce": ("cross-entropy", CE),
-    "ours": ("losing-less loss", OURS),
-    "sse": ("squared error", "C2"),
-    "sse_ce": ("squared error, then cross-entropy", "C3"),
-    "sse_focal": ("squared error, then focal loss", "C4"),
+LOSSES = {  # label and look
+    "ce": ("cross-entropy", "tanh"),
+    "ours": ("losing-less loss", "losing-less loss"),
+    "sse": ("squared error", "squared error"),
+    "sse_ce": ("squared error, then cross-entropy", "squared error, then cross-entropy"),
+    "sse_focal": ("squared error, then focal loss", "squared error, then focal loss"),
 }
 
 
@@ -86,11 +88,11 @@ def figure_9(evidence: Evidence) -> Figure | None:
     for title, sweep, networks in (("end to end", "fig_9", END_TO_END), ("ScatterNet features", "fig_9_pfe", PFE)):
         for dataset, name in DATASETS.items():
             curves = [
-                Curve(f"{PAPER}/{sweep}", networks.experiment(dataset, loss), label, colour=colour)
-                for loss, (label, colour) in LOSSES.items()
+                Curve(f"{PAPER}/{sweep}", networks.experiment(dataset, loss), label, look=look)
+                for loss, (label, look) in LOSSES.items()
             ]
             panels.append(Panel(f"{name}, {title}", curves))
-    return accuracy_against_epsilon(evidence, panels, columns=len(DATASETS), centre="median")
+    return accuracy_against_epsilon(evidence, panels, columns=2, centre="median")
 
 
 def figure_15(evidence: Evidence) -> Figure | None:
@@ -102,8 +104,8 @@ def figure_15(evidence: Evidence) -> Figure | None:
     panels = []
     for dataset, title in DATASETS.items():
         curves = [
-            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "squared error", colour="k"),
-            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "absolute error", colour="C3"),
+            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "squared error"),
+            Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "absolute error"),
         ]
         for i, b in enumerate(thresholds):
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))
@@ -114,14 +116,14 @@ def figure_15(evidence: Evidence) -> Figure | None:
 
 
 SENSITIVITY = {
-    "fig_10_threshold_epoch": "threshold epoch $e_t$",
+    "fig_10_threshold_epoch": "threshold epoch",
     "fig_10_beta": "divisor of the regulariser β",
     "fig_10_gamma": "focal exponent γ",
 }
 
 
 def figure_10(evidence: Evidence) -> Figure | None:
-    """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the value of table 6.
+    """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value.
 
     A panel is left out if fewer than half of its values have a run. So are rows and columns of such panels alone.
     """
@@ -130,7 +132,7 @@ def figure_10(evidence: Evidence) -> Figure | None:
     sweeps = [s for s in SENSITIVITY if not all(few[d, s] for d in DATASETS)]
     if not datasets:
         return None
-    drawn = figure(3.5 * max(2, len(sweeps)), 0.4 + 2.6 * len(datasets))
+    drawn = figure(min(WIDTH, 3.5 * max(2, len(sweeps))), 0.4 + 2.6 * len(datasets))
     grid = drawn.subplots(len(datasets), len(sweeps), squeeze=False)
     for axes_of_row, dataset in zip(grid, datasets, strict=True):
         for axes, sweep in zip(axes_of_row, sweeps, strict=True):
@@ -141,6 +143,8 @@ def figure_10(evidence: Evidence) -> Figure | None:
             axes.set_xlabel(SENSITIVITY[sweep])
         axes_of_row[0].set_ylabel(f"{DATASETS[dataset]}\ntest accuracy (%)")
         _share_span(axes_of_row)
+    first = next(axes for axes in grid.flat if axes.lines)
+    legend_below(grid[-1][0], 0.3, of=first)
     name_not_drawn(drawn, {f"{DATASETS[d]}, {SENSITIVITY[s]}": why for (d, s), why in few.items()})
     return drawn
 
@@ -155,11 +159,14 @@ def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> 
     planned = evidence.planned(f"{PAPER}/{sweep}", experiment)
     axes.set_title(runs_text(planned), fontsize=8)
     by_value = planned.recorded.by_value(FIELDS[sweep])
-    axes.plot(list(by_value), [last_accuracy(of[0]) for of in by_value.values()], "o-", markersize=4, color=OURS)
+    colour, marker = LOOKS["losing-less loss"]
+    accuracies = [last_accuracy(of[0]) for of in by_value.values()]
+    axes.plot(list(by_value), accuracies, color=colour, marker=marker, markersize=4, label="losing-less loss, one run")
     sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
     others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
     if others:  # these leave this parameter at the value of table 6
-        axes.axvline(float(others[0].field(FIELDS[sweep])), color="grey", linestyle=":", linewidth=1)
+        value = float(others[0].field(FIELDS[sweep]))
+        axes.axvline(value, color="grey", linestyle=":", linewidth=1, label="the paper's value (table 6)")
 
 
 def _share_span(row: Sequence[Axes]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runner.claims.costs import most_guaranteed
-from runner.claims.evidence import Evidence
+from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.guarantee import guaranteed
+from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened, within
@@ -16,46 +20,34 @@ from runner.papers.noise_screening.settings import claimed_at
 from runner.report.files import bound_text
 from runner.report.items import Draw
 from runner.report.plots import (
+    AS_PAPER,
+    CLAIMED,
     DATASETS,
-    MARKERS,
+    LOOKS,
+    WIDTH,
     Band,
     band,
     by_error,
     figure,
     legend_below,
+    log_axis,
     mark_not_run,
     name_not_drawn,
     name_not_run,
+    one_legend,
     runs_text,
     spaced,
     too_few,
 )
+from runner.report.plots import SOUND as SOUND_EPSILON
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-METHODS = {  # experiment: label, colour, line
-    "noise_screening/{}_relu": ("DP-SGD, ReLU", "C1", "-"),
-    "losing_less/{}_ce": ("DP-SGD, tanh", "C0", "-"),
-    "noise_screening/{}_auto": ("DP-SGD, automatic clipping", "C2", "-"),
-    "noise_screening/{}_screened": ("screening, no momentum", "C3", "-"),
-    "noise_screening/{}_screened_momentum": ("screening, momentum 0.9", "C4", "-"),
-    "noise_screening/{}_screened_momentum_kept": ("screening, momentum not restored", "C6", "-"),
-    "noise_screening/{}_screened_public": ("screening, no momentum, half the images", "C3", "--"),
-    "noise_screening/{}_screened_momentum_public": ("screening, momentum 0.9, half the images", "C4", "--"),
-}
-SCREENED = {  # experiment: label, colour, line; for the runs whose acceptance is drawn
-    "noise_screening/{}_screened": ("no momentum", "C3", "-"),
-    "noise_screening/{}_screened_momentum": ("momentum 0.9", "C4", "-"),
-    "noise_screening/{}_screened_momentum_kept": ("momentum not restored", "C6", "-"),
-    "noise_screening/{}_free": ("its own settings", "C5", "-"),
-    "noise_screening/{}_screened_public": ("no momentum, half the images", "C3", "--"),
-    "noise_screening/{}_screened_momentum_public": ("momentum 0.9, half the images", "C4", "--"),
-    "noise_screening/{}_free_public": ("its own settings, half the images", "C5", "--"),
-}
-SOUND = {"mnist_sound_plain": "plain DP-SGD", "mnist_sound_screened": "screened"}
-_AS_COUNTED = "ε of kept updates, as the paper counts"
+SCREENED = [pattern for pattern, label in cost.METHODS.items() if label.startswith("screening")]
+CURVES = [pattern for pattern in cost.METHODS if not pattern.endswith("_free")]
+SOUND = {"mnist_sound_plain": ("DP-SGD, tanh", "tanh"), "mnist_sound_screened": ("screening", "screening")}
 
 
 def table_1(evidence: Evidence) -> Figure | None:
@@ -67,24 +59,46 @@ def table_1(evidence: Evidence) -> Figure | None:
     shown = {key: title for key, title in DATASETS.items() if not few[title]}
     if not shown:
         return None
-    drawn = figure(6 * max(1.5, len(shown)), 9)
+    drawn = figure(WIDTH, 9)
     above, below = drawn.subplots(2, len(shown), squeeze=False)
     for cost_axes, share_axes, (dataset, title) in zip(above, below, shown.items(), strict=True):
         cost.panel(cost_axes, evidence, dataset)
         cost_axes.set_title(title)
-        legend_below(cost_axes, 0.13, fontsize=7, ncols=2)
+        legend_below(cost_axes)
         _acceptance(share_axes, evidence, dataset)
-        legend_below(share_axes, 0.13, fontsize=7, ncols=2)
+        legend_below(share_axes)
     above[0].set_ylabel("test accuracy (%)")
     below[0].set_ylabel("share of an epoch's tries that is kept")
     name_not_drawn(drawn, few)
-    above_says = "accuracy at the claimed ε and at the ε that holds, screened runs on the images that screened them"
-    drawn.suptitle(f"Table 1: {above_says} (above); share of tries kept (below)")
+    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of tries kept")
     return drawn
 
 
 def _screened(evidence: Evidence, dataset: str) -> Runs:
-    return Runs(run for pattern in SCREENED for run in settings.planned(evidence, pattern.format(dataset)).recorded)
+    return Runs(
+        run
+        for pattern, _, _ in _with_half(SCREENED)
+        for run in settings.planned(evidence, pattern.format(dataset)).recorded
+    )
+
+
+def _with_half(patterns: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return experiments with their method and line: after each, dashed, the one with half of the images."""
+    return [
+        (named, cost.METHODS[pattern], line)
+        for pattern in patterns
+        for named, line in ((pattern, "-"), (cost.HALF.format(pattern), "--"))
+    ]
+
+
+def _draw_curve(axes: Axes, found: Band, method: str, line: str, label: str) -> None:
+    colour, marker = LOOKS[method]
+    markers = spaced(found.middle, list(LOOKS).index(method), marker)
+    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=label)
+
+
+def _label(method: str, line: str) -> str:
+    return method if line == "-" else f"{method}, half the images"
 
 
 def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
@@ -95,18 +109,17 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
     update, and its share of few attempts would show no more than that.
     """
     floors = set()
-    for place, (pattern, (label, colour, line)) in enumerate(SCREENED.items()):
+    for pattern, method, line in _with_half(SCREENED):
         planned = settings.planned(evidence, pattern.format(dataset))
         if not planned.recorded:
             continue
         whole = Runs(_whole_epochs(run) for run in planned.recorded)
-        text = f"{label}, {runs_text(planned)}"
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
-        found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
+        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {runs_text(planned)}")
         floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
         axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
-    axes.set(xlabel=_AS_COUNTED, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
+    axes.set(xlabel=AS_PAPER, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
 
 
 def _whole_epochs(run: PlannedRun) -> PlannedRun:
@@ -120,7 +133,7 @@ def _whole_epochs(run: PlannedRun) -> PlannedRun:
 
 def figure_3(evidence: Evidence) -> Figure:
     """Draw test loss and accuracy against the paper's epsilon, and accuracy against the cost of all attempts."""
-    drawn = figure(12, 10.5)
+    drawn = figure(WIDTH, 9.6)
     panels = drawn.subplots(3, 3)
     rows = (
         ("epsilon", "test_loss", "test loss"),
@@ -133,23 +146,28 @@ def figure_3(evidence: Evidence) -> Figure:
         axes_of_row[0].set_ylabel(label)
     for axes, title in zip(panels[0], DATASETS.values(), strict=True):
         axes.set_title(title)
+    one_legend(drawn, 2)
+    drawn.suptitle(f"Figure 3: loss and accuracy against ε, mean and range; n of {', '.join(DATASETS.values())}")
     return drawn
 
 
 def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> None:
     sound = x == "epsilon_sound"
     levels: list[float] = []
-    for place, (pattern, (label, colour, line)) in enumerate(METHODS.items()):
+    guarantees = []
+    for pattern, method, line in _with_half(CURVES):
         planned = settings.planned(evidence, pattern.format(dataset))
         if not planned.recorded:
             continue
         found = curve(planned.recorded, x, y)
-        text = f"{label}, {runs_text(planned)}"
         if sound and screened(planned[0]):
-            text += f", guaranteed: {bound_text(most_guaranteed(planned))}"
-        found.draw(axes, colour, **_thin(line), **spaced(found.middle, place), label=text)
+            guarantees.append(most_guaranteed(planned))
+        sizes = (runs_text(settings.planned(evidence, pattern.format(each))) for each in DATASETS)
+        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {', '.join(sizes)}")
         levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε of all tries made, had their number been fixed" if sound else _AS_COUNTED)
+    axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else AS_PAPER)
+    if guarantees:
+        axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
     if not levels:
         mark_not_run(axes)
         return
@@ -157,38 +175,34 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
     axes.set_ylim(min(levels) - margin, max(levels) + margin)
     if y == "test_accuracy":
         by_error(axes)  # methods differ by tenths of a point near 98, and the first epochs are at 75
-    if sound:  # the last row, which shows the sound epsilon
-        legend_below(axes, 0.2, fontsize=7)
 
 
 def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
-    drawn = figure(9, 4)
+    drawn = figure(WIDTH, 4)
     by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
-    for place, (name, label) in enumerate(SOUND.items()):
+    for place, (name, (label, look)) in enumerate(SOUND.items()):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
-        runs, colour = planned.recorded, f"C{3 * place}"
+        runs, (colour, marker) = planned.recorded, LOOKS[look]
         if not runs:
             name_not_run(by_epoch, label, colour)
             continue
         found = band(runs, "epsilon_sound", "test_accuracy")
         text = f"{label}, {runs_text(planned)}"
-        found.draw(by_epoch, colour, **spaced(found.middle, place), label=text)
+        found.draw(by_epoch, colour, **spaced(found.middle, place, marker), label=text)
         values = runs.finals("test_accuracy")
-        last.plot([place] * len(values), values, MARKERS[place], color=colour, markerfacecolor="none")
+        last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
-    by_epoch.set(xlabel="ε of all tries made", ylabel="test accuracy (%)")
+    by_epoch.set(xlabel=f"{SOUND_EPSILON}, all tries charged", ylabel="test accuracy (%)")
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         by_error(by_epoch)
     by_epoch.legend(loc="lower right")
-    last.set(xticks=range(len(SOUND)), xticklabels=SOUND.values(), xlim=(-0.5, len(SOUND) - 0.5))
+    last.set(
+        xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
+    )
     last.set_title("last epoch, each run and the mean")
     return drawn
-
-
-def _thin(line: str) -> dict[str, Any]:
-    return {"linestyle": line, "linewidth": 1.2}
 
 
 def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
@@ -206,28 +220,39 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
     return Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist())
 
 
-def by_setting(sweep: str, field: str, label: str, scale: str, also: str = "") -> Draw:
+def by_setting(
+    sweep: str,
+    field: str,
+    label: str,
+    scale: str,
+    also: str = "",
+    claimed: Callable[[Axes, Runs], object] | None = None,
+) -> Draw:
     """Return a figure of accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
 
     It is not drawn if fewer than half of the field's values have a run.
 
     Args:
         also: an experiment of table 1 whose runs are at one more value.
+        claimed: draws the paper's claim into the panel of accuracies.
     """
 
     def draw(evidence: Evidence) -> Figure | None:
         planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
         if too_few(list(planned.by_value(field).values())):
             return None
-        drawn = figure(8, 3.4)
+        drawn = figure(WIDTH, 4)
         accuracy, costs = drawn.subplots(1, 2)
         runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
         at = [float(run.field(field)) for run in runs]
-        accuracy.plot(at, runs.finals("test_accuracy"), "o", color="k", markersize=4)
+        text = f"{_METHOD}, {runs_text(planned)}"
+        colour, marker = LOOKS[_METHOD]
+        accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+        if claimed and evidence.scale == PAPER_SCALE:
+            claimed(accuracy, runs)
         accuracy.margins(y=0.3)
-        accuracy.set(ylabel="accuracy (%) on the screening images", xscale=scale, xlabel=label)
+        accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
         accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
-        accuracy.set_title(f"{planned.recorded_of} runs, a dot each", fontsize=8)
         charged = (
             (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
             (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
@@ -235,15 +260,66 @@ def by_setting(sweep: str, field: str, label: str, scale: str, also: str = "") -
         )
         for spent, style, text in charged:
             costs.plot(at, spent, style, markersize=4, label=text)
-        costs.set(ylabel="ε", xscale=scale, xlabel=label)
+        costs.set(ylabel="ε, by three counts", xlabel=label)
         costs.set_ylim(bottom=0)
-        legend_below(costs, 0.2, fontsize=7)
+        for axes in (accuracy, costs):
+            if scale == "log":
+                log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
+            legend_below(axes, 0.2)
         return drawn
 
     return draw
 
 
-figure_4a = by_setting("fig_4a", "optimizer.lr", "learning rate", "linear")
-figure_4b = by_setting("fig_4b", "batch_size", "batch size", "log", also="noise_screening/mnist_free")
-figure_4c = by_setting("fig_4c", "screening.initial_temperature", "initial temperature Q0", "log")
-figure_4d = by_setting("fig_4d", "screening.rejection_threshold", "rejection threshold mu0", "linear")
+_METHOD = "screening, momentum 0.9"
+
+
+def _best(item: str, quantity: str) -> float:
+    """Return the claimed best value of figure 4's field."""
+    (claim,) = claims_of("noise_screening", item=item, quantity=quantity)
+    assert claim.aim is not None
+    return claim.aim
+
+
+def _claimed_rate(axes: Axes, _: Runs) -> None:
+    """Draw the best learning rate, its accuracy and the lowest accuracy that the paper states."""
+    rate, lowest = _best("fig-4a", "best learning rate"), _best("fig-4a", "lowest accuracy for learning rates 0.1 to 2")
+    accuracy = _best("fig-4a", "test_accuracy")
+    text = f"claimed best: {accuracy:g}% at {rate:g}"
+    axes.plot(rate, accuracy, color=LOOKS[_METHOD][0], label=text, **CLAIMED)
+    axes.axhline(lowest, color="grey", linestyle="--", linewidth=1, label=f"claimed for all: above {lowest:g}%")
+
+
+def _claimed_batch(axes: Axes, _: Runs) -> None:
+    size = _best("fig-4b", "best batch size")
+    axes.axvline(size, color="grey", linestyle="--", linewidth=1, label=f"claimed best: {size:g}")
+
+
+def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
+    """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
+    (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
+    values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
+    if values:
+        mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
+        text = f"claimed: no change from {min(values):g} on"
+        axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
+
+
+figure_4a = by_setting("fig_4a", "optimizer.lr", "learning rate", "linear", claimed=_claimed_rate)
+figure_4b = by_setting(
+    "fig_4b", "batch_size", "batch size", "log", also="noise_screening/mnist_free", claimed=_claimed_batch
+)
+figure_4c = by_setting(
+    "fig_4c",
+    "screening.initial_temperature",
+    "initial temperature Q₀",
+    "log",
+    claimed=partial(_claimed_equal, item="fig-4c"),
+)
+figure_4d = by_setting(
+    "fig_4d",
+    "screening.rejection_threshold",
+    "rejection threshold μ₀",
+    "linear",
+    claimed=partial(_claimed_equal, item="fig-4d"),
+)

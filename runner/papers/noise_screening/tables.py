@@ -181,7 +181,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
     )
     rows, accuracies = [], []
-    for name, label in (("screened", "screened"), ("plain", "plain DP-SGD")):
+    for name, label in (("screened", "screened"), ("plain", "DP-SGD with tanh, not screened")):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
         config, runs = planned[0].job.config, planned.recorded
         settings = [config.optimizer.lr, config.optimizer.momentum, config.epochs]

@@ -30,7 +30,7 @@ from runner.papers.noise_screening.settings import (
     screening,
 )
 from runner.report.files import Table, delta_text, number
-from runner.report.plots import MARKERS
+from runner.report.plots import MARKERS, log_axis
 from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def figure(evidence: Evidence) -> Figure:
     for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
-        label = f"{dataset}, mu0 = {screening(dataset).rejection_threshold}: lower bound on the true ε"
+        label = f"{dataset}, μ₀ = {screening(dataset).rejection_threshold}: lower bound on the true ε"
         axes.plot(keep, bounds, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
@@ -219,7 +219,8 @@ def figure(evidence: Evidence) -> Figure:
             low = [0.25 + 0.2 * i] * len(shares)
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
-    axes.set(xscale="log", xlabel="probability to keep a candidate")
+    log_axis(axes, "x")
+    axes.set_xlabel("probability to keep a candidate")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)

@@ -21,6 +21,7 @@ from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import screening
 from runner.report.files import Table
+from runner.report.plots import LOOKS
 from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
@@ -92,13 +93,14 @@ def figure(_: Evidence) -> Figure:
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
     levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
     axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
-    for screened, look, name in ((False, "o-C0", "DP-SGD"), (True, "s--C3", "screened")):
+    for screened, line, name, look in ((False, "-", "DP-SGD", "ReLU"), (True, "--", "screened", "screening")):
         found = path(screened=screened)
         label = f"{name}: {STEPS} kept of {found.tries} tries"
-        axes.plot(*found.weights.T, look, markersize=2.5, linewidth=1, label=label)
-    axes.plot(*TRUE, "k*", markersize=9, label="true weights")
-    axes.set_xlabel("$w_1$")
-    axes.set_ylabel("$w_2$")
+        colour, marker = LOOKS[look]
+        axes.plot(*found.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
+    axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
+    axes.set_xlabel("weight w₁")
+    axes.set_ylabel("weight w₂")
     axes.legend()
     return drawn
 

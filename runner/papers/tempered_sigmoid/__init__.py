@@ -71,9 +71,10 @@ PAPER = Paper(
     ITEMS,
     place=1,
     statement=Statement(
-        "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval} and {fashion:gain} on "
-        "FashionMNIST {fashion:interval}, each at its best learning rate. On CIFAR-10 one run each, at one rate, "
-        "differs by {cifar}.",
+        "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval}, where the paper claims "
+        "{mnist_claim:claimed}, and {fashion:gain} on FashionMNIST {fashion:interval}, where it claims "
+        "{fashion_claim:claimed}. Both have the learning rate of a search of their own. On CIFAR-10 tanh is {cifar} "
+        "points above ReLU, by one run each at one rate.",
         {
             "mnist": {
                 "item": "table-3",
@@ -87,6 +88,13 @@ PAPER = Paper(
                 "method": "tanh above ReLU, each at its best",
                 "reading": "learning rate searched here",
                 "verdict": REPRODUCED,
+            },
+            "mnist_claim": {"item": "table-3", "dataset": "MNIST", "method": "tanh minus ReLU, each at its best"},
+            "fashion_claim": {
+                "item": "table-3",
+                "dataset": "FashionMNIST",
+                "method": "tanh minus ReLU, each at its best",
+                "reading": "learning rate searched here",
             },
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
         },

@@ -16,7 +16,7 @@ from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
 from runner.report.files import Table
 from runner.report.networks import network_table
-from runner.report.plots import figure, spaced
+from runner.report.plots import LOOKS, MARKERS, figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,8 +54,9 @@ def figure_1(_: Evidence) -> Figure:
     axes = drawn.subplots()
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
-        width, colour = (3.0, "C0") if triple == tanh() else (1.2, f"C{i}")
-        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=colour, **spaced(_X, i), label=label)
+        width, look = (3.0, LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", MARKERS[i + 1]))
+        line = spaced(_X, i, look[1])
+        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
     return drawn

@@ -18,16 +18,16 @@ from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.tempered_sigmoid import measures
 from runner.report.plots import (
-    COLOURS,
     DATASETS,
-    MARKERS,
+    LOOKS,
+    WIDTH,
     Curve,
     Panel,
     accuracy_against_epsilon,
+    band_of,
     figure,
     legend_below,
-    mark_not_run,
-    name_not_run,
+    log_axis,
     one_legend,
     panel_each,
     runs_text,
@@ -63,8 +63,8 @@ def figure_3(evidence: Evidence) -> Figure | None:
 def figure_2(evidence: Evidence) -> Figure:
     """Draw accuracy over (s, T, o), a row per data set: the paper's scatter, then against each parameter alone."""
     rows = [d for d in DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
-    drawn = figure(13, 3.4 * len(rows) + 0.4)
-    grid = drawn.add_gridspec(len(rows), 4, width_ratios=(1.35, 1, 1, 1))
+    drawn = figure(WIDTH, 2.9 * len(rows) + 0.4)
+    grid = drawn.add_gridspec(len(rows), 4, wspace=0.1, width_ratios=(1.35, 1, 1, 1))
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
@@ -75,6 +75,8 @@ def figure_2(evidence: Evidence) -> Figure:
             axes = drawn.add_subplot(grid[row, column])
             claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
             _against_one(axes, runs, top, field, claimed)
+            if column == 1:
+                axes.set_ylabel("test accuracy (%)")
     one_legend(drawn)
     return drawn
 
@@ -93,7 +95,7 @@ def _scatter_3d(drawn: Figure, axes: Any, runs: Runs, title: str) -> None:
     points = axes.scatter(*places, c=runs.finals("test_accuracy"), cmap="YlGn", edgecolors="k", linewidths=0.3)
     for name, (label, _) in zip(("x", "y", "z"), TRIPLE.values(), strict=True):
         getattr(axes, f"set_{name}label")(label.rpartition(" ")[2], labelpad=-6)
-        getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=7)
+        getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=8)
     axes.set_title(title)
     drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.02, label="test accuracy (%)", location="left")
 
@@ -105,16 +107,16 @@ def _against_one(axes: Axes, runs: Runs, top: Runs, field: str, claimed: float |
         mean = statistics.fmean(_values(top, field))
         axes.scatter(_values(top, field), top.finals("test_accuracy"), s=18, color="C2", label="best tenth")
         axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
-        title = f"mean of best {len(top)}: {mean:.3g}, {title}"
+        title = f"best {len(top)}: {mean:.3g}, {title}"
     if claimed is not None:
         axes.axvline(claimed, label="claimed mean of the best tenth", **_DASHED)
     axes.set_title(title, fontsize=8)
-    axes.set(xlabel=TRIPLE[field][0], ylabel="test accuracy (%)")
+    axes.set_xlabel(TRIPLE[field][0])
 
 
-_SCENARIOS = {  # colour of the curve: experiment, label
-    "SGD ReLU": ("mnist_sgd_relu_norms", "SGD, ReLU"),
-    "SGD tanh": ("mnist_sgd_tanh_norms", "SGD, tanh"),
+_SCENARIOS = {  # look of the curve: experiment, label
+    "SGD, ReLU": ("mnist_sgd_relu_norms", "SGD, ReLU"),
+    "SGD, tanh": ("mnist_sgd_tanh_norms", "SGD, tanh"),
     "ReLU": ("mnist_relu_norms", "DP-SGD, ReLU"),
     "tanh": ("mnist_tanh_norms", "DP-SGD, tanh"),
 }
@@ -129,36 +131,38 @@ def figure_4(evidence: Evidence) -> Figure:
 
     drawn = _by_step(evidence, _SCENARIOS, smooth)
     (axes,) = drawn.axes
-    if evidence.scale == PAPER_SCALE:
-        for run in _of_scenario(evidence, "SGD ReLU").recorded:
-            five = 5 * level(*mean_gradient_norms(run))
-            axes.axhline(five, label="5 x SGD with ReLU: DP-SGD with ReLU is claimed to be above", **_DASHED)
-    for run in _of_scenario(evidence, "ReLU").recorded:
-        clip = float(run.field("clipping.norm"))
+    if evidence.scale == PAPER_SCALE and (sgd := _of_scenario(evidence, "SGD, ReLU").recorded):
+        five = 5 * statistics.fmean(level(*mean_gradient_norms(run)) for run in sgd)
+        axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **_DASHED)
+    for clip in {float(run.field("clipping.norm")) for run in _of_scenario(evidence, "ReLU").recorded}:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
-    axes.set(yscale="log", ylabel="mean per-example gradient norm")
-    drawn.legend(loc="outside lower center", ncols=3)
+    log_axis(axes, "y")
+    axes.set_ylabel("mean per-example gradient norm")
+    one_legend(drawn, 2)
     return drawn
 
 
 def figure_5(evidence: Evidence) -> Figure:
     """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
-    drawn = _by_step(evidence, ("SGD ReLU", "ReLU", "tanh"), first_activation_norms)
+    drawn = _by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
     drawn.axes[0].set_ylim(bottom=0)
     drawn.axes[0].set_ylabel("norm of the first convolution's activations")
-    drawn.legend(loc="outside lower center", ncols=3)
+    one_legend(drawn)
     return drawn
 
 
 def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
-    drawn = figure(7, 4)
+    """Draw the mean and range of the runs of each scenario."""
+    drawn = figure(WIDTH, 4.6)
     axes = drawn.subplots()
     for place, scenario in enumerate(scenarios):
         planned = _of_scenario(evidence, scenario)
-        label = f"{_SCENARIOS[scenario][1]}, {runs_text(planned)}"
-        for run in planned.recorded:
-            steps, values = norms(run)
-            axes.plot(steps, values, color=COLOURS[scenario], linewidth=1, **spaced(steps, place), label=label)
+        if not planned.recorded:
+            continue
+        label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {runs_text(planned)}", LOOKS[scenario]
+        of_runs = [norms(run) for run in planned.recorded]
+        found = band_of([([float(step) for step in steps], values) for steps, values in of_runs])
+        found.draw(axes, colour, linewidth=1, **spaced(found.x, place, marker), label=label)
     axes.set_xlabel("step")
     return drawn
 
@@ -169,28 +173,28 @@ def _of_scenario(evidence: Evidence, scenario: str) -> Runs:
 
 def class_accuracy(evidence: Evidence) -> Figure:
     """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
-    drawn, panels = panel_each(3.8)
+    planned = {
+        dataset: {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
+        for dataset in DATASETS
+    }
+    few = {d: "" if any(of.recorded for of in by_label.values()) else "not run" for d, by_label in planned.items()}
+    drawn, panels = panel_each(3.8, few)
     for axes, dataset in panels:
-        by_label = {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
-        for shift, marker, (label, planned) in zip((-0.12, 0.12), MARKERS[:2], by_label.items(), strict=True):
-            if planned.recorded:
-                _by_class(axes, planned, label, shift, marker)
-            else:
-                name_not_run(axes, label, COLOURS[label])
-        axes.set(xlabel="class", ylabel="accuracy (%)", xticks=range(10))
-        if not any(planned.recorded for planned in by_label.values()):
-            axes.set_yticks([])
-            mark_not_run(axes)
+        for shift, (label, of) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
+            if of.recorded:
+                _by_class(axes, of, label, shift)
+        axes.set(xlabel="class", xticks=range(10))
         legend_below(axes)
+    drawn.axes[0].set_ylabel("test accuracy (%)")
     return drawn
 
 
-def _by_class(axes: Axes, planned: Runs, label: str, shift: float, marker: str) -> None:
-    runs, colour = planned.recorded, COLOURS[label]
+def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
+    runs, (colour, marker) = planned.recorded, LOOKS[label]
     by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
     by_class = list(zip(*by_run, strict=True))
     at = [c + shift for c in range(len(by_class))]
     axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
     std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
-    text = f"{label}, {runs_text(planned)}, std over classes {std:.2f}"
+    text = f"{label}, {runs_text(planned)}, std {std:.2f} over classes"
     axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)

@@ -53,7 +53,8 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
         low, high = np.quantile(off, ((1 - level) / 2, (1 + level) / 2))
         return Interval(fmean(found.values) + float(low), fmean(found.values) + float(high))
 
-    return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10), interval_at=between), recorded.last)
+    found = replace(found, interval_at=between, enough=len(recorded) == len(runs))
+    return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
 
 
 @Formula

@@ -33,7 +33,7 @@ from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
 from runner.report.files import Table
-from runner.report.plots import MARKERS
+from runner.report.plots import MARKERS, one_legend
 from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
@@ -218,9 +218,10 @@ def figure(_: Evidence) -> Figure:
             axes.plot(temperatures, excess, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
             axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
         axes.set_yscale("symlog", linthresh=1e-4)
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_title(data)
         axes.set_xlabel("inverse temperature T")
         axes.set_ylabel("excess empirical risk")
-    axes.plot([], [], "--", linewidth=1, color="grey", label="bound")
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    axes.plot([], [], "--", linewidth=1, color="grey", label="claimed bound, 2 max(T − C, 0) diam(Θ)")
+    one_legend(drawn, 6)
     return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.report.dashboard.definition import Dashboard, Panel
-from runner.runs.tracking import AXES
+from runner.runs.tracking import AXES, BY_STEP, STEP
 
 _MOST_RUNS = 100  # of a panel
 
@@ -27,7 +27,8 @@ def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
         sections=[
             ws.Section(name=name, panels=[_panel(wr, panel) for panel in panels], is_open=True)
             for name, panels in of.sections.items()
-        ],
+        ]
+        + [ws.Section(name="By step, of runs with tracking.every", panels=[_by_step(wr, name) for name in BY_STEP])],
         settings=ws.WorkspaceSettings(x_axis=AXES[0], max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(
             filters=expr.And(expr.Metric("Group").isin(of.groups), expr.Config("dataset.name") == dataset),
@@ -41,6 +42,10 @@ def specification(made: Any) -> str:
     """Return the JSON that W&B would be sent. The package has no public method for this."""
     text: str = made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     return text
+
+
+def _by_step(wr: Any, metric: str) -> Any:
+    return wr.LinePlot(title=BY_STEP[metric], x=STEP, y=[metric], max_runs_to_show=_MOST_RUNS)
 
 
 def _panel(wr: Any, panel: Panel) -> Any:

@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH = 9.4  # inches: a page of 900 pixels
 _PUBLISHED: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 14, "markeredgewidth": 2, "linestyle": ""}
 
 
 def draw(compared: Sequence[Comparison], methods: Methods, known: Sequence[Published]) -> Figure:
     """Draw the best mean of each method with its 95% interval. A method has one marker and colour in all panels."""
     styles = {
-        name: {"marker": plots.MARKERS[place], "color": "black" if place == 0 else f"C{place - 1}"}
-        for place, name in enumerate(methods.names)
+        name: dict(zip(("color", "marker"), plots.LOOKS[look], strict=True)) for name, look in methods.looks.items()
     }
     heights = [1.6 + len(one.rows) for one in compared]
-    drawn = plots.figure(_WIDTH, 0.26 * sum(heights) + 0.9)
+    drawn = plots.figure(plots.WIDTH, 0.26 * sum(heights) + 0.9)
     panels = drawn.subplots(len(compared), len(SHOWN), squeeze=False, gridspec_kw={"height_ratios": heights})
     for one, row in zip(compared, panels, strict=True):
         shared = _limits([line.at[e] for line in one.rows for e in line.at], known)

@@ -35,6 +35,11 @@ class Methods:
         return [method["name"] for method in self.methods]
 
     @cached_property
+    def looks(self) -> dict[str, str]:
+        """The name of each method in `LOOKS` of `runner.report.plots`, by its name here."""
+        return {method["name"]: method["look"] for method in self.methods}
+
+    @cached_property
     def ideas(self) -> dict[str, str]:
         """The idea that a method is named after, by its name, if there is one."""
         return {method["name"]: method["idea"] for method in self.methods if "idea" in method}

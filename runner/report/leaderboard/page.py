@@ -38,14 +38,15 @@ closer than these intervals may be in this order by chance.
   compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
 - **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
   more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
-  with the claims in view. *With tanh*: the setting has this idea, too.
+  with the claims in view. A method *with tanh* has this idea, too, and its gain is of both.
 - **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
   mean and deviation by which backpropagation clipping standardises the pixels of MNIST.
 - **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
   [verdicts](../README.md). {disputed}
 
-[leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with the command that repeats it.
-`python -m runner explain ID` explains the run of a row. To add yours, see [extending](../../docs/extending.md).
+[leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with its command.
+A recorded run is shown, and `runtime.results_root=again` runs it again. `python -m runner explain ID` explains the run
+of a row. To add yours, see [extending](../../docs/extending.md).
 """
 
 
@@ -66,7 +67,7 @@ def page(
     ]
     higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
     return _TEXT.format(
-        answers="\n".join(map(_answer, compared)),
+        answers="\n".join(_answer(one, methods) for one in compared),
         tables="\n".join(_section(one, methods, known) for one in compared),
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         others=sum(entry.neighbours != ADDED for entry in found),
@@ -83,7 +84,7 @@ def page(
     )
 
 
-def _answer(compared: Comparison) -> str:
+def _answer(compared: Comparison, methods: Methods) -> str:
     """Return which method is best on a data set, and by how much over plain DP-SGD."""
     sentences = []
     for epsilon in SHOWN:
@@ -93,7 +94,7 @@ def _answer(compared: Comparison) -> str:
         entry, gain = line.at[epsilon], compared.gain(line, epsilon)
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
-        sentences.append(f"ε ≤ {epsilon:g}: *{line.method}*, {number(entry.mean, places=1)}%{runs}{over}.")
+        sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, methods)}*, {number(entry.mean, places=1)}%{runs}{over}.")
     return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
 
 
@@ -114,9 +115,10 @@ def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
     for epsilon in SHOWN:
         entry, gain = line.at.get(epsilon), compared.gain(line, epsilon)
         numbers += ["–" if entry is None else _mean(entry, compared.best(epsilon) is line), _gain(gain) if gain else ""]
-    words = {e: _words(entry, methods, compared.gain(line, e)) for e, entry in line.at.items()}
+    words = {e: _words(entry, compared.gain(line, e)) for e, entry in line.at.items()}
     ids = dict.fromkeys(f"`{entry.run[:_ID]}`" for entry in line.at.values())
-    name = f"**{line.method}**" if line is compared.plain else line.method
+    name = _name(line, methods)
+    name = f"**{name}**" if line is compared.plain else name
     return [name, *numbers, _by_epsilon(words), ", ".join(ids)]
 
 
@@ -131,12 +133,20 @@ def _gain(gain: Gain) -> str:
     return difference_text(gain.points, "", gain.interval, places=1)
 
 
-def _words(entry: Entry, methods: Methods, gain: Gain | None) -> str:
-    """Return how a setting was chosen, the further ideas in it, and what its number does not tell."""
-    with_ideas = [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
+def _name(line: Line, methods: Methods) -> str:
+    """Name a method and the further ideas in its settings."""
+    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in _further_ideas(entry, methods))
+    return line.method + (f", with {_listed([*ideas])}" if ideas else "")
+
+
+def _further_ideas(entry: Entry, methods: Methods) -> list[str]:
+    return [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
+
+
+def _words(entry: Entry, gain: Gain | None) -> str:
+    """Return how a setting was chosen, and what its number does not tell."""
     notes = (
         (entry.chosen, True),
-        (f"with {_listed(with_ideas)}", bool(with_ideas)),
         ("its updates chosen by the test images", entry.by_test_images),
         ("tested on half of the test images", entry.on_a_part),
         (_NOT_ALIKE, gain is not None and not gain.alike),

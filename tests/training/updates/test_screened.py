@@ -336,7 +336,7 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
 def test_noise_is_calibrated_for_every_try(smoke) -> None:
     """target_epsilon buys `epochs` of tries, however many are kept."""
     run = prepare(
-        smoke("screening=annealing", "epochs=3", "noise_multiplier=null", "target_epsilon=2", "accountant=pld")
+        smoke("screening=annealing", "epochs=3", "noise_multiplier=null", "target_epsilon=2", "accountant=pld", *SMALL)
     )
     trained = train(run, load(run), lambda row: None)
     assert trained.history["tries"][-1] == 132

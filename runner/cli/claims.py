@@ -1,0 +1,98 @@
+"""A table of judged claims: `python -m runner claims --guarantee refuted`.
+
+It reads the claims.csv of the last aggregation, and computes nothing.
+
+Exit codes: 0 shown, 2 bad input (no such folder, item or word) with one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.config import REPOSITORY
+from runner.report.files import Table, aligned, bound_text, csv_text, number, plus_minus, read_csv
+from runner.terminal import Parser, nearest
+
+_FILTERS = {
+    "paper": "of these papers: lipschitz,losing_less",
+    "item": "of these items: fig-3,table-1",
+    "verdict": "with these verdicts on the number: fails,not-reproduced",
+    "guarantee": "whose claimed ε is: refuted,not-guaranteed",
+}
+_HEADER = ("paper", "item", "claim", "paper's number", "here", "verdict", "ε paper → sound", "its ε is")
+
+Row = Mapping[str, str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: there are no claims in the folder, or none has a value that was asked for.
+    """
+    parser = Parser(prog="python -m runner claims", description="Print a table of the papers' claims.")
+    for name, text in _FILTERS.items():
+        parser.add_argument(f"--{name}", help=f"only those {text}")
+    parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    chosen = parser.parse_args(arguments)
+    folder = chosen.results.expanduser()
+    rows = [row for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
+    if not rows:
+        raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
+    every = rows
+    for name in _FILTERS:
+        if asked := getattr(chosen, name):
+            wanted = _values(name, asked, every)
+            rows = [row for row in rows if row[name] in wanted]
+    if chosen.csv:
+        print(csv_text(list(dict.fromkeys(name for row in every for name in row)), rows), end="")
+        return 0
+    print(aligned(Table(_HEADER, [_cells(row) for row in rows])))
+    print(f"{len(rows)} of {len(every)} claims")
+    return 0
+
+
+def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
+    """Return the values of a column that were asked for, in which a dash may stand for a space or an underscore."""
+    known = {row[name].translate(_ALIKE): row[name] for row in rows}
+    values = [value.strip() for value in asked.split(",")]
+    for value in values:
+        if value.translate(_ALIKE) not in known:
+            raise ValueError(f"No claim has the {name} {value!r}. {nearest(value, sorted(known.values()))}")
+    return {known[value.translate(_ALIKE)] for value in values}
+
+
+_ALIKE = str.maketrans(" _", "--")
+
+
+def _cells(row: Row) -> list[str]:
+    what = "" if row["quantity"] == "test_accuracy" else f": {row['quantity'].replace('_', ' ')}"
+    unit = row["unit"]
+    sound = f"{row['at_epsilon'] or number(_float(row['epsilon']))} → {bound_text(_float(row['epsilon_sound']))}"
+    return [
+        row["paper"],
+        row["item"],
+        f"{row['dataset']}, {row['method']}{what}",
+        f"{row['claimed'] or 'in words'}{unit if unit == '%' and row['claimed'] else ''}",
+        _measured(row, unit),
+        row["verdict"],
+        sound.replace("inf", "∞") if row["epsilon"] or row["at_epsilon"] else "–",
+        row["guarantee"],
+    ]
+
+
+def _measured(row: Row, unit: str) -> str:
+    """Format the measured number, with the deviation of the runs if it is their mean, and the number of runs."""
+    std = _float(row["std"]) if row["measured"] == row["mean"] and row["at_least"] != "yes" else None
+    runs = "computed" if row["computed"] == "yes" else f"{row['n_each'] or row['n']} of {row['n_planned']}"
+    text = plus_minus(_float(row["measured"]), std, unit, at_least=row["at_least"] == "yes")
+    return f"{text} ({runs})" if row["measured"] else "–"
+
+
+def _float(text: str) -> float | None:
+    return float(text) if text else None

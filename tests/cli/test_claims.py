@@ -1,0 +1,72 @@
+"""The table of judged claims, filtered by their words."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from runner.cli.claims import main
+from runner.config import REPOSITORY
+from runner.report.files import read_csv, write_csv
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three claims of two papers, in the columns of the committed files."""
+    common = dict.fromkeys(read_csv(REPOSITORY / "results/lipschitz/table-1/claims.csv")[0], "")
+    common |= {"dataset": "MNIST", "quantity": "test_accuracy", "at_least": "no", "computed": "no", "unit": "%"}
+    ran = {"claimed": "98.1", "measured": "97.9", "mean": "97.9", "std": "0.11", "n": "4", "n_planned": "10"}
+    ran |= {"epsilon": "2.928", "epsilon_sound": "2.31401", "verdict": "consistent", "guarantee": "guaranteed"}
+    bug = {"claimed": "98.7", "at_epsilon": "0.07", "measured": "98.6", "mean": "98.6", "n": "1", "n_planned": "10"}
+    bug |= {"epsilon": "0.07", "epsilon_sound": "2033.41", "verdict": "not reproduced", "guarantee": "refuted"}
+    absent = {"method": "ReLU", "claimed": "60", "verdict": "not run", "guarantee": "not run", "n": "0"}
+    for paper, item, rows in (
+        ("one_paper", "fig-3", [{"method": "tanh", **ran}, absent]),
+        ("other", "table-1", [{"method": "bug", **bug}]),
+    ):
+        write_csv(
+            tmp_path / paper / item / "claims.csv",
+            list(common),
+            [{**common, "paper": paper, "item": item, **row} for row in rows],
+        )
+    return tmp_path
+
+
+def test_a_claim_stands_beside_its_measurement_its_runs_and_both_epsilons(folder: Path, capsys) -> None:
+    assert main(["--results", str(folder)]) == 0
+    header, tanh, relu, bug, count = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]
+    assert cells[0] == ["paper", "item", "claim", "paper's number", "here", "verdict", "ε paper → sound", "its ε is"]
+    claim = ["one_paper", "fig-3", "MNIST, tanh", "98.1%", "97.90 ± 0.11 (4 of 10)"]
+    assert cells[1] == [*claim, "consistent", "2.928 → 2.315", "guaranteed"]
+    assert cells[2] == ["one_paper", "fig-3", "MNIST, ReLU", "60%", "–", "not run", "–", "not run"]
+    assert cells[3][4:] == ["98.60 (1 of 10)", "not reproduced", "0.07 → 2034", "refuted"]
+    assert count == ["3 of 3 claims"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "methods"),
+    [
+        (["--guarantee", "refuted"], ["bug"]),
+        (["--verdict", "not-reproduced,consistent"], ["tanh", "bug"]),
+        (["--verdict", "not run", "--paper", "one-paper"], ["ReLU"]),
+        (["--paper", "other", "--item", "fig-3"], []),
+    ],
+)
+def test_filters_all_have_to_hold_and_csv_has_every_column(
+    folder: Path, capsys, asked: list[str], methods: list[str]
+) -> None:
+    assert main([*asked, "--csv", "--results", str(folder)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["method"] for row in rows] == methods
+    assert all(row in read_csv(folder / row["paper"] / row["item"] / "claims.csv") for row in rows)
+
+
+def test_a_word_that_no_claim_has_is_refused_with_those_like_it(folder: Path, refusal) -> None:
+    said = refusal(main, ["--guarantee", "refutted", "--results", str(folder)])
+    assert said == "claims: No claim has the guarantee 'refutted'. Did you mean refuted?"
+    assert "Choose from one_paper, other" in refusal(main, ["--paper", "x", "--results", str(folder)])
+    assert "has no aggregated claims" in refusal(main, ["--results", str(folder / "none")])

@@ -1,0 +1,133 @@
+"""Commands that commands print: each is read by a shell's rules, and by the parser of the command that it names."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from argparse import ArgumentParser
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.cli import explain, show
+from runner.cli.commands import COMMANDS
+from runner.cli.reproduce import main as reproduce
+from runner.cli.search import _summary
+from runner.records.files import digest_of, read_record, text_of
+from runner.records.jobs import composed
+from runner.report.claim_rows import rows_of
+from runner.report.explain import command_text
+from runner.report.papers import load
+from runner.terminal import Parser, command
+
+AWKWARD = "a folder; echo $HOME 'x'"
+
+
+class ParsedError(Exception):
+    """Raised instead of carrying out a command."""
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch):
+    """`parsed(text)`: the last command in a text, by the parser of the command, or the config of the run it names."""
+
+    def read(text: str) -> Any:
+        hint = next(line for line in reversed(text.splitlines()) if "python -m runner" in line)
+        words = shlex.split(hint[hint.index("python -m runner") :])[3:]
+        if words[0] not in COMMANDS:
+            return composed(words)
+
+        def stop(self: Parser, arguments: list[str]) -> None:
+            raise ParsedError(ArgumentParser.parse_intermixed_args(self, arguments))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Parser, "parse_args", stop)
+            patched.setattr(Parser, "parse_intermixed_args", stop)
+            with pytest.raises(ParsedError) as caught:
+                import_module(COMMANDS[words[0]].module).main(words[1:])
+        return caught.value.args[0]
+
+    return read
+
+
+@pytest.fixture
+def results(tmp_path: Path, fabricate, jobs) -> Path:
+    """A results folder with an awkward name, and one record."""
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
+    folder = tmp_path / AWKWARD
+    (folder / "runs").mkdir(parents=True)
+    shutil.copy(path, folder / "runs")
+    return folder
+
+
+def test_show_names_the_command_that_explains_a_run(results: Path, parsed, capsys) -> None:
+    assert show.main(["--results", str(results)]) == 0
+    chosen = parsed(capsys.readouterr().out)
+    assert (results / "runs" / f"{chosen.what}.json").exists()
+    assert chosen.results == results
+
+
+def test_explain_names_the_command_that_makes_an_item(results: Path, parsed, capsys) -> None:
+    for item, least in (("tempered_sigmoid/fig-3", "reproduce"), ("tempered_sigmoid/theorem-1", "aggregate")):
+        assert explain.main([item, "--results", str(results)]) == 0
+        said = capsys.readouterr().out
+        assert f"Made by: python -m runner {least} " in said
+        chosen = parsed(said)
+        assert f"{chosen.paper}/{chosen.items}" == item
+        overrides = getattr(chosen, "overrides", [])
+        where = Path(composed(overrides).runtime.results_root) if overrides else chosen.results
+        assert where == results
+
+
+def test_the_command_of_a_record_is_one_command_whoever_wrote_it(results: Path, parsed) -> None:
+    (path,) = (results / "runs").glob("*.json")
+    record = read_record(path)
+    record["provenance"]["command"] = "python -m runner seed=7; touch /tmp/x"
+    record["digest"] = digest_of(record)
+    path.write_text(text_of(record))
+    (line,) = command_text(read_record(path), [])
+    assert shlex.split(line) == ["python", "-m", "runner", "seed=7;", "touch", "/tmp/x", "runtime.results_root=again"]
+    record["provenance"]["command"] = command("experiment=tempered_sigmoid/mnist_tanh", "tracking.tags=[a b,c]")
+    assert parsed(command_text(record, [])[0]).tracking.tags == ["a b", "c"]
+
+
+def test_what_another_version_aggregated_names_the_command_that_comes_first(results: Path, parsed) -> None:
+    paper = load("losing_less")
+    old = results / paper.name / "fig-3" / "claims.csv"
+    old.parent.mkdir(parents=True)
+    old.write_text("item,verdict\nfig-3,reproduced (partial)\n")
+    with pytest.raises(ValueError, match="another version") as refused:
+        rows_of(results, paper, ["fig-3"])
+    chosen = parsed(str(refused.value))
+    assert (chosen.paper, chosen.results, chosen.scale) == (paper.name, results, "paper")
+
+
+def test_a_search_names_the_command_that_trains_the_best(parsed, results: Path) -> None:
+    trial = SimpleNamespace(
+        stopped=False, values={"optimizer.lr": 0.25}, run_id="0" * 12, accuracy_within=lambda budget: 97.0,
+        history={"epsilon_sound": [], "test_accuracy": []},
+    )  # fmt: skip
+    experiment = "tempered_sigmoid/mnist_tanh"
+    space = SimpleNamespace(
+        draws=[SimpleNamespace(experiment=experiment)], composed=SimpleNamespace(scale=SimpleNamespace(name="smoke"))
+    )
+    root = f"runtime.results_root={results.parent}/again"
+    lines = _summary(space, [], trial, 3.0, [root]).splitlines()
+    config = parsed("\n".join(lines))
+    assert (config.optimizer.lr, config.scale.name, config.evaluation.value) == (0.25, "smoke", "test")
+    assert config.runtime.results_root == f"{results.parent}/again"
+
+
+def test_runs_that_go_on_without_the_command_have_one_that_says_how_far_they_are(monkeypatch, parsed, capsys) -> None:
+    module = import_module("runner.cli.reproduce")
+    monkeypatch.setattr(module, "launcher_of", lambda *_, **__: None)
+    monkeypatch.setattr(module, "_by_item", lambda *_: {})
+    monkeypatch.setattr(module, "run_jobs", lambda *_: SimpleNamespace(under_way=[1, 2]))
+    asked = ["tempered-sigmoid", "--items", "fig-3", "--scale", "smoke", "--wait", "no", "runtime.threads=1"]
+    assert reproduce(asked) == 0
+    chosen = parsed(capsys.readouterr().out)
+    assert chosen.status
+    assert (chosen.paper, chosen.items, chosen.scale) == ("tempered-sigmoid", "fig-3", "smoke")

@@ -1,0 +1,71 @@
+"""A new paper: written, refused where its name is taken, and complete in a copy of the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.claims.blocks import claims_in
+from runner.cli.new_paper import main, write_paper
+from runner.config import REPOSITORY
+
+NAME = "lost_method"
+
+
+def test_all_that_a_paper_needs_is_written_and_nothing_is_left_to_substitute(tmp_path: Path) -> None:
+    written = {str(path.relative_to(tmp_path)): path.read_text() for path in write_paper(NAME, tmp_path)}
+    assert not [path for path, text in written.items() if "$" in path + text]
+    for path, text in written.items():
+        if path.endswith(".yaml"):
+            assert yaml.safe_load(text), path
+        else:
+            compile(text, path, "exec")
+    (claim,) = (fields for fields, _ in claims_in(written[f"runner/papers/{NAME}/claims.yaml"]))
+    experiments = {f"mnist_{name.partition('_')[2]}" for name in claim["runs"].texts}
+    assert {f"conf/experiment/{NAME}/{name}.yaml" for name in experiments} < written.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
+        ("runs", "new-paper: runs exists: results/runs."),
+        ("smoke", "new-paper: smoke exists."),
+        ("my-paper", "'my-paper' is no identifier of small letters, digits and underscores: my_paper would be."),
+        ("../etc", "is no identifier"),
+        ("class", "is no identifier"),
+        ("", "is no identifier"),
+    ],
+)
+def test_a_name_that_exists_or_is_no_identifier_is_refused(refusal, name: str, sentence: str) -> None:
+    assert sentence in refusal(main, [name])
+
+
+@pytest.mark.slow
+def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_papers(tmp_path: Path) -> None:
+    for folder in ("runner", "conf", "sweeps", "tests", "checks"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    (tmp_path / "results").mkdir()
+
+    def carry_out(*words: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        ran = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    carry_out("runner", "new-paper", NAME)
+    plan = carry_out("runner", "reproduce", NAME, "--plan").splitlines()
+    assert next(line for line in plan if "table-1" in line).split()[1:3] == ["10", "0"], "runs, recorded"
+    assert "Method above baseline" in carry_out("runner", "aggregate", NAME, "--items", "table-1")
+    assert (tmp_path / "results" / NAME / "table-1" / "claims.csv").exists()
+    tests = ("papers/test_every_paper.py", "records/test_sweeps.py", "test_config.py")
+    carry_out("pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests))

@@ -1,0 +1,96 @@
+"""The table of a user's runs: its rows, its columns, their order, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.cli.show import main
+from runner.records.jobs import Job
+
+
+@pytest.fixture
+def folder(tmp_path: Path, fabricate, jobs) -> Path:
+    """Two seeds of tanh, one of ReLU with another learning rate, in this order of time."""
+    tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
+    tanh_again, slow = copy.deepcopy(tanh.config), copy.deepcopy(relu.config)
+    tanh_again.seed, slow.optimizer.lr, slow.loss = 7, 0.123456, {"_target_": "torch.nn.HuberLoss", "delta": 2.0}
+    made = [
+        fabricate(tanh, [97.0]),
+        fabricate(Job.of(tanh.sweep, tanh.overrides, tanh_again), [98.0], epsilon=2.95, sound=2.40001),
+        fabricate(Job.of(relu.sweep, relu.overrides, slow), [96.0]),
+    ]
+    for age, path in enumerate(made):
+        os.utime(path, (age, age))
+    return tmp_path
+
+
+def _table(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, str]]:
+    assert main(["--results", str(folder), *options]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    starts = [at for at in range(len(header)) if header[at] != " " and (at == 0 or header[at - 2 : at] == "  ")]
+    rows = [header, *(line for line in lines if not line.startswith("The"))]
+    cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in rows]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
+
+
+def test_a_row_is_a_setting_with_the_mean_of_its_seeds_and_the_largest_epsilons(folder: Path, capsys) -> None:
+    """The standard deviation of 97 and 98 is 0.71, with n - 1 in the denominator."""
+    tanh, relu = _table(folder, capsys)
+    assert (tanh["runs"], tanh["accuracy"], tanh["ε"], tanh["sound ε"]) == ("2", "97.50 ± 0.71%", "2.95", "2.401")
+    assert (relu["runs"], relu["accuracy"]) == ("1", "96.00%")
+    assert [row["run"] for row in _table(folder, capsys, "--runs", "--where", "activation=tanh")][-1] == tanh["run"]
+
+
+def test_every_field_that_differs_is_a_column_and_no_other(folder: Path, capsys) -> None:
+    """`loss.delta` follows from the class alone, and the seed is no part of a setting."""
+    rows = _table(folder, capsys)
+    assert list(rows[0])[7:] == ["activation", "loss", "optimizer.lr"]
+    assert [row["optimizer.lr"] for row in rows] == ["0.25", "0.123456"]
+    assert "seed" in _table(folder, capsys, "--runs", "--where", "activation=tanh")[0]
+
+
+def test_rows_are_chosen_and_ordered_by_any_column(folder: Path, capsys) -> None:
+    def accuracies(*options: str) -> list[str]:
+        return [row["accuracy"] for row in _table(folder, capsys, "--runs", *options)]
+
+    assert accuracies() == ["97.00%", "98.00%", "96.00%"], "by time"
+    assert accuracies("--sort", "accuracy") == ["96.00%", "97.00%", "98.00%"]
+    assert accuracies("--sort", "optimizer.lr", "--reverse", "--last", "2")[-1] == "96.00%"
+    assert accuracies("--where", "activation=TANH", "seed=7.0") == ["98.00%"]
+    assert accuracies("--where", "activation=tanh", "--where", "target_epsilon=null") == ["97.00%", "98.00%"]
+    assert [row["runs"] for row in _table(folder, capsys, "--sort", "runs")] == ["1", "2"]
+
+
+def test_csv_has_every_run_and_every_column(folder: Path, capsys) -> None:
+    assert main(["--results", str(folder), "--csv", "--last", "1"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["test_accuracy"]) for row in rows] == [97, 98, 96]
+    assert [row["seed"] for row in rows] == ["0", "7", "0"]
+    assert [row["loss.delta"] for row in rows] == ["", "", "2"]
+    assert rows[1]["epsilon_sound_guaranteed"] == rows[1]["epsilon_sound"] != ""
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--sort", "acuracy"], "show: There is no column 'acuracy'. Did you mean accuracy"),
+        (["--sort", "lr"], "show: There is no column 'lr'. Did you mean optimizer.lr?"),
+        (["--where", "optimizr.lr=1"], "Did you mean optimizer.lr"),
+        (["--where", "activation=tahn"], "show: No run has activation=tahn. Did you mean Tanh?"),
+        (["--where", "dataset=mnist"], "Did you mean dataset.name=mnist?"),
+        (["--where", "optimizer.lr=3"], "show: No run has optimizer.lr=3. Choose from 0.25, 0.123456."),
+        (["--where", "seed"], "show: --where seed is no COLUMN=VALUE."),
+        (["--last", "0"], "show: --last 0 is not 1 or more."),
+        (["--results", "none/here"], "show: none/here is no folder."),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_with_near_names(
+    folder: Path, refusal, options: list[str], sentence: str
+) -> None:
+    assert sentence in refusal(main, ["--results", str(folder), *options])
