@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def run_in_fork(arguments: list[str], folder: Path, prepare: Callable[[], None] 
         except SystemExit as stopped:
             code = int(stopped.code or 0)
         except BaseException:
+            traceback.print_exc()
             code = 99
         sys.stdout.flush()
         sys.stderr.flush()

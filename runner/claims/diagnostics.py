@@ -87,11 +87,6 @@ def class_accuracies(run: PlannedRun, epoch: int) -> list[float]:
     return _floats(np.diag(matrix))
 
 
-def geometric_mean(values: Array) -> float:
-    """Return the geometric mean of positive numbers."""
-    return float(np.exp(np.mean(np.log(values))))
-
-
 def mean_gradient_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
     """Return steps and the mean L2 norm of the batch's per-example gradients before clipping: [measurements] each."""
     columns = run.diagnostic("gradient_norms")
@@ -107,12 +102,8 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
 
 def triangular_average(values: Sequence[float]) -> list[float]:
     """Compute the moving average with the weights 1, 2, 1 (window 3), at either end over the two values there."""
-    padded: list[float | None] = [None, *values, None]
-    smooth = []
-    for i in range(1, len(padded) - 1):
-        pairs = [(w, v) for w, v in zip((1, 2, 1), padded[i - 1 : i + 2], strict=True) if v is not None]
-        smooth.append(sum(w * v for w, v in pairs) / sum(w for w, _ in pairs))
-    return smooth
+    sums, weights = (np.convolve(of, (1, 2, 1))[1:-1] for of in (values, np.ones(len(values))))
+    return _floats(sums / weights)
 
 
 def level(steps: Sequence[int], values: Sequence[float]) -> float:

@@ -31,7 +31,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, Sample
-from runner.claims.statistics import Interval, Spread, redrawn
+from runner.claims.statistics import Interval, Spread, between, redrawn
 
 Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
 
@@ -115,9 +115,10 @@ def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, leve
 
 
 def _between(draws: NDArray[np.float64], tried: tuple[float, float] | None, level: float) -> Interval:
-    low, high = (float(end) for end in np.quantile(draws, ((1 - level) / 2, (1 + level) / 2)))
+    found = between(draws, level)
     if tried is None:
-        return Interval(low, high)
+        return found
+    low, high = found.low, found.high
     return Interval(-math.inf if low <= tried[0] else low, math.inf if high >= tried[1] else high)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from inspect import signature
-from statistics import fmean, pstdev
+from statistics import fmean, geometric_mean, pstdev
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from runner.claims import diagnostics
 from runner.claims.claim import called
-from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS, geometric_mean, layer_norms, level
+from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS, layer_norms, level
 from runner.claims.runs import PlannedRun
 
 Reader: TypeAlias = Callable[[PlannedRun, int], float | Sequence[float]]

@@ -23,14 +23,15 @@ settings are therefore treated as independent, which makes intervals wider by ab
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import fmean
 
 import numpy as np
+import scipy  # its modules are imported at their first use
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
 
 LEVEL = 0.95  # confidence of the intervals on the pages; a claim outside of one is contradicted
 EQUIVALENCE = 0.90  # confidence of the interval that has to lie within the margin
@@ -155,14 +156,14 @@ def best(runs: int, measured: int, freedom: int, probability: float) -> float:
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     places, weights = (nodes + 1) / 2, weights / 2
-    means = stats.norm.ppf(places)[:, None] / math.sqrt(measured)
-    spreads = np.sqrt(stats.chi2.ppf(places, freedom) / freedom)[None, :]
+    means = scipy.stats.norm.ppf(places)[:, None] / math.sqrt(measured)
+    spreads = np.sqrt(scipy.stats.chi2.ppf(places, freedom) / freedom)[None, :]
     joint = weights[:, None] * weights[None, :]
 
     def excess(q: float) -> float:
-        return float((joint * stats.norm.cdf(means + q * spreads) ** runs).sum()) - probability
+        return float((joint * scipy.stats.norm.cdf(means + q * spreads) ** runs).sum()) - probability
 
-    return float(optimize.brentq(excess, -1e3, 1e3, xtol=1e-9))
+    return float(scipy.optimize.brentq(excess, -1e3, 1e3, xtol=1e-9))
 
 
 def redrawn(
@@ -184,15 +185,17 @@ def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
         decided: returns True if a number of runs would; it then does so for larger numbers, too.
         have: the present number.
     """
-    few, many = have, MOST_RUNS
-    if not decided(many):
+    if not decided(MOST_RUNS):
         return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if decided(middle) else (middle, many)
-    return many
+    return bisect_left(range(MOST_RUNS), True, lo=have + 1, key=decided)
+
+
+def between(draws: NDArray[np.float64], level: float) -> Interval:
+    """Compute the interval between quantiles of draws that has a share `level` of them."""
+    low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
+    return Interval(float(low), float(high))
 
 
 @cache
 def _t(freedom: float, level: float) -> float:
-    return float(special.stdtrit(freedom, (1 + level) / 2))
+    return float(scipy.special.stdtrit(freedom, (1 + level) / 2))

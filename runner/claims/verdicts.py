@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from scipy.stats import fisher_exact
+import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.evidence import PAPER_SCALE
@@ -251,7 +251,7 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
     if claim.direction == "above":
         return Verdict(REPRODUCED if never == len(values) >= _NEVER else TOO_FEW_RUNS, reason=text)
     table = [[never, len(values) - never], [0, claim.runs]]
-    unlikely = fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
+    unlikely = scipy.stats.fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
     return Verdict(NOT_REPRODUCED if unlikely else TOO_FEW_RUNS, reason=text)
 
 

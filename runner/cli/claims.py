@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.config import REPOSITORY
-from runner.report.files import Table, aligned, bound_text, csv_text, number, plus_minus, read_csv
+from runner.report.claim_rows import row_alone
+from runner.report.files import Table, aligned, csv_text, read_csv
+from runner.report.markdown import chosen_cells
 from runner.terminal import Parser, nearest
 
 _FILTERS = {
@@ -20,7 +22,10 @@ _FILTERS = {
     "verdict": "with these verdicts on the number: fails,not-reproduced",
     "guarantee": "whose claimed ε is: refuted,not-guaranteed",
 }
-_HEADER = ("paper", "item", "claim", "paper's number", "here", "verdict", "ε paper → sound", "its ε is")
+_COLUMNS = {  # headings, and the cells below them
+    **{"claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict", "claimed ε": "at"},
+    **{"sound ε": "sound", "the claimed ε is": "guarantee"},
+}
 
 Row = Mapping[str, str]
 
@@ -52,7 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.csv:
         print(csv_text(list(dict.fromkeys(name for row in every for name in row)), rows), end="")
         return 0
-    print(aligned(Table(_HEADER, [_cells(row) for row in rows])))
+    cells = chosen_cells([row_alone(row) for row in rows], _COLUMNS)
+    named = [[row["paper"], row["item"], *of] for row, of in zip(rows, cells, strict=True)]
+    print(aligned(Table(("paper", "item", *_COLUMNS), named)))
     print(f"{len(rows)} of {len(every)} claims")
     return 0
 
@@ -68,31 +75,3 @@ def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
 
 
 _ALIKE = str.maketrans(" _", "--")
-
-
-def _cells(row: Row) -> list[str]:
-    what = "" if row["quantity"] == "test_accuracy" else f": {row['quantity'].replace('_', ' ')}"
-    unit = row["unit"]
-    sound = f"{row['at_epsilon'] or number(_float(row['epsilon']))} → {bound_text(_float(row['epsilon_sound']))}"
-    return [
-        row["paper"],
-        row["item"],
-        f"{row['dataset']}, {row['method']}{what}",
-        f"{row['claimed'] or 'in words'}{unit if unit == '%' and row['claimed'] else ''}",
-        _measured(row, unit),
-        row["verdict"],
-        sound.replace("inf", "∞") if row["epsilon"] or row["at_epsilon"] else "–",
-        row["guarantee"],
-    ]
-
-
-def _measured(row: Row, unit: str) -> str:
-    """Format the measured number, with the deviation of the runs if it is their mean, and the number of runs."""
-    std = _float(row["std"]) if row["measured"] == row["mean"] and row["at_least"] != "yes" else None
-    runs = "computed" if row["computed"] == "yes" else f"{row['n_each'] or row['n']} of {row['n_planned']}"
-    text = plus_minus(_float(row["measured"]), std, unit, at_least=row["at_least"] == "yes")
-    return f"{text} ({runs})" if row["measured"] else "–"
-
-
-def _float(text: str) -> float | None:
-    return float(text) if text else None

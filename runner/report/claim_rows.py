@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
 from runner.config import scales
-from runner.report.files import cell, read_csv, write_csv
-from runner.report.items import Item, Paper
-from runner.report.own import elsewhere
+from runner.report.files import cell, elsewhere, read_csv, write_csv
 from runner.terminal import command
 
+if TYPE_CHECKING:
+    from runner.report.items import Item, Paper
+
 _CLAIM = (
-    *("paper", "item", "dataset", "network", "method", "quantity", "at_epsilon", "at_delta", "claimed", "unit", "of"),
-    *("source", "accounting", "note", "sweep", "experiments", "number", "level", "margin", "direction", "open"),
-    "because",
+    *("paper", "item", "dataset", "network", "method", "reading", "quantity", "at_epsilon", "at_delta", "claimed"),
+    *("unit", "of", "source", "accounting", "note", "sweep", "experiments", "number", "level", "margin", "direction"),
+    *("open", "because"),
 )
 _TYPES = {name: kind for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
 _OUTCOME = tuple(field.name for field in fields(ClaimRow) if field.name != "claim")
@@ -60,10 +61,18 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
         scale, root = (["--scale", folder.name], folder.parent) if shrunk else ([], folder)
         first = command("aggregate", paper.name, *scale, *elsewhere(root))
         raise ValueError(f"{path} is another version's. First run: {first}")
-    return [
-        ClaimRow(claim, **{name: _value(name, row[name]) for name in _OUTCOME})
-        for row, claim in zip(rows, claims, strict=True)
-    ]
+    return [_with_outcome(claim, row) for row, claim in zip(rows, claims, strict=True)]
+
+
+def row_alone(cells: Mapping[str, str]) -> ClaimRow:
+    """Make a judged claim from a row of claims.csv alone. The columns that the file lacks have their defaults."""
+    of: dict[str, Any] = {name: cells[name] for name in _CLAIM if name not in ("sweep", "experiments")}
+    of |= {name: float(cells[name]) if cells[name] else None for name in ("level", "margin")}
+    return _with_outcome(Claim("", **of), cells)
+
+
+def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
+    return ClaimRow(claim, **{name: _value(name, cells[name]) for name in _OUTCOME})
 
 
 def _of_claim(claim: Claim) -> dict[str, str]:

@@ -23,13 +23,12 @@ from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, read_csv
+from runner.report.files import Table, aligned, elsewhere, read_csv
 from runner.report.markdown import cells_of
 from runner.report.own import (
     KNOWN,
     STATED,
     Record,
-    elsewhere,
     named_targets,
     privacy_text,
     record_files,

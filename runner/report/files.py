@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.claims.summary import summarise
+from runner.config import REPOSITORY
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 
@@ -71,6 +72,12 @@ def write_table_csv(path: Path, table: Table) -> Path:
     """Write the cells of a table as CSV, without its notes."""
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     return write_csv(path, list(table.header), rows)
+
+
+def elsewhere(results: Path) -> list[str]:
+    """Return the option that names a results folder; none for the default folder and the scales in it."""
+    default, folder = REPOSITORY / "results", results.expanduser().resolve()
+    return [] if default in (folder, folder.parent) else ["--results", str(folder)]
 
 
 def write_text(path: Path, text: str) -> Path:

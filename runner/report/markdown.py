@@ -48,11 +48,6 @@ class Cells:
         """The number and, in brackets, its runs."""
         return f"{self.measured} ({self.runs})" if self.runs else self.measured
 
-    @property
-    def n(self) -> str:
-        """The recorded and planned runs."""
-        return self.runs or "0 of 0"
-
 
 def cells_of(row: ClaimRow) -> Cells:
     """Format a judged claim."""

@@ -11,7 +11,7 @@ from typing import Any
 from runner.config import FIELDS, REPOSITORY
 from runner.config.fields import Part
 from runner.records.files import read_record
-from runner.report.files import Table, aligned, plus_minus
+from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
 from runner.training.targets import targets
 
@@ -35,12 +35,6 @@ def explain_command(record: Record, results: Path) -> str:
     own = [target for target in named_targets(record["config"]) if not target.startswith(KNOWN)]
     trusted = dict.fromkeys(target.partition(".")[0] for target in own)
     return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=",".join(trusted))
-
-
-def elsewhere(results: Path) -> list[str]:
-    """Return the option that names a results folder; none for the default folder and the scales in it."""
-    default, folder = REPOSITORY / "results", results.expanduser().resolve()
-    return [] if default in (folder, folder.parent) else ["--results", str(folder)]
 
 
 def named_targets(config: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     bug |= {"epsilon": "0.07", "epsilon_sound": "2033.41", "verdict": "not reproduced", "guarantee": "refuted"}
     absent = {"method": "ReLU", "claimed": "60", "verdict": "not run", "guarantee": "not run", "n": "0"}
     for paper, item, rows in (
-        ("one_paper", "fig-3", [{"method": "tanh", **ran}, absent]),
+        ("one_paper", "fig-3", [{"method": "tanh", "reading": "searched", "at_epsilon": "2.93", **ran}, absent]),
         ("other", "table-1", [{"method": "bug", **bug}]),
     ):
         write_csv(
@@ -35,15 +35,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_claim_stands_beside_its_measurement_its_runs_and_both_epsilons(folder: Path, capsys) -> None:
+def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys) -> None:
     assert main(["--results", str(folder)]) == 0
     header, tanh, relu, bug, count = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]
-    assert cells[0] == ["paper", "item", "claim", "paper's number", "here", "verdict", "ε paper → sound", "its ε is"]
-    claim = ["one_paper", "fig-3", "MNIST, tanh", "98.1%", "97.90 ± 0.11 (4 of 10)"]
-    assert cells[1] == [*claim, "consistent", "2.928 → 2.315", "guaranteed"]
-    assert cells[2] == ["one_paper", "fig-3", "MNIST, ReLU", "60%", "–", "not run", "–", "not run"]
-    assert cells[3][4:] == ["98.60 (1 of 10)", "not reproduced", "0.07 → 2034", "refuted"]
+    epsilons = ["claimed ε", "sound ε", "the claimed ε is"]
+    assert cells[0] == ["paper", "item", "claim", "paper's number", "here", "verdict", *epsilons]
+    claim = ["one_paper", "fig-3", "MNIST, tanh (searched)", "98.1", "97.90 ± 0.11 (4 of 10)"]
+    assert cells[1] == [*claim, "consistent", "2.93", "2.315", "guaranteed"]
+    assert cells[2] == ["one_paper", "fig-3", "MNIST, ReLU", "60", "–", "not run", "–", "–", "not run"]
+    assert cells[3][4:] == ["98.60 (1 of 10)", "not reproduced", "0.07", "2034", "refuted"]
     assert count == ["3 of 3 claims"]
 
 

@@ -140,6 +140,18 @@ def test_one_example_moves_the_sum_by_at_most_what_is_stated(own: Any, scale: fl
         assert all(map(math.isfinite, parts))
 
 
+def test_a_norm_that_is_zero_in_float32_bounds_the_factor() -> None:
+    """The gradient may still be as long as 1e-12, so the factor is at most the sensitivity over that."""
+
+    class Enormous(Flat):
+        def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+            return torch.full_like(norms, 1e30)
+
+    clipping = own_clipping(Enormous(NORM), objective())
+    (factor,) = clipping._bounded_factors(torch.zeros(1, 1)).flatten().tolist()
+    assert factor == pytest.approx(NORM / 1e-12)
+
+
 def test_no_norm_is_remembered() -> None:
     made, (inputs, targets) = objective(), examples(1.0)
     clipping = own_clipping(Remembers(NORM), made)

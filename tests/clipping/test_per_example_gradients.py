@@ -185,7 +185,7 @@ def test_bounds_must_be_positive_and_finite(strategy) -> None:
 
 
 def test_norms_of_many_small_entries_are_not_lost() -> None:
-    """One large entry beside 294,911 small ones: summed in one float32 sum, a part in 4,000 of the norm is lost."""
+    """One large entry with 294,911 small ones: one float32 sum would lose a part in 4,000 of the norm."""
     gradient = torch.full((1, 256, 128, 3, 3), 2.3e-4)
     gradient[0, 0, 0, 0, 0] = 1.0
     exact = gradient.double().norm().item()

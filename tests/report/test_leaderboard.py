@@ -53,7 +53,7 @@ def test_the_last_epoch_within_the_bound_counts_not_the_best(planned: Callable[.
 def test_runs_that_differ_in_what_is_measured_of_them_are_one(
     jobs: Callable[..., list[Job]], fabricate: Fabricate
 ) -> None:
-    """Figures 3 and 4 train the same networks: seed 0 counts once, and seed 1 beside it."""
+    """Figures 3 and 4 train the same networks: so seed 0 counts once, next to seed 1."""
     with_norms = jobs("fig_4", "mnist_tanh_norms")[0]
     runs = [PlannedRun(with_norms, read_record(fabricate(with_norms, [90.0, 95.0, 96.0], sound=SOUND)))]
     runs += [PlannedRun(job, None) for job in jobs("fig_3", "mnist_tanh")]

@@ -78,7 +78,8 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
 @pytest.mark.slow
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
     options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
-    (_, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))
+    (code, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))
+    assert code == 0, first
     (path,) = tmp_path.glob("smoke/runs/*.json")
     said = result_text(read_record(path))
     assert first.splitlines()[-2] == said

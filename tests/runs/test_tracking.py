@@ -200,6 +200,8 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "times", "seeds", "said"),
     [
+        (signal.SIGINT, 1, "0", "Stopped. The same command"),
+        (signal.SIGTERM, 1, "0", "Stopped. The same command"),
         (signal.SIGTERM, 2, "0", "Stopped. The same command"),
         (signal.SIGINT, 1, "0,1", "Stopped. What is recorded stays; the same command goes on from there, and"),
     ],
@@ -412,6 +414,7 @@ def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(compos
     monkeypatch.setattr(tracking, "_PATIENCE", 30.0)
     config = composed(*SMALL)
     began, ended = [], threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts by "&"
 
     def press() -> None:
         while not ended.wait(1.0):  # once more if the first was lost to a finalizer, which raises nothing
@@ -424,6 +427,7 @@ def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(compos
     with pytest.raises(KeyboardInterrupt) as stopped:
         execute(config, lambda row, run: None, on_record=on_record)
     ended.set()
+    signal.signal(signal.SIGINT, before)
     assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
     assert time.monotonic() - began[0] < 5
     assert execute(config, lambda row, run: None) == "skipped"

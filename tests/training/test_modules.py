@@ -1,4 +1,4 @@
-"""Whose a module is: the user's own lies beside the command, and is no tool of a checkout."""
+"""The owner of a module: a user's own is in the command's folder, and is no tool of a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.training.modules import is_beside, is_installed, place_of, spec_of
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A checkout with a tool, and beside it files of the user's; the current folder."""
+    """Make a checkout with a tool, and files of a user in the current folder."""
     root = tmp_path / "checkout"
     for name in ("runner/__init__.py", "tool/__init__.py", "tool/inner.py", "of_mine/__init__.py", "mynets.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def test_a_tool_is_none_of_the_users_own_from_inside_its_folder_or_through_a_lin
     assert [is_beside(name) for name in ("own", "linked", "linked.inner")] == [True, False, False]
 
 
-def test_every_folder_with_code_beside_the_package_is_a_tool_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_other_folder_with_code_is_a_tool_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.syspath_prepend("")
     folders = {path.parent.name for path in REPOSITORY.glob("*/*.py")}

@@ -70,7 +70,7 @@ MUTANTS = (
         "        most = most / norms.clamp_min(LEAST_NORM)",
         "        most = most / norms",
         "a norm that float32 takes for zero is multiplied by any factor",
-        named("clipping/test_own_clipping.py", "test_one_example_moves_the_sum_by_at_most_what_is_stated"),
+        named("clipping/test_own_clipping.py", "test_a_norm_that_is_zero_in_float32_bounds_the_factor"),
     ),
     Mutant(
         "clipping/own.py",

@@ -7,7 +7,6 @@ work in this unit, measured on CPUs with AVX2 and AVX-512. They choose the metho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from runner.networks.geometry import Geometry
 
@@ -17,16 +16,8 @@ _ADDED = 40  # a number added from a strided block
 _SMALL_PRODUCT = 1.5  # an operation of a batched product of small matrices
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A method and the cost of each method: operations per example, with the weighted sum."""
-
-    method: str
-    costs: dict[str, float]
-
-
-def choose(shape: Geometry, compiled: bool) -> Choice:
-    """Return the cheapest exact method for a layer; if `compiled`, `kernel` can replace `instantiate`."""
+def choose(shape: Geometry, compiled: bool) -> str:
+    """Return the name of the cheapest exact method for a layer; if `compiled`, `kernel` can replace `instantiate`."""
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
     product = t * shape.weights
     costs: dict[str, float]
@@ -41,4 +32,4 @@ def choose(shape: Geometry, compiled: bool) -> Choice:
         else:
             costs = {"instantiate": _SMALL_PRODUCT * product + _STORED * shape.weights}
         costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
-    return Choice(min(costs, key=lambda method: costs[method]), costs)
+    return min(costs, key=lambda method: costs[method])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.isolated import IsolatedEngine
-from runner.gradients.one_pass.choice import Choice, choose
+from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
 from runner.gradients.one_pass.kernel import kernel, usable
@@ -43,7 +43,7 @@ class Planned:
     """A layer at one input size, and the method that finds its norms."""
 
     shape: Geometry
-    choice: Choice
+    method: str
     scratch: Scratch = field(default_factory=Scratch)
 
 
@@ -95,18 +95,6 @@ class OnePassEngine(OrdinaryPass):
                 self._fall_back(str(reason))
         assert self._fallback is not None
         return self._fallback.clipped_sum(inputs, targets, groups, factors)
-
-    def explain(self) -> str:
-        """Return a table of every layer at every input size: its method, and the operations of each method."""
-        if self._fallback is not None:
-            return f"Every layer: {type(self._fallback).__name__}."
-        lines = []
-        for (size, dtype, device), plan in self._plans.items():
-            lines.append(f"Inputs {' x '.join(map(str, size))}, {dtype}, {device}; operations per example:")
-            for name, planned in plan.items():
-                costs = ", ".join(f"{method} {cost:,.0f}" for method, cost in planned.choice.costs.items())
-                lines.append(f"  {name:<20} {planned.choice.method:<12} of {costs}")
-        return "\n".join(lines)
 
     def _plan(self, inputs: Tensor, targets: Tensor) -> Plan:
         """Choose a method for every layer, and check the plan on two examples against ordinary autograd."""
@@ -175,11 +163,11 @@ class OnePassEngine(OrdinaryPass):
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
     """Return a layer's per-example gradients by its method, from its inputs and output gradients."""
     shape, has_bias = planned.shape, module.bias is not None
-    if planned.choice.method == "outer":
+    if planned.method == "outer":
         return linear(a.flatten(1), g.flatten(1), has_bias)
     if isinstance(module, nn.Linear):
         a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    terms = METHODS[planned.choice.method](a, g, shape, has_bias, planned.scratch)
+    terms = METHODS[planned.method](a, g, shape, has_bias, planned.scratch)
     return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms

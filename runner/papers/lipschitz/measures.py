@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs
-from runner.claims.statistics import Interval
+from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.prepare import Run, prepare
 
@@ -104,11 +105,8 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     ratios = spread[least] / of_plain
     words = ", ".join(f"{name} {values[0]:.3f}" for name, values in spread.items())
 
-    def between(level: float) -> Interval:
-        low, high = np.quantile(ratios[1:], [(1 - level) / 2, (1 + level) / 2])
-        return Interval(float(low), float(high))
-
-    return Measured(float(ratios[0]), interval_at=between, explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}")
+    at = partial(between, ratios[1:])
+    return Measured(float(ratios[0]), interval_at=at, explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}")
 
 
 def _name(run: PlannedRun) -> str:

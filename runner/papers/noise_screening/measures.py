@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import TypeAlias
 
@@ -28,7 +29,7 @@ from runner.claims.measure import Formula, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.over_values import over_values
 from runner.claims.runs import PlannedRun, Runs, RunsAt, Sample
-from runner.claims.statistics import Interval
+from runner.claims.statistics import Interval, between
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
 
@@ -280,8 +281,4 @@ def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
         random_state=np.random.default_rng(0),
     ).bootstrap_distribution
 
-    def share_at(level: float) -> Interval:
-        low, high = np.quantile(found, ((1 - level) / 2, (1 + level) / 2))
-        return Interval(float(low), float(high))
-
-    return share_at
+    return partial(between, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -16,7 +17,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import Runs, last_accuracy
-from runner.claims.statistics import Interval
+from runner.claims.statistics import between
 
 _DRAWS = 2000
 LEAST_TRIPLES = 10  # a tenth of fewer is less than one run
@@ -49,11 +50,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     means = values[np.take_along_axis(drawn, best, axis=1)].mean(1)
     off = means[::2] - means[1::2]  # the paper's sweep is another draw, assumed to have as many triples
 
-    def between(level: float) -> Interval:
-        low, high = np.quantile(off, ((1 - level) / 2, (1 + level) / 2))
-        return Interval(fmean(found.values) + float(low), fmean(found.values) + float(high))
-
-    found = replace(found, interval_at=between, enough=len(recorded) == len(runs))
+    found = replace(found, interval_at=partial(between, fmean(found.values) + off), enough=len(recorded) == len(runs))
     return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
 
 

@@ -207,9 +207,6 @@ def test_verdicts() -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sampled batches are attacked above: with the command's few trials they show nothing."""
-    of_everyone = [each for each in settings() if each[0].everyone]
-    monkeypatch.setattr(cases, "settings", lambda: of_everyone)
     monkeypatch.setattr(cases, "_faulty", faulty)
     monkeypatch.setattr(cases, "_accepted_only", accepted_only)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
