@@ -99,7 +99,7 @@ verify: $(VENV)/installed ## What every record says of its privacy, computed aga
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m checks benchmark $(OVERRIDES)
 
-gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
+gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: on a made-up GPU)
 	$(RUN) -m checks parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound

@@ -199,6 +199,12 @@ def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
         prepare(composed("runtime.device=cuda"))
 
 
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_a_loss_that_needs_a_count_is_refused_without_one(composed, step) -> None:
+    with pytest.raises(ConfigError, match="private count"):
+        prepare(composed("loss=sharp_cross_entropy_quantile", f"runtime.step={step}"))
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -211,6 +217,7 @@ def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
 def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_path, overrides) -> None:
     """The fixture takes options of groups from a cache and sets values afterwards."""
     folders = [f"runtime.results_root={tmp_path}/results", f"tracking.directory={tmp_path}/tracking"]
+    folders += ["runtime.device=cpu"]
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):

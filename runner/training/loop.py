@@ -6,13 +6,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from runner.accounting import Ledger
 from runner.clipping import gradient_sum
@@ -20,6 +19,7 @@ from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.seeds import derived_seed, generator
+from runner.speed.slices import Pieces
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.first_batch import check_first_batch
@@ -40,13 +40,15 @@ class Trained:
     """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
     `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
-    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `seconds_deciding`,
-    the time for decisions on updates, is part of `seconds_training`. `objective`: the trained objective.
+    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
+    number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
+    on updates, is part of `seconds_training`. `objective`: the trained objective.
     """
 
     status: Literal["finished", "diverged", "stopped"] = "finished"
     step: str = StepMode.eager.value
     lockstep: int = 1
+    physical_batch: int = 1
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
@@ -113,7 +115,8 @@ def training(
 
     `on_step` is called after each step of one run on a CPU that is taken call by call, as an epoch may be long there.
     For such a run `on_state` can take the state after every epoch but the last. From a `state` the run continues with
-    the same digits as without an interruption. `watch` measures single steps of one run that is taken call by call.
+    the same digits as without an interruption. On CUDA the order of some sums is open, and with it the last digits.
+    `watch` measures single steps of one run that is taken call by call.
 
     One run is trained as its config says. Several are trained together, in steps of all of them.
 
@@ -129,6 +132,7 @@ def training(
         return train_eagerly
     try:
         step = stacked_step(runs, [run.new_objective() for run in runs], data[0])
+        step.make_room(draw_epoch(runs[0].mechanism, _generators(runs, "sampling")).length)
     except NotStackableError as reason:
         if len(runs) > 1:
             raise
@@ -138,8 +142,7 @@ def training(
         return train_eagerly
 
     def train_together(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
-        with torch.cuda.device(runs[0].device) if runs[0].device.type == "cuda" else nullcontext():
-            return _train_together(runs, step, data, on_epochs)
+        return _train_together(runs, step, data, on_epochs)
 
     return train_together
 
@@ -276,7 +279,7 @@ def _train(
     generators = {"sampling": sampling, "noise": noise}
     if state is not None:
         put_back(state, parts, generators, run.device)
-    unchecked = True
+    unchecked, pieces = True, Pieces(run.physical_batch)
     for epoch in range(progress.epochs + 1, run.epochs + 1):
         started = time.perf_counter()
         for each in {objective, differentiated}:
@@ -288,12 +291,12 @@ def _train(
             inputs, targets = training.images[indices], training.targets[indices]
             if differentiated is not objective:
                 differentiated.take_values_of(objective)
-            computed = _sum(run, gradient_engine, inputs, targets)
+            computed = _sum(run, gradient_engine, inputs, targets, pieces)
             if unchecked and len(targets) > 1:
                 unchecked = False
                 check_first_batch(
                     mechanism,
-                    lambda kept: _sum(run, gradient_engine, inputs[kept], targets[kept]).gradients,  # noqa: B023
+                    lambda kept: _sum(run, gradient_engine, inputs[kept], targets[kept], pieces).gradients,  # noqa: B023
                     computed.losses if computed.norms is None else computed.norms,
                 )
             progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
@@ -313,13 +316,14 @@ def _train(
         if updates.finished or not goes_on:
             break
         on_state(lambda: state_of(parts, generators, run.device))
+    progress.trained.physical_batch = pieces.size
     return progress.trained
 
 
-def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
+def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor, pieces: Pieces) -> GradientSum:
     """Return the bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
-    clipping = run.mechanism.applied(run.clipping, len(targets))
-    return gradient_sum(clipping, engine, inputs, targets, run.physical_batch, run.mechanism.noise_groups)
+    clipping, groups = run.mechanism.applied(run.clipping, len(targets)), run.mechanism.noise_groups
+    return pieces.fitting(lambda size: gradient_sum(clipping, engine, inputs, targets, size, groups), len(targets))
 
 
 def _train_together(
@@ -329,8 +333,8 @@ def _train_together(
 
     A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
-    objectives, device = step.stacked.objectives, runs[0].device
-    sampling, noise = ([generator(run.config.seed, stream, device) for run in runs] for stream in ("sampling", "noise"))
+    objectives = step.stacked.objectives
+    sampling, noise = (_generators(runs, stream) for stream in ("sampling", "noise"))
     progress = [
         Progress(run, objective, data, on_epoch)
         for run, objective, on_epoch in zip(runs, objectives, on_epochs, strict=True)
@@ -359,4 +363,10 @@ def _train_together(
             if not progress[run].end_epoch(epoch, losses[run], batches.seen[run], seconds):
                 going.remove(run)
                 progress[run].part_from_others()
+    for each in progress:
+        each.trained.physical_batch = step.per_slice
     return [each.trained for each in progress]
+
+
+def _generators(runs: Sequence[Run], stream: str) -> list[Generator]:
+    return [generator(run.config.seed, stream, run.device) for run in runs]

@@ -39,6 +39,7 @@ from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
+from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import examples_in_cache
 from runner.training.checks import (
     check_arguments,
@@ -249,6 +250,10 @@ def prepare(config: DictConfig) -> Run:
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
         rule.check(chosen)
+        if counting_course(built.loss) is not None and not any(
+            COUNT in each.parameters for each in chosen.noise_groups
+        ):
+            raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
@@ -284,7 +289,7 @@ def prepare(config: DictConfig) -> Run:
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
     """Return a copy of the network with its first weights and its loss; the network's maker may hold the original."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(config.seed, "init"))
+        torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
         objective = objective_of(config, dataset, features)
     try:
         return private_copy(objective)

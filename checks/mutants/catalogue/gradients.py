@@ -355,4 +355,18 @@ MUTANTS = (
         "dropout is on while a network is evaluated",
         "speed/test_inference.py",
     ),
+    Mutant(
+        "networks/lipschitz/losses.py",
+        "like.new_full((), number)",
+        "torch.as_tensor(number, dtype=like.dtype, device=like.device)",
+        "a step copies a number from the CPU, so that it cannot be captured",
+        named("cuda/test_options.py", "test_trains_as_on_the_cpu"),
+    ),
+    Mutant(
+        "training/stacked/step.py",
+        "        self._take = self.body  # frees the memory of an earlier graph\n",
+        "",
+        "two graphs hold memory during a capture",
+        named("cuda/test_rules.py", "test_a_longer_batch_replaces_the_graph"),
+    ),
 )

@@ -82,9 +82,9 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "            computed = _sum(run, gradient_engine, inputs, targets)",
+        "            computed = _sum(run, gradient_engine, inputs, targets, pieces)",
         "            if len(targets) == 0:\n                continue\n"
-        "            computed = _sum(run, gradient_engine, inputs, targets)",
+        "            computed = _sum(run, gradient_engine, inputs, targets, pieces)",
         "an empty batch is no step",
         LOOP,
     ),

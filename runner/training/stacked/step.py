@@ -18,6 +18,7 @@ from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz.course import COUNT, counting_course
+from runner.speed.slices import Pieces
 from runner.training.first_batch import Sums
 from runner.training.stacked.batches import EpochBatches
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
@@ -93,12 +94,11 @@ class StackedStep:
         self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
         self._take: Callable[[], None] = self.body
-        self._graph: torch.cuda.CUDAGraph | None = None
         self._unproven = False
         self._try()
         held = numbers_per_example(list(self.stacked.layers.values()))
         needed = _COPIES * values.element_size() * held * len(objectives)
-        self._slice = per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
+        self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
 
     def _try(self) -> None:
         """Check sums of two examples' gradients in every run against ordinary autograd, except on the meta device."""
@@ -137,19 +137,34 @@ class StackedStep:
         return found.gradients, found.norms
 
     @property
+    def per_slice(self) -> int:
+        """Return the number of a run's examples that pass the network at a time."""
+        return self._pieces.size
+
+    @property
     def length(self) -> int:
         """Return P, the length to which batches are padded."""
         return self._indices.shape[1]
 
     def make_room(self, length: int) -> None:
-        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph."""
+        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
+
+        Raises:
+            NotStackableError: the step cannot be captured.
+            torch.OutOfMemoryError: not even one example fits into the GPU's memory.
+        """
         if length == self.length:
             return
         runs, device = len(self.losses), self.losses.device
         self._indices = torch.zeros(runs, length, dtype=torch.long, device=device)
         self._mask = torch.zeros(runs, length, dtype=torch.bool, device=device)
         if device.type == "cuda":
-            self._capture()
+            try:
+                self._pieces.fitting(self._capture, length)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise NotStackableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
     def take(self, batches: EpochBatches, step: int, noise: Sequence[Generator]) -> None:
         """Take step number `step` of an epoch. Every run draws its noise from its generator."""
@@ -173,7 +188,7 @@ class StackedStep:
     def body(self) -> None:
         """Do the captured part of a step: sum, release, update, and the losses."""
         self._sums.zero_()
-        for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
+        for indices, mask in self._in_pieces(self._indices, self._mask):
             losses = self._add_sums(self._sums, indices, mask)
             self.losses += losses.masked_fill(~mask, 0).sum(1)
         means = (self._sums + self._std * self._noise) / self._denominator
@@ -184,6 +199,9 @@ class StackedStep:
         self._update(self.stacked.values, self._units * means[:, : self._weights])
         self.stacked.project()
         self.stacked.forget()
+
+    def _in_pieces(self, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(indices.split(self.per_slice, 1), mask.split(self.per_slice, 1), strict=True)
 
     @undisturbed()
     def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
@@ -197,13 +215,14 @@ class StackedStep:
     def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
         """Yield for each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
         indices, mask = batches.indices[0], batches.mask[0]
-        losses = self._add_sums(torch.zeros_like(self._sums), indices, mask)
+        unused = torch.zeros_like(self._sums)
+        losses = torch.cat([self._add_sums(unused, *piece) for piece in self._in_pieces(indices, mask)], dim=1)
 
         def sums_of(run: int) -> Sums:
             def sums(kept: Tensor) -> dict[str, Tensor]:
                 found, changed = torch.zeros_like(self._sums), mask.clone()
                 changed[run, : len(kept)] = kept
-                for some, of_them in zip(indices.split(self._slice, 1), changed.split(self._slice, 1), strict=True):
+                for some, of_them in self._in_pieces(indices, changed):
                     self._add_sums(found, some, of_them)
                 return {name: found[run, columns] for name, (columns, _) in self._released.items()}
 
@@ -221,21 +240,25 @@ class StackedStep:
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
         return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
 
-    def _capture(self) -> None:
+    def _capture(self, per_slice: int) -> None:
         """Capture the body. Weights and losses are restored after the warm-up passes and the capture."""
-        self._graph = None  # frees its memory first
+        self._take = self.body  # frees the memory of an earlier graph
         before = self._state()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                self.body()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self.body()
-        self._take, self._unproven = self._graph.replay, True
-        self._restore(before)
+        try:
+            with torch.cuda.device(self.losses.device):
+                side = torch.cuda.Stream()
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    for _ in range(_WARM_UP):
+                        self.body()
+                torch.cuda.current_stream().wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=side):
+                    self.body()
+            self._take, self._unproven = graph.replay, True
+        finally:
+            self.stacked.forget()
+            self._restore(before)
 
     def _prove_replay(self) -> None:
         """Take the first step after a capture by calls and by replay, and compare weights and losses.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from unittest import mock
 
 import pytest
 import torch
@@ -282,61 +280,3 @@ def test_auto_is_eager_on_the_cpu_and_falls_back_to_it_where_it_must(smoke, monk
     trained = train(prepare(config), (split, split), lambda row: None)
     assert trained.step == "eager"
     assert "random" in capsys.readouterr().err
-
-
-class _Replayed:
-    """Stands in for a CUDA graph: a replay is the body."""
-
-    def __init__(self) -> None:
-        self.body: Callable[[], None] = lambda: None
-
-    def replay(self) -> None:
-        self.body()
-
-
-def without_cuda(monkeypatch, body: Callable[[], None]) -> None:
-    """A capture without CUDA: what it captures is `body`."""
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: mock.Mock())
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: mock.Mock())
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", _Replayed)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext(setattr(graph, "body", body)))
-
-
-@pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
-def test_a_replay_that_is_not_the_step_stops_the_run(smoke, monkeypatch, forgotten: str) -> None:
-    """Takes a step as a graph would that read a buffer which is no longer the one written to."""
-    config, split = problem(smoke)
-    run, step = steps_of(config, split)
-    batches = draw_epoch(run.mechanism, generators(1), step.length)
-    step.make_room(batches.length)
-    stale = getattr(step, forgotten).clone()
-
-    def body() -> None:
-        now = getattr(step, forgotten)
-        setattr(step, forgotten, stale)
-        step.body()
-        setattr(step, forgotten, now)
-
-    without_cuda(monkeypatch, body)
-    step._capture()
-    with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, generators(2))
-
-
-def test_a_capture_leaves_weights_momenta_and_losses_as_they_were(smoke, monkeypatch) -> None:
-    """Not on CUDA, where this has yet to be run: what surrounds the capture, with the capture itself left out."""
-    config, split = problem(smoke, "optimizer=adam", "optimizer.lr=0.01")
-    (run, plain), (_, captured) = steps_of(config, split), steps_of(config, split)
-    without_cuda(monkeypatch, captured.body)
-    for step in (plain, captured):
-        sampling, noise = generators(1), generators(2)
-        for _ in range(2):
-            batches = draw_epoch(run.mechanism, sampling, step.length)
-            step.make_room(batches.length)
-            if step is captured:
-                step._capture()
-            for number in range(len(batches.indices)):
-                step.take(batches, number, noise)
-    assert torch.equal(plain.stacked.values, captured.stacked.values)
-    assert torch.equal(plain.losses, captured.losses)

@@ -1,0 +1,219 @@
+"""The made-up device catches planted faults, and a run's start, end, resumption and memory are as on a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from checks.parity import runs
+from checks.parity.cases import prepared
+from checks.parity.runs import SMALL, apart, on, together_against_alone, trained
+from checks.parity.step import made_up
+from checks.rehearsal import Gpu, made_up_cuda
+from runner.clipping import Flat
+from runner.config import ConfigError, StepMode
+from runner.data.datasets import Split
+from runner.runs.execute import execute
+from runner.training.loop import Trained, training
+from runner.training.prepare import Run, stacked_step
+from runner.training.stacked import StackedStep, draw_epoch
+from runner.training.stacked.updates import Sgd
+
+NETWORK = ("architecture.filters=[3,4]", "architecture.units=5")
+LIPSCHITZ = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return prepared(*SMALL, *NETWORK)
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with made_up_cuda() as made:
+        yield made
+
+
+def step_of(run: Run) -> StackedStep:
+    inputs, targets = made_up(run, run.mechanism.examples)
+    device = torch.device("cuda", 0)
+    return stacked_step([run], [run.new_objective().to(device)], Split(inputs.to(device), targets.to(device)))
+
+
+def waits(values: Tensor) -> None:
+    float(values.sum())
+
+
+def uploads(values: Tensor) -> None:
+    values.add_(torch.as_tensor(0.0, device=values.device))
+
+
+@pytest.mark.parametrize(("fault", "said"), [(waits, "not permitted"), (uploads, "Cannot copy between CPU and CUDA")])
+def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
+    fault: Callable[[Tensor], None], said: str, run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any
+) -> None:
+    update = Sgd.__call__
+
+    def faulty(self: Sgd, values: Tensor, gradients: Tensor) -> None:
+        fault(values)
+        update(self, values, gradients)
+
+    monkeypatch.setattr(Sgd, "__call__", faulty)
+    (found,) = trained([on(run, "cuda:0")])
+    assert found.step == "eager"
+    assert said in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=said):
+        trained([on(run, "cuda:0", StepMode.graph)])
+
+
+def test_tensors_of_two_devices_are_refused(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones(norms.shape) * norms)
+    with pytest.raises(RuntimeError, match="same device"):
+        trained([on(run, "cuda:0")])
+
+
+def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
+    """One graph at a time holds memory. A step that keeps the first during the second capture is found."""
+    for keeps, together in ((False, 1), (True, 2)):
+        gpu.together = 0
+        step = step_of(run)
+        step.make_room(16)
+        kept = [step._take] if keeps else []
+        step.make_room(32)
+        assert gpu.together == together
+        del step, kept
+
+
+def test_a_shape_that_changes_after_the_capture_is_found(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    pieces, shown = StackedStep._in_pieces, 2
+
+    def some(self: StackedStep, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return pieces(self, indices[:, :shown], mask[:, :shown])
+
+    monkeypatch.setattr(StackedStep, "_in_pieces", some)
+    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    shown = batches.length
+    with pytest.raises(RuntimeError, match="not the step that was captured"):
+        step.take(batches, 0, [noise])
+
+
+# Kernels and library calls of a step without its noise. The numbers may only fall.
+LAUNCHES = {
+    "private": (NETWORK, 150),
+    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 75),
+    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 174),
+    "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 139),
+}
+
+
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: Gpu) -> None:
+    setting, most = LAUNCHES[kind]
+    run = prepared(*SMALL, *setting)
+    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    step.take(batches, 0, [noise])
+    gpu.clear()
+    step.take(batches, 1, [noise])
+    assert not gpu.waits
+    assert not gpu.uploads
+    gpu.clear()
+    step.body()
+    assert gpu.launches.total() <= most, gpu.launches
+
+
+def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", *NETWORK))
+    assert not [name for name, check in together_against_alone("cuda:0") if check().wrong]
+
+
+@pytest.mark.parametrize("setting", [("optimizer=adam",), ("screening=annealing", "optimizer.momentum=0.9")])
+def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], gpu: Gpu) -> None:
+    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode.eager)
+    inputs, targets = made_up(run, run.mechanism.examples)
+    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+    data = split, *run.rule.split(split)
+    states: list[Any] = []
+    (whole,) = training([run], data, on_state=lambda state: states.append(on_cpu(state())))([lambda row: None])
+    (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    assert apart(resumed, whole).times == 0
+    assert resumed.history == whole.history
+
+
+def on_cpu(state: Any) -> Any:
+    """Return a state as a checkpoint keeps it."""
+    if isinstance(state, Tensor):
+        return state.detach().cpu().clone()
+    if isinstance(state, dict):
+        return {name: on_cpu(each) for name, each in state.items()}
+    return [on_cpu(each) for each in state] if isinstance(state, list) else state
+
+
+def test_a_run_is_recorded_by_the_device_that_auto_finds(smoke: Any, tmp_path: Any, gpu: Gpu) -> None:
+    config = smoke("runtime.device=auto", *NETWORK, "epochs=1", "scale.epochs=1", "scale.batch_size=500")
+    assert execute(config, lambda row, run: None) == "finished"
+    (path,) = tmp_path.glob("results/**/runs/*.json")
+    provenance = json.loads(path.read_text())["provenance"]
+    assert (provenance["device"], provenance["step"]) == ("made-up GPU", "graph")
+
+
+@pytest.mark.parametrize(("mode", "fits"), [(StepMode.eager, 700_000), (StepMode.graph, 700_000)])
+def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, fits: int, run: Run, gpu: Gpu, capsys: Any) -> None:
+    run = on(run, "cuda:0", mode)
+    inputs, targets = made_up(run, run.mechanism.examples)
+    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+
+    def take() -> Trained:
+        return training([run], (split, Split(split.images[:1], split.targets[:1])))([lambda row: None])[0]
+
+    whole = take()
+    gpu.largest = fits
+    found = take()
+    assert (whole.step, found.step) == (mode.value, mode.value)
+    assert found.physical_batch < 8
+    assert f"runtime.physical_batch={found.physical_batch}" in capsys.readouterr().err
+    assert not apart(found, whole).wrong
+    if mode is StepMode.eager:
+        gpu.largest = 100_000  # less than the windows of one example
+        with pytest.raises(torch.OutOfMemoryError) as error:
+            take()
+        assert "JOBS" in error.value.__notes__[0]
+
+
+def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: Any) -> None:
+    (expected,) = trained([on(run, "cpu", StepMode.eager)])
+    with made_up_cuda(2):
+        for mode in (StepMode.eager, StepMode.graph):
+            (found,) = trained([on(run, "cuda:1", mode)])
+            assert not apart(found, expected).wrong
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        trained([on(run, "cuda:1")])
+    assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
+
+
+def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
+    prepared(*SMALL, *NETWORK)
+
+
+@pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
+def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, forgotten: str) -> None:
+    """A buffer that is replaced after the capture is not the one that the graph reads."""
+    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    setattr(step, forgotten, getattr(step, forgotten).clone())
+    if forgotten == "_noise":
+        of_parts = step.stacked.parts.items()
+        step._noise_views = [{name: step._noise[0, columns].view(shape) for name, (columns, shape) in of_parts}]
+    with pytest.raises(RuntimeError, match="not the step that was captured"):
+        step.take(batches, 0, [noise])
