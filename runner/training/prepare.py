@@ -164,7 +164,11 @@ class Run:
         return StepMode.graph if graph else StepMode.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        """Build the optimizer of an objective. One with a method `take_noise` gets the noise of each parameter."""
         optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
+        if hasattr(optimizer, "take_noise"):
+            std = self.mechanism.noise_of_mean()
+            optimizer.take_noise({parameter: std[name] for name, parameter in objective.named_parameters()})
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
@@ -249,6 +253,8 @@ def prepare(config: DictConfig) -> Run:
         chosen.check(clipping, objective, *made_up)
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
+        if hasattr(optimizer, "take_noise") and isinstance(chosen, Scheduled):
+            raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
         rule.check(chosen)
         if counting_course(built.loss) is not None and not any(
             COUNT in each.parameters for each in chosen.noise_groups
