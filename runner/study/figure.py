@@ -1,0 +1,51 @@
+"""The figure of a study: the gain of each arm over the first one under each seed, with the 95% interval of its mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from runner.report.plots import WIDTH, figure
+from runner.study.outcome import Compared
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PANEL, _ROW = 0.9, 0.28  # inches: around the rows of a panel, and of each arm
+
+
+def draw(found: Sequence[Compared]) -> Figure | None:
+    """Draw a row of panels for each data set, with a panel for each epsilon; None without a gain."""
+    if not any(one.gain for one in found):
+        return None
+    cells: dict[tuple[str, float], list[Compared]] = {}
+    for one in found:
+        cells.setdefault(one.arm.setting.key[:2], []).append(one)
+    datasets, epsilons = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
+    arms = max(len(of) for of in cells.values()) - 1
+    drawn = figure(WIDTH, len(datasets) * (_PANEL + _ROW * arms) + 0.4)
+    panels = drawn.subplots(len(datasets), len(epsilons), squeeze=False, sharey=True)
+    for axes, (key, of) in zip(panels.flat, cells.items(), strict=True):
+        name = of[0].arm.setting.config.dataset.get("name") or key[0]
+        axes.set_title(f"{name}, sound ε = {key[1]:g}")
+        _gains(axes, of[1:])
+    for axes in panels[-1]:
+        axes.set_xlabel(f"gain over {of[0].arm.setting.arm.name} (points of test accuracy)")
+    return drawn
+
+
+def _gains(axes: Axes, arms: Sequence[Compared]) -> None:
+    for y, one in enumerate(arms):
+        gain, colour = one.gain, f"C{y % 10}"
+        if gain is None:
+            axes.text(0, y, " not run", va="center", color="0.6", fontsize=8)
+            continue
+        axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=colour, markersize=4, alpha=0.45)
+        axes.plot(gain.value, y, "D", color=colour, markersize=6, markeredgecolor="black")
+        if gain.interval:
+            axes.plot([gain.interval.low, gain.interval.high], [y, y], color=colour, linewidth=2.5)
+    axes.set_yticks(range(len(arms)), [one.arm.setting.arm.name for one in arms])
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.grid(visible=False, axis="y")
