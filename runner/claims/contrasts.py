@@ -23,7 +23,7 @@ For more parts it continues so. If it is zero for all sets of more than one part
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean
@@ -63,6 +63,12 @@ class Estimate:
         if not spread:
             return 1.0
         return float(2 * scipy.special.stdtr(n - 1, -abs(self.value) / spread * math.sqrt(n)))
+
+    @property
+    def interval_at(self) -> Callable[[float], Interval] | None:
+        """The interval as a function that ignores the confidence, as only one is shown."""
+        found = self.interval
+        return None if found is None else lambda _: found
 
     def seeds_to_decide(self, tests: int) -> int | None:
         """Find the number of seeds with which zero is rejected with probability `POWER`; None if no number would.

@@ -10,8 +10,10 @@
     search: {optimizer.lr: [0.25, 0.5, 1, 2, 4]}
 
 An arm is a text of overrides, or a block with `overrides` and a `search` of its own. A searched field has a list of
-values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. With
-`factorial: true` the arms are parts: each has one text for its new level, or a list of two for its old and its new one.
+values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. If that depends on
+epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
+says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
+one, which are written as arms are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -32,7 +34,7 @@ from runner.terminal import nearest
 
 SEEDS, SEARCH_SEED = 5, 0
 EPSILON = 3.0
-_KEYS = ("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "widen")
+_KEYS = ("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen")
 _OF_ARM = ("overrides", "search")
 _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
@@ -51,8 +53,13 @@ class Times(tuple[float, ...]):
     __slots__ = ()
 
 
+class ByEpsilon(dict[float, Any]):
+    """Values, factors or a range of a field for each epsilon of the study."""
+
+
 Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
-RATES: Space = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
+Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
+RATES: Search = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class Arm:
 
     name: str
     overrides: tuple[str, ...]
-    search: Space
+    search: Search
     place: str
     cell: Cell = ()
 
@@ -80,6 +87,7 @@ class Study:
         datasets: options of the group `dataset`; "" for the base's own.
         seeds: of the final runs.
         trials: the number of each arm; None for all combinations of the listed values.
+        equal: give all arms the same number of trials.
         widen: have a range widened whose best value is at its edge.
         parts: the names of the parts of a factorial; empty for other studies.
     """
@@ -93,6 +101,7 @@ class Study:
     epsilons: tuple[float, ...]
     seeds: tuple[int, ...]
     trials: int | None = None
+    equal: bool = True
     widen: bool = True
     parts: tuple[str, ...] = ()
 
@@ -144,7 +153,7 @@ class _Reader:
                 self._number(value, inner)
 
     def study(self) -> Study:
-        self._keys((), _KEYS)
+        self._names((), self.content, _KEYS)
         if "arms" not in self.content:
             raise ConfigError(f"{self.path} has no arms: name two methods or more, each with its overrides.")
         factorial = self._flag("factorial", False)
@@ -167,6 +176,7 @@ class _Reader:
             epsilons=tuple(map(float, epsilons)),
             seeds=self._seeds(),
             trials=trials,
+            equal=self._flag("equal", True),
             widen=self._flag("widen", True),
             **found,
         )
@@ -180,16 +190,19 @@ class _Reader:
             self._wrong(("arms",), f"expected {least} names or more, each with its overrides")
         return [str(name) for name in arms]
 
-    def _arm(self, name: str, common: Space) -> Arm:
-        place, found = ("arms", name), self._of(name)
-        if not isinstance(found, dict):
-            return Arm(name, self._overrides(place, found), common, self._where(place))
-        self._keys(place, _OF_ARM)
-        own = self._search((*place, "search"), found.get("search", {}))
-        overrides = self._overrides((*place, "overrides"), found.get("overrides", ""))
+    def _arm(self, name: str, common: Search) -> Arm:
+        place = ("arms", name)
+        overrides, own = self._level(place, self._of(name))
         return Arm(name, overrides, {**common, **own}, self._where(place))
 
-    def _cells(self, common: Space) -> Iterator[Arm]:
+    def _level(self, place: Place, found: Any) -> tuple[tuple[str, ...], Search]:
+        """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
+        if not isinstance(found, dict):
+            return self._overrides(place, found), {}
+        self._names(place, found, _OF_ARM)
+        return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
+
+    def _cells(self, common: Search) -> Iterator[Arm]:
         """Combine the levels of all parts."""
         parts = self._arms()
         levels = []
@@ -197,12 +210,14 @@ class _Reader:
             place, found = ("arms", name), self._of(name)
             pair = found if isinstance(found, list) else ["", found]
             if len(pair) != 2:
-                self._wrong(place, "a part of a factorial has one text, or a list of an old and a new one")
-            levels.append([self._overrides(place, text) for text in pair])
+                self._wrong(place, "a part of a factorial has its new level, or a list of its old and its new one")
+            levels.append([self._level(place, level) for level in pair])
         for cell in cells_of(len(parts)):
-            overrides = tuple(text for level, new in zip(levels, cell, strict=True) for text in level[new])
+            of = [level[new] for level, new in zip(levels, cell, strict=True)]
+            overrides = tuple(text for texts, _ in of for text in texts)
+            search = {name: values for own in (common, *(own for _, own in of)) for name, values in own.items()}
             names = [name for name, new in zip(parts, cell, strict=True) if new]
-            yield Arm(" + ".join(names) or "none of them", overrides, common, self._where(("arms",)), cell)
+            yield Arm(" + ".join(names) or "none of them", overrides, search, self._where(("arms",)), cell)
 
     def _of(self, name: str) -> Any:
         return next(value for key, value in self.content["arms"].items() if str(key) == name)
@@ -223,14 +238,16 @@ class _Reader:
                 self._wrong(place, f"{word} is set by the study: use {_OF_STUDY[top]}")
         return tuple(words)
 
-    def _search(self, place: Place, content: Any) -> Space:
+    def _search(self, place: Place, content: Any) -> Search:
         if not isinstance(content, dict):
             self._wrong(place, "expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
         return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}
 
     def _searched(self, place: Place, of: Any) -> Any:
+        if isinstance(of, dict) and of and all(map(_number, of)):
+            return ByEpsilon({float(epsilon): self._searched(place, values) for epsilon, values in of.items()})
         if isinstance(of, dict):
-            self._keys(place, _RANGE)
+            self._names(place, of, _RANGE)
             if "times" in of:
                 factors = self._searched(place, of["times"])
                 if len(of) > 1 or not all(isinstance(each, float) and each > 0 for each in factors):
@@ -271,25 +288,26 @@ class _Reader:
         return bool(found)
 
     def _check_trials(self, study: Study) -> None:
-        """Check that all arms get the same number of trials."""
-        for arm in study.arms:
-            size = combinations_of(arm.search)
+        """Check that each arm has values at each epsilon, and that all get the same number of trials."""
+        for arm, epsilon in product(study.arms, study.epsilons):
+            for name, of in arm.search.items():
+                if isinstance(of, ByEpsilon) and epsilon not in of:
+                    raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
+            size = combinations_of(space_at(arm.search, epsilon))
             if study.trials is None and size is None:
                 raise ConfigError(f"{arm.place}: a range needs the number of trials of each arm, such as trials: 20.")
             if study.trials is not None and size is not None and size < study.trials and arm.search:
                 raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
-        for one, other in combinations(study.arms, 2):
-            sizes = combinations_of(one.search), combinations_of(other.search)
-            if study.trials is None and sizes[0] != sizes[1]:
+        for arm, epsilon in product(study.arms[1:], study.epsilons):
+            first, size = (combinations_of(space_at(of.search, epsilon)) for of in (study.arms[0], arm))
+            if study.equal and study.trials is None and size != first:
                 raise ConfigError(
-                    f"{other.place}: {sizes[1]} trials, but {sizes[0]} for {one.name}. Give each arm the same number, "
-                    f"or set trials."
+                    f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
+                    f"set trials, or set equal: false."
                 )
 
-    def _keys(self, place: Place, known: Sequence[str]) -> None:
-        content: Any = self.content if not place else None
-        names = content if content is not None else [key[-1] for key in self.lines if key[:-1] == place]
-        for name in map(str, names):
+    def _names(self, place: Place, content: Mapping[Any, Any], known: Sequence[str]) -> None:
+        for name in map(str, content):
             if name not in known:
                 self._wrong((*place, name), f"there is no key {name!r} here. {nearest(name, known)}"[:-1])
 
@@ -300,6 +318,11 @@ class _Reader:
 
     def _wrong(self, place: Place, text: str) -> NoReturn:
         raise ConfigError(f"{self._where(place)}: {text}.")
+
+
+def space_at(search: Search, epsilon: float) -> Space:
+    """Return the fields that are searched at an epsilon."""
+    return {name: of[epsilon] if isinstance(of, ByEpsilon) else of for name, of in search.items()}
 
 
 def combinations_of(search: Space) -> int | None:

@@ -92,7 +92,8 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         best = max(gains, key=lambda one: one.gain.value if one.gain else 0.0)
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
         most = " has the highest mean gain, and" if len(gains) > 1 else ""
-        by = f"{_points(best.gain)} points, {len(best.gain.seeds) if best.gain else 0} seeds"
+        value, _, interval = _points(best.gain).partition(" ")
+        by = f"{value} points {interval}".rstrip() + f", {len(best.gain.seeds) if best.gain else 0} seeds"
         texts.append(f"- {at}: *{best.arm.setting.arm.name}*{most} {words} *{study.arms[0].name}*: {by}.")
     return texts
 
@@ -275,9 +276,8 @@ def _cost(arms: Sequence[Progress]) -> str:
     every = {**trials, **finals}.values()
     seconds = sum(float(_provenance(run.record)) for run in every)
     devices = ", ".join(sorted({str((run.record or {})["provenance"].get("device")) for run in every}))
-    return (
-        f"{len(trials)} trials and {len(finals)} final runs took {duration(seconds)} of one processor each ({devices})."
-    )
+    time = f"took {duration(seconds)} of processor time in all ({devices})"
+    return f"{len(trials)} trials and {len(finals)} final runs {time}."
 
 
 def _provenance(record: Mapping[str, Mapping[str, float]] | None) -> float:

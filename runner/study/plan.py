@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
-from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value
+from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
 HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
 _DIGITS = 3
@@ -58,7 +58,7 @@ class Setting:
     @cached_property
     def search(self) -> Space:
         """The searched fields, with multiples as values."""
-        return {name: self._values(name, of) for name, of in self.arm.search.items()}
+        return {name: self._values(name, of) for name, of in space_at(self.arm.search, self.epsilon).items()}
 
     def _values(self, name: str, of: Any) -> Any:
         if not isinstance(of, Times):

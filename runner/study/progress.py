@@ -71,7 +71,7 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
         for _ in range(MOST_WIDENED if study.widen else 0):
             if any(arm.next for arm in arms):
                 break
-            points = widened([(arm.setting.search, arm.trials) for arm in arms])
+            points = widened([(arm.setting.search, arm.trials) for arm in arms], equal=study.equal)
             if not any(points):
                 break
             for arm, point in zip(arms, points, strict=True):

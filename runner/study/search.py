@@ -90,14 +90,14 @@ def _distribution(values: Any, kinds: Any) -> Any:
     return kinds.CategoricalDistribution(values)
 
 
-def widened(arms: Sequence[tuple[Space, Sequence[Trial]]]) -> list[Point | None]:
+def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> list[Point | None]:
     """Return one more trial of each arm if the best value of any of them is at an edge; else nothing for all of them.
 
-    An arm whose values are no numbers has none.
+    An arm whose values are no numbers has none. If trials need not be equal, only arms at an edge have one.
     """
     beyond = [_beyond(space, trials) for space, trials in arms]
-    if not any(beyond):
-        return [None] * len(arms)
+    if not equal or not any(beyond):
+        return beyond
     return [point or _between(*arm) for point, arm in zip(beyond, arms, strict=True)]
 
 
