@@ -37,6 +37,7 @@ Cell: TypeAlias = tuple[bool, ...]  # by part, True if it is new
 Group = TypeVar("Group")  # the key by which runs are grouped: a cell, an arm, or an experiment
 ERROR = 0.05  # the probability that any of several null hypotheses is rejected, although all hold
 POWER = 0.8  # the probability with which a number of seeds decides
+_ROUNDING = 1e-9  # points
 _CERTAIN = 8.0  # standard errors beyond the critical value, where SciPy's distribution function may overflow
 
 
@@ -53,16 +54,21 @@ class Estimate:
     by_seed: tuple[float, ...] = ()
 
     @property
+    def spread(self) -> float:
+        """The standard deviation of its values under the seeds; 0 if it is unknown, or all are equal but for rounding."""
+        spread = stdev(self.by_seed) if len(self.by_seed) > 1 else 0.0
+        return spread if spread > _ROUNDING else 0.0
+
+    @property
     def p(self) -> float:
         """The p-value of Student's two-sided test that the contrast is zero.
 
         It is 1 for one seed, and if all seeds give the same number, because then nothing is known of the spread.
         """
         n = len(self.by_seed)
-        spread = stdev(self.by_seed) if n > 1 else 0.0
-        if not spread:
+        if not self.spread:
             return 1.0
-        return float(2 * scipy.special.stdtr(n - 1, -abs(self.value) / spread * math.sqrt(n)))
+        return float(2 * scipy.special.stdtr(n - 1, -abs(self.value) / self.spread * math.sqrt(n)))
 
     @property
     def interval_at(self) -> Callable[[float], Interval] | None:
@@ -76,14 +82,12 @@ class Estimate:
         The true contrast and spread are taken to be the measured ones. The test is at `ERROR` over the number of
         `tests`, which is enough for Holm's procedure, whatever the other tests give.
         """
-        n = len(self.by_seed)
-        spread = stdev(self.by_seed) if n > 1 else 0.0
-        if not spread:
+        if not self.spread:
             return None
 
         def decides(seeds: int) -> bool:
             critical = scipy.stats.t.ppf(1 - ERROR / tests / 2, seeds - 1)
-            shift = abs(self.value) / spread * math.sqrt(seeds)
+            shift = abs(self.value) / self.spread * math.sqrt(seeds)
             return shift > critical + _CERTAIN or bool(scipy.stats.nct.sf(critical, seeds - 1, shift) >= POWER)
 
         return more_runs(decides, 1)

@@ -49,20 +49,20 @@ def main(arguments: Sequence[str]) -> int:
     of_launcher, overrides = split(options.overrides)
     check_overrides(overrides)
     launcher = launcher_of(options.launcher, of_launcher)
-    study, line = read(options.file), Line()
+    study, line = read(options.file), Line(at_once=False)
     try:
         settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
         progress = progress_of(study, settings)
         _check(settings, progress, line)
+        times = durations.recorded(settings[0].trial({}).config)
+        print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
         if options.plan:
-            print(_plan(study, progress, options.jobs))
             return 0
-        print(_plan(study, progress, options.jobs), file=sys.stderr)
         failed: list[tuple[Job, str]] = []
         while not failed and (jobs := [job for arm in progress for job in arm.next]):
             check_data(jobs)
-            estimates = durations.estimated(jobs, durations.recorded(jobs[0].config))
-            failed = run_jobs(launcher, Work(jobs, options.jobs, options.threads, estimates), line).failed
+            work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
+            failed = run_jobs(launcher, work, line).failed
             progress = progress_of(study, settings)
     except ArmError as error:
         raise ConfigError(f"{error.place}: {sentence(error)}") from error
@@ -109,12 +109,12 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
     line.clear()
 
 
-def _plan(study: Study, progress: Sequence[Progress], at_once: int | None) -> str:
+def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
     trials = {arm.setting.key: _trials(study, arm.setting) for arm in progress}
     done = sum(len(arm.trials) + len(arm.finals.recorded) for arm in progress)
     firsts = [arm.setting.trial({}) for arm in progress]
-    seconds = durations.estimated(firsts, durations.recorded(firsts[0].config))
+    seconds = durations.estimated(firsts, times)
     left, unknown = 0.0, 0
     for arm, first in zip(progress, firsts, strict=True):
         runs = max(trials[arm.setting.key], len(arm.trials)) - len(arm.trials)

@@ -309,7 +309,7 @@ class _Reader:
     def _names(self, place: Place, content: Mapping[Any, Any], known: Sequence[str]) -> None:
         for name in map(str, content):
             if name not in known:
-                self._wrong((*place, name), f"there is no key {name!r} here. {nearest(name, known)}"[:-1])
+                self._wrong((*place, name), f"there is no key {name!r} here. {nearest(name, known)}")
 
     def _where(self, place: Place) -> str:
         known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in self.lines), ())
@@ -317,7 +317,7 @@ class _Reader:
         return f"{self.path}{line}: {'.'.join(place)}"
 
     def _wrong(self, place: Place, text: str) -> NoReturn:
-        raise ConfigError(f"{self._where(place)}: {text}.")
+        raise ConfigError(f"{self._where(place)}: {text}{'' if text[-1] in '.?' else '.'}")
 
 
 def space_at(search: Search, epsilon: float) -> Space:

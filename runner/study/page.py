@@ -22,9 +22,7 @@ _TEXT = """# {title}
 
 {banner}{answers}
 
-![Gain of each arm over {first} under each seed](figure.svg)
-
-## The arms
+{figure}## The arms
 
 {table}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} seeds with its 95%
@@ -50,6 +48,7 @@ $ {command}
 
 The same command goes on after a stop, and trains nothing again that is recorded. [Every run](runs.csv)
 """
+_FIGURE = "![Gain of each arm over {first} under each seed](figure.svg)"
 
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
@@ -106,6 +105,7 @@ def _page(study: Study, found: Sequence[Compared], table: Table, chosen: Table, 
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
         answers="\n".join(answers(study, found)),
         first=study.arms[0].name,
+        figure=f"{_FIGURE.format(first=study.arms[0].name)}\n\n" if any(one.gain for one in found) else "",
         table=markdown(table),
         seeds=max((len(one.gain.seeds) for one in found if one.gain), default=0),
         holm=_holm(tests(found)),
@@ -143,7 +143,7 @@ def _table(study: Study, found: Sequence[Compared]) -> Table:
 
 
 def _answer(one: Compared) -> str:
-    if one.gain is None or one.decided or len(one.gain.seeds) < 2:
+    if one.gain is None or one.decided or not one.gain.spread:
         return one.word
     return f"{one.word} ({one.needed} seeds)" if one.needed else f"{one.word} (no number of seeds up to 1,000)"
 
@@ -301,7 +301,10 @@ def _dataset(arm: Progress) -> str:
 
 
 def _points(gain: Estimate | None) -> str:
-    return "–" if gain is None else difference_text(gain.value, "%", gain.interval)
+    """Format a gain with its interval, which is left out if all seeds agree: then nothing is known of the spread."""
+    if gain is None:
+        return "–"
+    return difference_text(gain.value, "%", gain.interval if gain.spread else None)
 
 
 def _plain(value: object) -> str:
