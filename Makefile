@@ -10,6 +10,7 @@ ITEMS ?=
 RUNS ?=
 OVERRIDES ?=
 NAME ?=
+FILE ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
@@ -18,7 +19,7 @@ OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -66,6 +67,9 @@ status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch an
 
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
 	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)
+
+study: $(VENV)/installed ## FILE=mine.yaml: compare your arms at the same sound ε (docs/extending.md), with JOBS, SCALE, LAUNCHER
+	$(RUN) -m runner study '$(FILE)' --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(OVERRIDES)
 
 new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which runs as it is (docs/extending.md)
 	$(RUN) -m runner new-paper '$(NAME)'
