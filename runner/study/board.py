@@ -29,7 +29,7 @@ def board(study: Study, found: Sequence[Compared]) -> str:
         ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
         best = {row["method"]: row for row in reversed(ranked)}.values()
         lines = [(float(row["mean"]), row["method"], _plus_minus(row)) for row in best]
-        for one in found:
+        for one in _shown(study, found):
             values = list(one.arm.accuracies().values())
             if (_dataset(one), one.arm.setting.epsilon) == (dataset, epsilon) and values and _is_added(one):
                 lines.append(
@@ -49,6 +49,18 @@ def board(study: Study, found: Sequence[Compared]) -> str:
         "\n## On the leaderboard\n\nThe methods of the [leaderboard](../../leaderboard/README.md), which have their "
         f"own networks and epochs, and the arms of this study.\n\n{markdown(table)}"
     )
+
+
+def _shown(study: Study, found: Sequence[Compared]) -> list[Compared]:
+    """Return the arms to show: all, but of a factorial only the first one and the best of each cell of the table."""
+    if not study.parts:
+        return list(found)
+    best: dict[tuple[str, float], Compared] = {}
+    for one in found:
+        known = best.setdefault(one.arm.setting.key[:2], one)
+        if one.gain and (known.gain is None or one.gain.value > known.gain.value):
+            best[one.arm.setting.key[:2]] = one
+    return [one for one in found if one.gain is None or one in best.values()]
 
 
 def _plus_minus(row: dict[str, str]) -> str:

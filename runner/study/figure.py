@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from runner.report.plots import WIDTH, figure
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PANEL, _ROW = 0.9, 0.28  # inches: around the rows of a panel, and of each arm
+_PANEL, _ROW = 0.7, 0.3  # inches: around the rows of a panel, and of each arm
+_NAME = 40  # characters in a line
 
 
 def draw(found: Sequence[Compared]) -> Figure | None:
@@ -28,10 +30,11 @@ def draw(found: Sequence[Compared]) -> Figure | None:
     panels = drawn.subplots(len(datasets), len(epsilons), squeeze=False, sharey=True)
     for axes, (key, of) in zip(panels.flat, cells.items(), strict=True):
         name = of[0].arm.setting.config.dataset.get("name") or key[0]
-        axes.set_title(f"{name}, sound ε = {key[1]:g}")
+        axes.set_title(f"{name}, ε = {key[1]:g}")
         _gains(axes, of[1:])
-    for axes in panels[-1]:
-        axes.set_xlabel(f"gain over {of[0].arm.setting.arm.name} (points of test accuracy)")
+    drawn.supxlabel(
+        f"gain over {of[0].arm.setting.arm.name}, points of test accuracy: seeds, mean, 95% interval", size=9
+    )
     return drawn
 
 
@@ -45,7 +48,7 @@ def _gains(axes: Axes, arms: Sequence[Compared]) -> None:
         axes.plot(gain.value, y, "D", color=colour, markersize=6, markeredgecolor="black")
         if gain.interval:
             axes.plot([gain.interval.low, gain.interval.high], [y, y], color=colour, linewidth=2.5)
-    axes.set_yticks(range(len(arms)), [one.arm.setting.arm.name for one in arms])
+    axes.set_yticks(range(len(arms)), [fill(one.arm.setting.arm.name, _NAME) for one in arms])
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.grid(visible=False, axis="y")

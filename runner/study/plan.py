@@ -41,7 +41,7 @@ class Setting:
     Attributes:
         study: its name.
         config: before a value that is searched is set. Nothing in it is resolved.
-        overrides: of which it was composed.
+        overrides: what it was composed from.
     """
 
     study: str
@@ -96,6 +96,8 @@ class Setting:
             final = resolved(config)
         except (HydraException, OmegaConfBaseException) as error:
             raise ArmError(self.arm.place) from error
+        except ConfigError as error:
+            raise ConfigError(f"{self.arm.place}: {error}") from error
         typed = [f"{name}={_typed(value)}" for name, value in values.items()]
         final.tracking.command = command_of(
             [*self.overrides, *typed, f"seed={final.seed}", f"evaluation={evaluation.value}"]

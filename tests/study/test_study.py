@@ -33,6 +33,12 @@ seeds: 2
 search: {optimizer.lr: [0.5, 1, 2]}
 """
 BEST = {"flat clipping": 1.2, "AUTO-S": 9.0, "AUTO-S, wide": 1.2}  # the rate at which an arm is best
+OLD = {
+    "tanh": "ReLU",
+    "losing-less loss": "cross-entropy",
+    "automatic clipping": "flat clipping",
+    "ScatterNet": "pixels",
+}
 Carried = Callable[..., list[list[Job]]]
 
 
@@ -92,7 +98,7 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     for job in finals:
         assert (job.field("target_epsilon"), job.field("accountant._target_")) == (3.0, "runner.accounting.Pld")
         assert job.field("noise_multiplier") is None
-        assert job.field("max_epsilon") is None  # that of the experiment is no part of the comparison
+        assert job.field("max_epsilon") is None  # the experiment has one, which is no part of the comparison
         assert "held-out" in job.field("tracking.tags")
     text = page(tmp_path)
     assert "| MNIST | 3 | flat clipping | 90.74 ± 0.35 (2) |  |  | 6 |" in text  # its epoch within ε, not the last
@@ -199,7 +205,9 @@ def test_the_composition_as_a_study_has_the_same_runs_choices_and_effects() -> N
         r["parts"]: r["target ε 3"] for r in read_csv(REPOSITORY / "results/composition/mnist-effects/table.csv")
     }
     found = {
-        " × ".join(one.parts): difference_text(one.found.value, "%", one.found.interval)
+        " × ".join(f"{part} for {OLD[part]}" for part in one.parts): difference_text(
+            one.found.value, "%", one.found.interval
+        )
         for one in effects(study, progress)
         if one.found
     }

@@ -1,6 +1,6 @@
 """The factorial design: four parts of a private network, each at an old and a new level, in all sixteen combinations.
 
-The contrasts of cells, their effects and their intervals are those of `runner.claims.contrasts`.
+See `runner.claims.contrasts` for contrasts of cells, effects and intervals.
 
 Near 100% points are harder to gain, so gains may add up on another scale. The other natural scale is the share of
 errors that a part removes. Take ln(100 - y) instead of the accuracy y. Then the gain of all parts minus the sum of each
