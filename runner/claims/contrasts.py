@@ -55,7 +55,7 @@ class Estimate:
 
     @property
     def spread(self) -> float:
-        """The standard deviation of its values under the seeds; 0 if it is unknown, or all are equal but for rounding."""
+        """The standard deviation of its values under the seeds; 0 if unknown, or if all are equal but for rounding."""
         spread = stdev(self.by_seed) if len(self.by_seed) > 1 else 0.0
         return spread if spread > _ROUNDING else 0.0
 

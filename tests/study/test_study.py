@@ -14,9 +14,10 @@ from runner.config import REPOSITORY
 from runner.launch import Work
 from runner.launch.processes import Tally
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.files import read_csv
+from runner.report.files import read_csv, write_csv
 from runner.report.markdown import difference_text
 from runner.runs.durations import Durations
+from runner.study import board
 from runner.study.file import read
 from runner.study.outcome import effects
 from runner.study.plan import settings_of
@@ -57,6 +58,11 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
     monkeypatch.setattr(command, "_check", lambda *_: None)
     monkeypatch.setattr(command, "check_data", lambda _: None)
     monkeypatch.setattr(command.durations, "recorded", lambda _: Durations([]))
+
+    columns = ("dataset", "sound_epsilon_at_most", "std", "n", "neighbours", *METHOD)
+    fixed = ("MNIST", 3, 0.1, 5, "add-or-remove-one")
+    rows = [dict(zip(columns, (*fixed, *row), strict=True)) for row in METHODS]
+    monkeypatch.setattr(board, "_CSV", write_csv(tmp_path / "board.csv", columns, rows))
 
     def carry_out(text: str, *arguments: str, failing: str = "", most: int = 99, code: int = 0) -> list[list[Job]]:
         rounds: list[list[Job]] = []
@@ -106,7 +112,10 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     assert "Each arm had 6 trials." in text
     assert "**ε excludes the search.**" in text
     assert "**Stopped.** *AUTO-S* on MNIST at ε = 3 counts with epoch 2, the last one within ε." in text
-    assert "| **AUTO-S** (*yours*) |" in " ".join(text.split("| MNIST | 3 "))
+    ranked = [row for row in text.split("## On the leaderboard")[1].splitlines() if row.startswith("| MNIST")]
+    assert [row.split(" | ")[2] for row in ranked] == [  # searched before higher; not chosen by test images
+        "tanh", "**AUTO-S** (*yours*)", "**AUTO-S, wide** (*yours*)", "**flat clipping** (*yours*)", "Plain",
+    ]  # fmt: skip
     assert "18 trials and 6 final runs took" in text
     rows = read_csv(tmp_path / "studies" / "mine" / "table.csv")
     gain = next(row for row in rows if row["arm"] == "AUTO-S")
