@@ -44,7 +44,7 @@ def _gains(axes: Axes, arms: Sequence[Compared]) -> None:
         if gain is None:
             axes.text(0, y, " not run", va="center", color="0.6", fontsize=8)
             continue
-        axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=colour, markersize=4, alpha=0.45)
+        axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=colour, markersize=4, alpha=0.6, zorder=4)
         axes.plot(gain.value, y, "D", color=colour, markersize=6, markeredgecolor="black")
         if gain.interval:
             axes.plot([gain.interval.low, gain.interval.high], [y, y], color=colour, linewidth=2.5)
