@@ -97,12 +97,12 @@ def test_a_shape_that_changes_after_the_capture_is_found(run: Run, gpu: Gpu, mon
         return pieces(self, indices[:, :shown], mask[:, :shown])
 
     monkeypatch.setattr(StackedStep, "_in_pieces", some)
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
     shown = batches.length
     with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, [noise])
+        step.take(batches, 0)
 
 
 # Kernels and library calls of a step without its noise. The numbers may only fall.
@@ -118,12 +118,12 @@ LAUNCHES = {
 def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: Gpu) -> None:
     setting, most = LAUNCHES[kind]
     run = prepared(*SMALL, *setting)
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
-    step.take(batches, 0, [noise])
+    step.take(batches, 0)
     gpu.clear()
-    step.take(batches, 1, [noise])
+    step.take(batches, 1)
     assert not gpu.waits
     assert not gpu.uploads
     gpu.clear()
@@ -136,15 +136,23 @@ def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
     assert not [name for name, check in together_against_alone("cuda:0") if check().wrong]
 
 
-@pytest.mark.parametrize("setting", [("optimizer=adam",), ("screening=annealing", "optimizer.momentum=0.9")])
-def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], gpu: Gpu) -> None:
-    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode.eager)
+@pytest.mark.parametrize(
+    ("setting", "step"),
+    [
+        (("optimizer=adam",), "eager"),
+        (("screening=annealing", "optimizer.momentum=0.9"), "eager"),
+        (("optimizer=adam", "schedule=linear", "normalization=private_statistics"), "graph"),
+    ],
+)
+def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gpu: Gpu) -> None:
+    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode(step))
     inputs, targets = made_up(run, run.mechanism.examples)
     split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
     data = split, *run.rule.split(split)
     states: list[Any] = []
     (whole,) = training([run], data, on_state=lambda state: states.append(on_cpu(state())))([lambda row: None])
     (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    assert whole.step == resumed.step == step
     assert apart(resumed, whole).times == 0
     assert resumed.history == whole.history
 
@@ -208,7 +216,7 @@ def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypat
 @pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
 def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, forgotten: str) -> None:
     """A buffer that is replaced after the capture is not the one that the graph reads."""
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
     setattr(step, forgotten, getattr(step, forgotten).clone())
@@ -216,4 +224,4 @@ def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, for
         of_parts = step.stacked.parts.items()
         step._noise_views = [{name: step._noise[0, columns].view(shape) for name, (columns, shape) in of_parts}]
     with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, [noise])
+        step.take(batches, 0)

@@ -203,8 +203,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "                progress[run].part_from_others()\n",
-        "",
+        "                    progress[run].part_from_others()\n",
+        "                    pass\n",
         "a run that is over is trained on beside the others",
         "training/stacked/test_stacked_runs.py",
     ),

@@ -13,18 +13,22 @@ import torch
 from torch import Generator, Tensor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
+from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import Pieces
-from runner.training.first_batch import Sums
-from runner.training.stacked.batches import EpochBatches
+from runner.training.diagnostics import Diagnostics
+from runner.training.first_batch import Sums, check_first_batch
+from runner.training.stacked.batches import EpochBatches, draw_epoch
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
 from runner.training.stacked.updates import update
+from runner.training.state import State, Stateful
 from runner.training.updates import Schedule
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
@@ -42,13 +46,18 @@ class StackedStep:
         data: on the device of the objectives.
         per_slice: examples of a run that pass the network at a time; None: as many as fit.
         schedules: the schedules of the optimizers' learning rates, one per run; if empty, rates are constant.
+        seeds: of every run.
 
     Attributes:
+        sampling, noise: the generators of every run's batches and noise.
         losses: [R], float64: the sum of the losses of every example seen, before each step's update.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
     """
+
+    mode = StepMode.graph
+    updates = None
 
     @undisturbed()
     def __init__(
@@ -60,8 +69,10 @@ class StackedStep:
         data: Split,
         per_slice: int | None = None,
         schedules: Sequence[Schedule] = (),
+        seeds: Sequence[int] = (0,),
     ) -> None:
         self.stacked = StackedObjectives(objectives)
+        self.objectives = self.stacked.objectives
         self._mechanisms, self._data = mechanisms, data
         self._optimizers, self._schedules = optimizers, schedules
         self._denominator = mechanisms[0].denominator
@@ -91,6 +102,11 @@ class StackedStep:
             for noise in self._noise
         ]
         self.losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
+        self._seen, self._unchecked = [0] * len(objectives), True
+        device = torch.device("cpu") if values.is_meta else values.device
+        self.sampling, self.noise = (
+            [generator(seed, name, device) for seed in seeds] for name in ("sampling", "noise")
+        )
         self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
         self._take: Callable[[], None] = self.body
@@ -137,7 +153,7 @@ class StackedStep:
         return found.gradients, found.norms
 
     @property
-    def per_slice(self) -> int:
+    def physical_batch(self) -> int:
         """Return the number of a run's examples that pass the network at a time."""
         return self._pieces.size
 
@@ -166,13 +182,51 @@ class StackedStep:
             except RuntimeError as error:
                 raise NotStackableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
-    def take(self, batches: EpochBatches, step: int, noise: Sequence[Generator]) -> None:
+    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
+        """See `runner.training.call_by_call.Steps`. No diagnostic may read single steps."""
+        self.start_epoch(epoch - 1)
+        batches = draw_epoch(self._mechanisms[0], self.sampling, self.length)
+        self.make_room(batches.length)
+        self.losses.zero_()
+        self._seen = batches.seen
+        if self._unchecked:
+            self._unchecked = False
+            for mechanism, sums, norms in self.first_batch(batches):
+                check_first_batch(mechanism, sums, norms)
+        for step in range(len(batches.indices)):
+            self.take(batches, step)
+            yield True
+
+    def seen(self) -> tuple[list[float], list[int]]:
+        return self.losses.tolist(), self._seen
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Return what the next epoch of a single run depends on: see `runner.training.state`."""
+        return {"objective": self.objectives[0], "step": self} if len(self.objectives) == 1 else {}
+
+    @property
+    def generators(self) -> dict[str, Generator]:
+        return {"sampling": self.sampling[0], "noise": self.noise[0]}
+
+    def state_dict(self) -> State:
+        """Return the state of the optimizers and of their schedules."""
+        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules]}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a state. Tensors keep their addresses, which a graph may know."""
+        for schedule, begun in zip(self._schedules, state["schedules"], strict=True):
+            schedule.load_state_dict(begun)
+        for tensor, kept in zip(self._update.state, state["update"], strict=True):
+            tensor.copy_(kept)
+
+    def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch. Every run draws its noise from its generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
-        for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
+        for mechanism, views, noise in zip(self._mechanisms, self._noise_views, self.noise, strict=True):
             if mechanism.private:
-                mechanism.draw_noise(views, generator)
+                mechanism.draw_noise(views, noise)
         if self._unproven:
             self._prove_replay()
         self._take()
@@ -201,7 +255,7 @@ class StackedStep:
         self.stacked.forget()
 
     def _in_pieces(self, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip(indices.split(self.per_slice, 1), mask.split(self.per_slice, 1), strict=True)
+        return zip(indices.split(self.physical_batch, 1), mask.split(self.physical_batch, 1), strict=True)
 
     @undisturbed()
     def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
