@@ -189,8 +189,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/sums.py",
-        "                g = silenced(g, outside).reshape(runs, -1, g.shape[-1])",
-        "                g = g.reshape(runs, -1, g.shape[-1])",
+        "layer, g = self.stacked.layers[name], silenced(g, outside)",
+        "layer = self.stacked.layers[name]",
         "padding of runs trained together has a gradient (without clipping)",
         _STEP,
     ),
@@ -217,8 +217,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/updates.py",
-        "        self._velocity.mul_(self._momentum).add_(gradients)",
-        "        self._velocity.mul_(self._momentum).add_((1 - self._momentum) * gradients)",
+        "        velocity = self._momentum * state[0] + gradients",
+        "        velocity = self._momentum * state[0] + (1 - self._momentum) * gradients",
         "momentum of runs trained together is damped",
         _STEP,
     ),
@@ -364,7 +364,7 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/step.py",
-        "        self._take = self.body  # frees the memory of an earlier graph\n",
+        "        self._take = self._drawn_and_taken  # frees the memory of an earlier graph\n",
         "",
         "two graphs hold memory during a capture",
         named("cuda/test_rules.py", "test_a_longer_batch_replaces_the_graph"),

@@ -89,8 +89,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/step.py",
-        "(self._sums + self._std * self._noise) / self._denominator",
-        "(self._sums + self._std * self._noise * self._mask.any(1, keepdim=True)) / self._denominator",
+        "sums + self._std * noise if",
+        "sums + self._std * noise * mask.any(1, keepdim=True) if",
         "steps as a graph release an empty batch without noise",
         _STEP,
     ),

@@ -235,16 +235,16 @@ def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     _, step = steps_of(config, split, torch.float32)
     step.make_room(32)
     with NoHostReads() as watched:
-        step.body()
+        step.advance()
     first, watched.calls = watched.calls, 0
     with watched:
-        step.body()
+        step.advance()
     assert watched.calls == first > 50, "every step is the same sequence"
     run = prepare(config)
     objective = run.new_objective().to("meta")
     step = stacked_step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
     step.make_room(32)
-    step.body()
+    step.advance()
 
 
 @pytest.mark.parametrize(
