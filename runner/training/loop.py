@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -87,6 +89,7 @@ def _check_norms(run: Run, train: Split) -> None:
 
 OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
 OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
+Ahead = Mapping[int, Sequence[Future[float | None]]]  # by epoch, from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
 
@@ -130,7 +133,9 @@ def training(
         cuda = [runs[0].device] if runs[0].device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers, which only one run may have
             torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
-            return _train(runs, graph or CallByCall(runs[0], data, watch), data, on_epochs, on_step, on_state, state)
+            steps = graph or CallByCall(runs[0], data, watch)
+            with _epsilons_ahead(runs) as ahead:
+                return _train(runs, steps, ahead, data, on_epochs, on_step, on_state, state)
 
     return train_all
 
@@ -154,10 +159,14 @@ def _graph(runs: Sequence[Run], training: Split) -> StackedStep | None:
 class Progress:
     """One run's ledger, measurements and history, step by step and epoch by epoch.
 
-    It begins with the releases before the first step: the statistics that normalise the features.
+    It begins with the releases before the first step: the statistics that normalise the features. `ahead` computes
+    epsilons while it goes on.
     """
 
-    def __init__(self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch) -> None:
+    def __init__(
+        self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch, ahead: Ahead
+    ) -> None:
+        self._ahead = ahead
         self.trained, self._kept = Trained(objective=objective), list[bool]()
         self._ledger = Ledger()
         if run.normalization is not None:
@@ -197,6 +206,7 @@ class Progress:
         trained.seconds_training += seconds
         measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
+        wait(self._ahead.get(epoch, ()))
         row: dict[str, Any] = {
             "epoch": epoch,
             "steps": self.steps,
@@ -252,9 +262,27 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
 
 
+@contextmanager
+def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
+    """Compute the sound epsilon of every epoch in a thread, so that `Run.sound_epsilon` knows it when the epoch ends.
+
+    Nothing is computed ahead if the data decide the charges, or on a CPU, whose time is that of the steps.
+    """
+    known = runs[0].device.type == "cuda" and not runs[0].rule.takes_back
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield {
+                epoch: [pool.submit(run.sound_epsilon, run.mechanism.charges_of_epochs(epoch)) for run in runs]
+                for epoch in range(1, 1 + max(run.epochs for run in runs) * known)
+            }
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def _train(
     runs: Sequence[Run],
     steps: Steps,
+    ahead: Ahead,
     data: tuple[Split, ...],
     on_epochs: Sequence[OnEpoch],
     on_step: OnStep,
@@ -266,7 +294,7 @@ def _train(
     A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
     progress = [
-        Progress(run, objective, data, on_epoch)
+        Progress(run, objective, data, on_epoch, ahead)
         for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
     ]
     for each in progress:

@@ -36,7 +36,7 @@ KERNELS = {
     "pre-activations": ((*NETWORK, "loss=losing_less", "activation=tempered_sigmoid"), 48),
 }  # fmt: skip
 CIFAR10 = ("dataset=cifar10", "architecture=handcrafted_cifar10", "runtime.physical_batch=1024")
-MOST_GIB = 13.0  # moved by a step of 1,024 images of CIFAR-10. The goal is 14.
+MOST_GIB = 13.4  # moved by a step of 1,024 images of CIFAR-10. The goal is 14.
 
 
 def step_of(*overrides: str, examples: int = 16, seeds: tuple[int, ...] = (0,)) -> StackedStep:

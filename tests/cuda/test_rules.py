@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 
 from checks.parity import runs
 from checks.parity.cases import prepared
 from checks.parity.runs import SMALL, apart, on, together_against_alone, trained
 from checks.parity.step import made_up
 from checks.rehearsal import Gpu, made_up_cuda
+from runner.accounting import sound_epsilon
+from runner.accounting.accountants import Pld
 from runner.clipping import Flat
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
@@ -208,9 +212,39 @@ def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: An
     assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("screening", ["none", "annealing"])
+def test_epsilons_that_no_data_decide_are_computed_beside_the_steps(screening: str, gpu: Gpu, monkeypatch: Any) -> None:
+    """A changed ledger would be computed when the epoch ends, by the thread that takes the steps."""
+    run = prepared(*SMALL, *NETWORK, f"screening={screening}")
+    sound_epsilon.cache_clear()
+    threads: list[str] = []
+    computed = Pld.epsilon
+
+    def seen(self: Pld, *arguments: Any) -> float:
+        threads.append(threading.current_thread().name)
+        return computed(self, *arguments)
+
+    monkeypatch.setattr(Pld, "epsilon", seen)
+    (found,) = trained([on(run, "cuda:0")])
+    assert len(threads) == 2
+    assert (threading.main_thread().name in threads) == (screening == "annealing")
+    charged = [run.mechanism.charges_of_epochs(epoch).actual for epoch in (1, 2)]
+    assert found.history["epsilon_sound"] == [computed(Pld(), each, run.config.delta) for each in charged]
+
+
 def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
     prepared(*SMALL, *NETWORK)
+
+
+def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise TorchDynamoException("no compiler")
+
+    monkeypatch.setattr(torch, "compile", refuses)
+    (found,) = trained([on(run, "cuda:0")])
+    assert found.step == "graph"
+    assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("forgotten", ["noise", "_mask", "_indices"])

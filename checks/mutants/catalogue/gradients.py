@@ -369,4 +369,11 @@ MUTANTS = (
         "two graphs hold memory during a capture",
         named("cuda/test_rules.py", "test_a_longer_batch_replaces_the_graph"),
     ),
+    Mutant(
+        "training/stacked/step.py",
+        "                    self._draw()\n                    advance()\n            self._take",
+        "                    advance()\n            self._take",
+        "a graph repeats the noise that lay in its buffer",
+        named("cuda/test_rules.py", "test_runs_in_lockstep_are_as_each_alone"),
+    ),
 )
