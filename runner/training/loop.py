@@ -266,7 +266,7 @@ class Progress:
 def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
     """Compute the sound epsilon of every epoch in a thread, so that `Run.sound_epsilon` knows it when the epoch ends.
 
-    Nothing is computed ahead if the data decide the charges, or on a CPU, whose time is that of the steps.
+    Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
     """
     known = runs[0].device.type == "cuda" and not runs[0].rule.takes_back
     with ThreadPoolExecutor(1) as pool:

@@ -15,7 +15,7 @@ from checks.rehearsal.compiled import Plan, planning
 from runner.data.datasets import Split
 from runner.training.prepare import stacked_step
 from runner.training.stacked import StackedStep, whole
-from runner.training.stacked.step import compiled
+from runner.training.stacked.capture import compiled
 
 AGREE = 2e-6
 NETWORK = ("architecture.filters=[3,4]", "architecture.units=5")

@@ -370,9 +370,9 @@ MUTANTS = (
         named("cuda/test_rules.py", "test_a_longer_batch_replaces_the_graph"),
     ),
     Mutant(
-        "training/stacked/step.py",
-        "                    self._draw()\n                    advance()\n            self._take",
-        "                    advance()\n            self._take",
+        "training/stacked/capture.py",
+        "            draw()\n            advance()\n    replay",
+        "            advance()\n    replay",
         "a graph repeats the noise that lay in its buffer",
         named("cuda/test_rules.py", "test_runs_in_lockstep_are_as_each_alone"),
     ),

@@ -8,16 +8,11 @@ numbers as `Mechanism.release` draws for a single run.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch._dynamo import config as dynamo
-from torch._dynamo.exc import TorchDynamoException
-from torch._inductor import config as inductor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
 from runner.config import StepMode
@@ -31,6 +26,7 @@ from runner.speed.slices import Pieces
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import Sums, check_first_batch
 from runner.training.stacked.batches import EpochBatches, draw_epoch
+from runner.training.stacked.capture import captured
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
@@ -42,7 +38,6 @@ _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's example
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
 _AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
 _SEVERAL = 3  # examples
-_WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
 _FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
 
 
@@ -99,8 +94,6 @@ class StackedStep:
             self._released[COUNT] = slice(self._weights, self._weights + 1), torch.Size()
         size = len(objectives), self._weights + bool(self._shares)
         self._noise, self._std = (values.new_zeros(size) for _ in range(2))
-        self._units = values.new_ones(len(objectives), 1)
-        self._private = [mechanism.private for mechanism in mechanisms]
         for mechanism, std in zip(mechanisms, self._std, strict=True):
             mechanism.check_partition(self._released)
             for group in mechanism.noise_groups if mechanism.private else ():
@@ -250,7 +243,6 @@ class StackedStep:
     def start_epoch(self, epoch: int) -> None:
         """Pass the epoch that begins, counted from 0, to the objectives, and set its learning rates."""
         self.stacked.start_epoch(epoch)
-        self._units.copy_(self._present_units())
         for schedule in self._schedules:
             schedule.start_epoch()
         self._update.take_rates(self._optimizers)
@@ -260,13 +252,18 @@ class StackedStep:
         values, losses, *buffers = state
         sums, added = self._sum(values, indices, mask)
         losses = losses + added.masked_fill(~mask, 0).sum(1)
-        means = (sums + self._std * noise if any(self._private) else sums) / self._denominator
-        units, gradients = self._units, means[:, : self._weights]
-        if self._shares:
-            units = self._present_units()  # for this step: a count changes the units of the next one
+        means = (
+            sums + self._std * noise if any(each.private for each in self._mechanisms) else sums
+        ) / self._denominator
+        gradients = means[:, : self._weights]
+        units = [each.unit for each in self.objectives]
+        if any(isinstance(unit, Tensor) or unit != 1 for unit in units):
+            same = [unit if isinstance(unit, Tensor) else means.new_full((), unit) for unit in units]
+            gradients = torch.stack(same).to(means.dtype)[:, None] * gradients
+        if self._shares:  # a count changes the units of the next step
             for objective, mean in zip(self.objectives, means, strict=True):
                 objective.received({COUNT: mean[self._weights]})
-        values, buffers = self._update(values, units * gradients, buffers)
+        values, buffers = self._update(values, gradients, buffers)
         self.stacked.project(values)
         self.stacked.forget()
         return [values, losses, *buffers]
@@ -322,11 +319,6 @@ class StackedStep:
         for run, mechanism in enumerate(self._mechanisms):
             yield mechanism, sums_of(run), losses[run, : int(mask[run].sum())]
 
-    def _present_units(self) -> Tensor:
-        """Return the factor of every run's releases: [R, 1]."""
-        units = [torch.as_tensor(each.unit, device=self._units.device) for each in self.objectives]
-        return torch.stack(units).to(self._units.dtype).view(-1, 1)
-
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs [R P, ...], zero outside the mask, and targets [R P]."""
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
@@ -335,32 +327,11 @@ class StackedStep:
     def _capture(self, per_slice: int) -> None:
         """Capture the step, compiled if it can be. State and generators are as before afterwards."""
         self._take = self._drawn_and_taken  # frees the memory of an earlier graph
-        try:
-            self._capture_by(compiled(self.advance))
-        except TorchDynamoException as error:
-            said = str(error).strip().partition("\n")[0]
-            print(f"step: it cannot be compiled ({said}), so its kernels are the library's.", file=sys.stderr)
-            self._capture_by(self.advance)
-
-    def _capture_by(self, advance: Callable[[], None]) -> None:
         before = self._saved()
+        drawing = [noise for noise, each in zip(self.noise, self._mechanisms, strict=True) if each.private]
         try:
-            with torch.cuda.device(self.losses.device):
-                side = torch.cuda.Stream()
-                side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):
-                    for _ in range(_WARM_UP):
-                        self._draw()
-                        advance()
-                torch.cuda.current_stream().wait_stream(side)
-                graph = torch.cuda.CUDAGraph()
-                for private, noise in zip(self._private, self.noise, strict=True):
-                    if private:
-                        graph.register_generator_state(noise)
-                with torch.cuda.graph(graph, stream=side):
-                    self._draw()
-                    advance()
-            self._take, self._unproven = graph.replay, True
+            self._take = captured(self._draw, self.advance, drawing, self.losses.device)
+            self._unproven = True
         finally:
             self.stacked.forget()
             self._restore(before)
@@ -398,22 +369,6 @@ class StackedStep:
 
     def _changed(self) -> list[Tensor]:
         return [*self.state, *self._shares]
-
-
-def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "inductor") -> Callable[[], None]:
-    """Return a function compiled as one graph, with the backward pass in it, for the shapes of its first call.
-
-    Images keep their layout, in which windows are copied in the order of memory. Code that was compiled before is
-    dropped, as a captured graph has no use for it.
-    """
-    torch._dynamo.reset()
-    made: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
-
-    def call() -> None:
-        with dynamo.patch(trace_autograd_ops=True), inductor.patch(layout_optimization=False):
-            made()
-
-    return call
 
 
 def _shares_after_counts(objectives: Sequence[Objective]) -> list[Tensor]:
