@@ -114,6 +114,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
         stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
         stack.enter_context(mock.patch.object(known, "_unknown", _unknown))
+        stack.enter_context(mock.patch.object(torch, "compile", lambda function, **_: function))
         # Inference tensors cannot be wrapped.
         stack.enter_context(
             mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))

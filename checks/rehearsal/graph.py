@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.utils._pytree import tree_leaves
 
 from checks.rehearsal.gpu import present
@@ -19,11 +19,24 @@ class Graph:
     def __init__(self, keep_graph: bool = False) -> None:
         self._calls: list[tuple[Any, Any, Any, Any]] = []
         self._before: list[tuple[Tensor, Tensor]] = []
+        self._generators: list[tuple[Any, Tensor]] = []
         self.device = 0
         present().graphs.add(self)
 
+    def register_generator_state(self, generator: Generator) -> None:
+        """Allow the graph to draw from a generator, which a capture leaves as it was, and a replay moves on."""
+        self._generators.append((generator, generator.get_state()))
+
     def record(self, func: Any, args: Any, kwargs: Any, written: list[Tensor]) -> Any:
-        """Make a call and record it. `written` are the tensors that it changes, which `undo` restores."""
+        """Make a call and record it. `written` are the tensors that it changes, which `undo` restores.
+
+        Raises:
+            RuntimeError: it draws from a generator that is not registered.
+        """
+        asked: Any = kwargs.get("generator")
+        known = [each._cdata for each, _ in self._generators]
+        if asked is not None and asked._cdata not in known:
+            raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
         self._before.extend((tensor, tensor.clone()) for tensor in written)
         out = func(*args, **kwargs)
         self._calls.append((func, args, kwargs, out))
@@ -34,6 +47,8 @@ class Graph:
         for tensor, before in reversed(self._before):
             tensor.copy_(before)
         self._before.clear()
+        for generator, state in self._generators:
+            generator.set_state(state)
 
     def replay(self) -> None:
         with torch.no_grad(), torch._C._DisableTorchDispatch():

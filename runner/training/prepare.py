@@ -392,4 +392,5 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         data,
         runs[0].config.runtime.physical_batch,
         [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
+        [run.config.seed for run in runs],
     )

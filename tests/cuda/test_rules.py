@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 
 from checks.parity import runs
 from checks.parity.cases import prepared
 from checks.parity.runs import SMALL, apart, on, together_against_alone, trained
 from checks.parity.step import made_up
 from checks.rehearsal import Gpu, made_up_cuda
+from runner.accounting import sound_epsilon
+from runner.accounting.accountants import Pld
 from runner.clipping import Flat
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
@@ -60,9 +64,9 @@ def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
 ) -> None:
     update = Sgd.__call__
 
-    def faulty(self: Sgd, values: Tensor, gradients: Tensor) -> None:
+    def faulty(self: Sgd, values: Tensor, *rest: Any) -> tuple[Tensor, list[Tensor]]:
         fault(values)
-        update(self, values, gradients)
+        return update(self, values, *rest)
 
     monkeypatch.setattr(Sgd, "__call__", faulty)
     (found,) = trained([on(run, "cuda:0")])
@@ -91,25 +95,25 @@ def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
 
 
 def test_a_shape_that_changes_after_the_capture_is_found(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
-    pieces, shown = StackedStep._in_pieces, 2
+    body, shown = StackedStep.body, 2
 
-    def some(self: StackedStep, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        return pieces(self, indices[:, :shown], mask[:, :shown])
+    def some(self: StackedStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        return body(self, state, indices[:, :shown], mask[:, :shown], noise)
 
-    monkeypatch.setattr(StackedStep, "_in_pieces", some)
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    monkeypatch.setattr(StackedStep, "body", some)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
     shown = batches.length
     with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, [noise])
+        step.take(batches, 0)
 
 
-# Kernels and library calls of a step without its noise. The numbers may only fall.
+# Kernels and library calls of a step that is not compiled, without its noise. The numbers may only fall.
 LAUNCHES = {
-    "private": (NETWORK, 150),
-    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 75),
-    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 174),
+    "private": (NETWORK, 131),
+    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 56),
+    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 157),
     "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 139),
 }
 
@@ -118,16 +122,16 @@ LAUNCHES = {
 def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: Gpu) -> None:
     setting, most = LAUNCHES[kind]
     run = prepared(*SMALL, *setting)
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
-    step.take(batches, 0, [noise])
+    step.take(batches, 0)
     gpu.clear()
-    step.take(batches, 1, [noise])
+    step.take(batches, 1)
     assert not gpu.waits
     assert not gpu.uploads
     gpu.clear()
-    step.body()
+    step.advance()
     assert gpu.launches.total() <= most, gpu.launches
 
 
@@ -136,15 +140,23 @@ def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
     assert not [name for name, check in together_against_alone("cuda:0") if check().wrong]
 
 
-@pytest.mark.parametrize("setting", [("optimizer=adam",), ("screening=annealing", "optimizer.momentum=0.9")])
-def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], gpu: Gpu) -> None:
-    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode.eager)
+@pytest.mark.parametrize(
+    ("setting", "step"),
+    [
+        (("optimizer=adam",), "eager"),
+        (("screening=annealing", "optimizer.momentum=0.9"), "eager"),
+        (("optimizer=adam", "schedule=linear", "normalization=private_statistics"), "graph"),
+    ],
+)
+def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gpu: Gpu) -> None:
+    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode(step))
     inputs, targets = made_up(run, run.mechanism.examples)
     split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
     data = split, *run.rule.split(split)
     states: list[Any] = []
     (whole,) = training([run], data, on_state=lambda state: states.append(on_cpu(state())))([lambda row: None])
     (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    assert whole.step == resumed.step == step
     assert apart(resumed, whole).times == 0
     assert resumed.history == whole.history
 
@@ -200,20 +212,50 @@ def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: An
     assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("screening", ["none", "annealing"])
+def test_epsilons_that_no_data_decide_are_computed_beside_the_steps(screening: str, gpu: Gpu, monkeypatch: Any) -> None:
+    """A changed ledger would be computed when the epoch ends, by the thread that takes the steps."""
+    run = prepared(*SMALL, *NETWORK, f"screening={screening}")
+    sound_epsilon.cache_clear()
+    threads: list[str] = []
+    computed = Pld.epsilon
+
+    def seen(self: Pld, *arguments: Any) -> float:
+        threads.append(threading.current_thread().name)
+        return computed(self, *arguments)
+
+    monkeypatch.setattr(Pld, "epsilon", seen)
+    (found,) = trained([on(run, "cuda:0")])
+    assert len(threads) == 2
+    assert (threading.main_thread().name in threads) == (screening == "annealing")
+    charged = [run.mechanism.charges_of_epochs(epoch).actual for epoch in (1, 2)]
+    assert found.history["epsilon_sound"] == [computed(Pld(), each, run.config.delta) for each in charged]
+
+
 def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
     prepared(*SMALL, *NETWORK)
 
 
-@pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
+def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise TorchDynamoException("no compiler")
+
+    monkeypatch.setattr(torch, "compile", refuses)
+    (found,) = trained([on(run, "cuda:0")])
+    assert found.step == "graph"
+    assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("forgotten", ["noise", "_mask", "_indices"])
 def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, forgotten: str) -> None:
     """A buffer that is replaced after the capture is not the one that the graph reads."""
-    step, noise = step_of(run), torch.Generator("cuda").manual_seed(0)
+    step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
-    setattr(step, forgotten, getattr(step, forgotten).clone())
-    if forgotten == "_noise":
-        of_parts = step.stacked.parts.items()
-        step._noise_views = [{name: step._noise[0, columns].view(shape) for name, (columns, shape) in of_parts}]
+    if forgotten == "noise":
+        step.noise = [torch.Generator("cuda").manual_seed(0)]
+    else:
+        setattr(step, forgotten, getattr(step, forgotten).clone())
     with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, [noise])
+        step.take(batches, 0)

@@ -189,8 +189,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/sums.py",
-        "                g = silenced(g, outside).reshape(runs, -1, g.shape[-1])",
-        "                g = g.reshape(runs, -1, g.shape[-1])",
+        "layer, g = self.stacked.layers[name], silenced(g, outside)",
+        "layer = self.stacked.layers[name]",
         "padding of runs trained together has a gradient (without clipping)",
         _STEP,
     ),
@@ -203,8 +203,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "                progress[run].part_from_others()\n",
-        "",
+        "                    progress[run].part_from_others()\n",
+        "                    pass\n",
         "a run that is over is trained on beside the others",
         "training/stacked/test_stacked_runs.py",
     ),
@@ -217,8 +217,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/updates.py",
-        "        self._velocity.mul_(self._momentum).add_(gradients)",
-        "        self._velocity.mul_(self._momentum).add_((1 - self._momentum) * gradients)",
+        "        velocity = self._momentum * state[0] + gradients",
+        "        velocity = self._momentum * state[0] + (1 - self._momentum) * gradients",
         "momentum of runs trained together is damped",
         _STEP,
     ),
@@ -364,9 +364,16 @@ MUTANTS = (
     ),
     Mutant(
         "training/stacked/step.py",
-        "        self._take = self.body  # frees the memory of an earlier graph\n",
+        "        self._take = self._drawn_and_taken  # frees the memory of an earlier graph\n",
         "",
         "two graphs hold memory during a capture",
         named("cuda/test_rules.py", "test_a_longer_batch_replaces_the_graph"),
+    ),
+    Mutant(
+        "training/stacked/capture.py",
+        "            draw()\n            advance()\n    replay",
+        "            advance()\n    replay",
+        "a graph repeats the noise that lay in its buffer",
+        named("cuda/test_rules.py", "test_runs_in_lockstep_are_as_each_alone"),
     ),
 )

@@ -141,7 +141,8 @@ def test_an_empty_batch_is_a_step_of_pure_noise(smoke) -> None:
     step.make_room(batches.length)
     batches.mask.zero_()
     before = step.stacked.values.clone()
-    step.take(batches, 0, generators(2))
+    step.noise = generators(2)
+    step.take(batches, 0)
     moved = (before - step.stacked.values) * DRAWN / 0.5  # the learning rate
     expected = [
         torch.randn(shape, dtype=torch.float64, generator=noise).flatten()
@@ -169,7 +170,7 @@ def test_padding_and_broken_examples_contribute_nothing(smoke, clipping: str, ba
         batches.indices[0, 0, : len(indices)] = torch.tensor(indices)
         batches.mask[0] = torch.arange(batches.length) < len(indices)
         before = step.stacked.values.clone()
-        step.take(batches, 0, generators(2))
+        step.take(batches, 0)
         change = before - step.stacked.values
         step.stacked.values.copy_(before)
         return change
@@ -189,7 +190,7 @@ def test_one_example_moves_the_sum_by_at_most_the_clipping_norm(smoke) -> None:
         batches.indices[0, 0, 0] = example
         batches.mask[0] = torch.arange(batches.length) < 1
         before = step.stacked.values.clone()
-        step.take(batches, 0, generators(2))
+        step.take(batches, 0)
         assert ((before - step.stacked.values) * DRAWN).norm().item() == pytest.approx(0.01, rel=1e-9)
 
 
@@ -234,16 +235,16 @@ def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     _, step = steps_of(config, split, torch.float32)
     step.make_room(32)
     with NoHostReads() as watched:
-        step.body()
+        step.advance()
     first, watched.calls = watched.calls, 0
     with watched:
-        step.body()
+        step.advance()
     assert watched.calls == first > 50, "every step is the same sequence"
     run = prepare(config)
     objective = run.new_objective().to("meta")
     step = stacked_step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
     step.make_room(32)
-    step.body()
+    step.advance()
 
 
 @pytest.mark.parametrize(
