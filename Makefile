@@ -15,8 +15,9 @@ FILE ?=
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
 OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
-# Two processes, a file of tests always in one of them: what a file computes once stays computed.
-PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
+# Two processes, a file of tests always in one of them: what a file computes once stays computed. In the order of the
+# folders, in which no long file comes last.
+PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean

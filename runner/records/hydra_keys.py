@@ -123,7 +123,8 @@ def _check_names(folder: Path) -> None:
 
 
 def judge() -> None:
-    """Have Hydra load configs by `Judge` from now on, in this process."""
+    """Have Hydra load configs by `Judge` from now on, in this process, under the name that Hydra has for it now."""
+    _due.cache_clear()
     vars(of_hydra)["ConfigLoaderImpl"] = Judge
 
 

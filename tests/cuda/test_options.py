@@ -34,6 +34,7 @@ SETTINGS = [
 MORE = [
     ("graph", (*SHORT, "loss=focal", "clipping=per_layer", "activation=relu", "sampling=shuffled", "schedule=none")),
     ("graph", (*SHORT, "loss=huber", "clipping=none", "noise_multiplier=0", "screening=none", "optimizer=sgd")),
+    ("eager", (*SHORT, "optimizer=adam_bc")),
     ("graph", (*SHORT, "loss=sse", "optimizer.momentum=0.9", "runtime.physical_batch=3", "evaluation=test")),
     ("graph", (*SHORT, "loss=sae", "normalization=group_norm", "normalization.groups=1")),
     ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),

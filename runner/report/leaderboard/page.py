@@ -49,8 +49,8 @@ To add yours, see [extending](../../docs/extending.md).
 
 ## The command of each row
 
-It repeats the row's first run, and `seed=` chooses another one. A recorded run is shown, and
-`runtime.results_root=again` runs it again. `python -m runner explain ID` explains a run.
+With `runtime.results_root=again` at its end, it repeats the row's first run. Without that, it shows the recorded run.
+`seed=` chooses another run, and `python -m runner explain ID` explains one.
 
 {commands}
 """
