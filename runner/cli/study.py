@@ -111,24 +111,24 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
 
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
-    trials = {arm.setting.key: _trials(study, arm.setting) for arm in progress}
+    trials = [_trials(study, arm.setting) for arm in progress]
     done = sum(len(arm.trials) + len(arm.finals.recorded) for arm in progress)
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)
     left, unknown = 0.0, 0
-    for arm, first in zip(progress, firsts, strict=True):
-        runs = max(trials[arm.setting.key], len(arm.trials)) - len(arm.trials)
+    for arm, first, planned in zip(progress, firsts, trials, strict=True):
+        runs = max(planned - len(arm.trials), 0)
         runs += len(arm.finals) - len(arm.finals.recorded) if arm.chosen is not None else len(study.seeds)
         left += runs * seconds.get(first.run_id, 0.0)
         unknown += runs if first.run_id not in seconds else 0
     at_once = at_once or workers(firsts)
     lines = [
         f"{study.title}: {len(study.arms)} arms, {len(progress) // len(study.arms)} pairs of data set and ε, "
-        f"{sum(trials.values())} trials and {len(study.seeds) * len(progress)} final runs, {done} of them recorded.",
+        f"{sum(trials)} trials and {len(study.seeds) * len(progress)} final runs, {done} of them recorded.",
         f"About {duration(left / at_once)} with --jobs {at_once}, on a machine that does nothing else"
         + (f", and {unknown} runs of unknown time." if unknown else "."),
     ]
-    if study.widen and any(trials.values()):
+    if study.widen and any(trials):
         lines.append(f"A best value at the edge of its range gives each arm up to {MOST_WIDENED} further trials.")
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     """
     rows = read_csv(_CSV) if _CSV.exists() else []
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
-    for dataset, epsilon in dict.fromkeys((_dataset(one), one.arm.setting.epsilon) for one in found):
+    for dataset, epsilon in dict.fromkeys(map(_place, found)):
         of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
         known = [row for row in of if row["method"] and row["neighbours"] == _ADDED]
         ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
@@ -31,7 +31,7 @@ def board(study: Study, found: Sequence[Compared]) -> str:
         lines = [(float(row["mean"]), row["method"], _plus_minus(row)) for row in best]
         for one in _shown(study, found):
             values = list(one.arm.accuracies().values())
-            if (_dataset(one), one.arm.setting.epsilon) == (dataset, epsilon) and values and _is_added(one):
+            if _place(one) == (dataset, epsilon) and values and _is_added(one):
                 lines.append(
                     (
                         fmean(values),
@@ -57,9 +57,9 @@ def _shown(study: Study, found: Sequence[Compared]) -> list[Compared]:
         return list(found)
     best: dict[tuple[str, float], Compared] = {}
     for one in found:
-        known = best.setdefault(one.arm.setting.key[:2], one)
+        known = best.setdefault(one.arm.setting.pair, one)
         if one.gain and (known.gain is None or one.gain.value > known.gain.value):
-            best[one.arm.setting.key[:2]] = one
+            best[one.arm.setting.pair] = one
     return [one for one in found if one.gain is None or one in best.values()]
 
 
@@ -74,5 +74,5 @@ def _is_added(one: Compared) -> bool:
     )
 
 
-def _dataset(one: Compared) -> str:
-    return str(one.arm.setting.config.dataset.get("name") or one.arm.setting.dataset)
+def _place(one: Compared) -> tuple[str, float]:
+    return one.arm.setting.dataset_name, one.arm.setting.epsilon

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from runner.report.plots import WIDTH, figure
-from runner.study.outcome import Compared
+from runner.study.outcome import Compared, by_pair
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,16 +21,13 @@ def draw(found: Sequence[Compared]) -> Figure | None:
     """Draw a row of panels for each data set, with a panel for each epsilon; None without a gain."""
     if not any(one.gain for one in found):
         return None
-    cells: dict[tuple[str, float], list[Compared]] = {}
-    for one in found:
-        cells.setdefault(one.arm.setting.key[:2], []).append(one)
-    datasets, epsilons = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
-    arms = max(len(of) for of in cells.values()) - 1
+    pairs = by_pair(found)
+    datasets, epsilons = (list(dict.fromkeys(key[place] for key in pairs)) for place in (0, 1))
+    arms = max(len(of) for of in pairs.values()) - 1
     drawn = figure(WIDTH, len(datasets) * (_PANEL + _ROW * arms) + 0.4)
     panels = drawn.subplots(len(datasets), len(epsilons), squeeze=False, sharey=True)
-    for axes, (key, of) in zip(panels.flat, cells.items(), strict=True):
-        name = of[0].arm.setting.config.dataset.get("name") or key[0]
-        axes.set_title(f"{name}, ε = {key[1]:g}")
+    for axes, (key, of) in zip(panels.flat, pairs.items(), strict=True):
+        axes.set_title(f"{of[0].arm.setting.dataset_name}, ε = {key[1]:g}")
         _gains(axes, of[1:])
     drawn.supxlabel(
         f"gain over {of[0].arm.setting.arm.name}, points of test accuracy: seeds, mean, 95% interval", size=9

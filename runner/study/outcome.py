@@ -40,10 +40,10 @@ class Compared:
 
 def compared(arms: Sequence[Progress]) -> list[Compared]:
     """Compare each arm with the first one on the same data set at the same epsilon."""
-    first = {arm.setting.key[:2]: arm for arm in reversed(arms)}
+    first = {arm.setting.pair: arm for arm in reversed(arms)}
     gains = []
     for arm in arms:
-        base = first[arm.setting.key[:2]]
+        base = first[arm.setting.pair]
         accuracies = {"arm": arm.accuracies(), "first": base.accuracies()}
         gains.append(None if arm is base else estimate(accuracies, {"arm": 1.0, "first": -1.0}))
     tested = [gain for gain in gains if gain is not None]
@@ -52,6 +52,14 @@ def compared(arms: Sequence[Progress]) -> list[Compared]:
         Compared(arm) if gain is None else Compared(arm, gain, next(adjusted), gain.seeds_to_decide(len(tested)))
         for arm, gain in zip(arms, gains, strict=True)
     ]
+
+
+def by_pair(found: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]]:
+    """Group arms by data set and epsilon."""
+    pairs: dict[tuple[str, float], list[Compared]] = {}
+    for one in found:
+        pairs.setdefault(one.arm.setting.pair, []).append(one)
+    return pairs
 
 
 def tests(found: Sequence[Compared]) -> int:
@@ -72,10 +80,10 @@ class Effect:
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
-    names, keys = study.parts, list(dict.fromkeys(arm.setting.key[:2] for arm in arms))
+    names, keys = study.parts, list(dict.fromkeys(arm.setting.pair for arm in arms))
     every: list[tuple[str, float, tuple[str, ...], Estimate | None]] = []
     for dataset, epsilon in keys if names else []:
-        cells = {a.setting.arm.cell: a.accuracies() for a in arms if a.setting.key[:2] == (dataset, epsilon)}
+        cells = {a.setting.arm.cell: a.accuracies() for a in arms if a.setting.pair == (dataset, epsilon)}
         for places in effects_of(len(names)):
             parts = tuple(names[place] for place in places)
             every.append((dataset, epsilon, parts, estimate(cells, weights_of(places, len(names)))))

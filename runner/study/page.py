@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.contrasts import Estimate, estimate, gain_of_all, more_than_parts, sum_of_gains
+from runner.claims.contrasts import ERROR, Estimate, estimate, gain_of_all, more_than_parts, sum_of_gains
+from runner.claims.runs import PlannedRun
 from runner.config import PAPER
 from runner.report import plots
 from runner.report.files import Table, markdown, mean_text, write_csv, write_table_csv, write_text
@@ -13,7 +14,7 @@ from runner.report.markdown import difference_text
 from runner.study.board import board
 from runner.study.figure import draw
 from runner.study.file import SEARCH_SEED, Study
-from runner.study.outcome import Compared, compared, effects, tests
+from runner.study.outcome import Compared, by_pair, compared, effects, tests
 from runner.study.progress import Progress
 from runner.study.search import at_edge
 from runner.terminal import duration, number
@@ -82,9 +83,9 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
 def answers(study: Study, found: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
-    for (dataset, epsilon), of in _cells(found).items():
+    for (_, epsilon), of in by_pair(found).items():
         gains = [one for one in of if one.gain is not None]
-        at = f"**{dataset}, ε = {epsilon:g}**"
+        at = f"**{of[0].arm.setting.dataset_name}, ε = {epsilon:g}**"
         if not gains:
             texts.append(f"- {at}: not run yet.")
             continue
@@ -125,13 +126,13 @@ def _page(study: Study, found: Sequence[Compared], table: Table, chosen: Table, 
 def _table(study: Study, found: Sequence[Compared]) -> Table:
     gain = f"gain over {study.arms[0].name} [95%]"
     rows = []
-    for (dataset, epsilon), of in _cells(found).items():
+    for of in by_pair(found).values():
         for one in of:
             values = list(one.arm.accuracies().values())
             rows.append(
                 {
-                    "data set": dataset,
-                    "sound ε": f"{epsilon:g}",
+                    "data set": one.arm.setting.dataset_name,
+                    "sound ε": f"{one.arm.setting.epsilon:g}",
                     "arm": one.arm.setting.arm.name,
                     "test accuracy (%)": f"{mean_text(values, '%')} ({len(values)})" if values else "–",
                     gain: _points(one.gain) if one.gain else "",
@@ -160,7 +161,7 @@ def _chosen(arms: Sequence[Progress]) -> Table:
         tried = [f"{', '.join(map(_plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
         rows.append(
             {
-                "data set": _dataset(arm),
+                "data set": arm.setting.dataset_name,
                 "sound ε": f"{arm.setting.epsilon:g}",
                 "arm": name,
                 "chosen": "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose",
@@ -181,7 +182,7 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
         for run, role, at in [*trials, *finals]:
             epoch = run.last_epoch if at is None else at
             values = (
-                *(_dataset(arm), arm.setting.epsilon, arm.setting.arm.name, role, run.seed),
+                *(arm.setting.dataset_name, arm.setting.epsilon, arm.setting.arm.name, role, run.seed),
                 *(run.history("test_accuracy")[epoch], run.history("epsilon_sound")[epoch], epoch + 1),
                 *(run.job.run_id, str(run.field("tracking.command"))),
             )
@@ -203,8 +204,7 @@ def _trials(arms: Sequence[Progress]) -> str:
     if len(numbers) == 1:
         return f"Each arm had {numbers[0]} trials."
     cells = {
-        key: {len(arm.trials) for arm in arms if arm.setting.key[:2] == key}
-        for key in {a.setting.key[:2] for a in arms}
+        key: {len(arm.trials) for arm in arms if arm.setting.pair == key} for key in {a.setting.pair for a in arms}
     }
     if all(len(of) == 1 for of in cells.values()):
         return (
@@ -224,13 +224,15 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
     """Say which arms end before their last epoch, which rest on a user's classes, and which diverged."""
     notes = []
     for arm in arms:
-        name = f"*{arm.setting.arm.name}* on {_dataset(arm)} at ε = {arm.setting.epsilon:g}"
+        name = f"*{arm.setting.arm.name}* on {arm.setting.dataset_name} at ε = {arm.setting.epsilon:g}"
         counted = arm.counted()
         if any(at < run.last_epoch for run, at in counted.values()):
             last = max(at for _, at in counted.values()) + 1
             notes.append(f"**Stopped.** {name} counts with epoch {last}, the last one within ε.")
         if arm.finals.recorded and len(counted) < len(arm.finals.recorded):
             notes.append(f"**Beyond ε.** {name}: no epoch of some runs is within ε, and they do not count.")
+        if any(run.updates_chosen_by_all_images for run, _ in counted.values()):
+            notes.append(f"**Chosen by test images.** {name}: all images that are reported on chose its updates.")
         if arm.finals.diverged:
             notes.append(f"**Diverged.** {name}: {arm.finals.diverged} of {len(arm.finals.recorded)} runs. They count.")
     believed = {
@@ -249,13 +251,13 @@ def _effects_section(study: Study, arms: Sequence[Progress]) -> str:
 def _effects(study: Study, arms: Sequence[Progress]) -> Table:
     parts, rows = len(study.parts), []
     found = effects(study, arms)
-    names = {_key(arm): _dataset(arm) for arm in arms}
+    names = {arm.setting.pair: arm.setting.dataset_name for arm in arms}
     for one in found:
         told = names[one.dataset, one.epsilon], f"{one.epsilon:g}"
-        answer = "" if one.adjusted is None else "differs from 0" if one.adjusted <= 0.05 else "not decided"
+        answer = "" if one.adjusted is None else "differs from 0" if one.adjusted <= ERROR else "not decided"
         rows.append([*told, " × ".join(one.parts), _points(one.found), answer])
     for key, dataset in names.items() if parts > 1 else ():
-        cells = {arm.setting.arm.cell: arm.accuracies() for arm in arms if _key(arm) == key}
+        cells = {arm.setting.arm.cell: arm.accuracies() for arm in arms if arm.setting.pair == key}
         sums = {
             "all together": gain_of_all,
             "sum of each alone": sum_of_gains,
@@ -274,30 +276,15 @@ def _cost(arms: Sequence[Progress]) -> str:
     trials = {run.job.run_id: run for arm in arms for run in arm.searched}
     finals = {run.job.run_id: run for arm in arms for run in arm.finals.recorded}
     every = {**trials, **finals}.values()
-    seconds = sum(float(_provenance(run.record)) for run in every)
+    seconds = sum(_processor_seconds(run) for run in every)
     devices = ", ".join(sorted({str((run.record or {})["provenance"].get("device")) for run in every}))
     time = f"took {duration(seconds)} of processor time in all ({devices})"
     return f"{len(trials)} trials and {len(finals)} final runs {time}."
 
 
-def _provenance(record: Mapping[str, Mapping[str, float]] | None) -> float:
-    of = (record or {})["provenance"]
-    return of.get("processor_seconds", of["wall_seconds"])
-
-
-def _cells(found: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]]:
-    cells: dict[tuple[str, float], list[Compared]] = {}
-    for one in found:
-        cells.setdefault((_dataset(one.arm), one.arm.setting.epsilon), []).append(one)
-    return cells
-
-
-def _key(arm: Progress) -> tuple[str, float]:
-    return arm.setting.key[:2]
-
-
-def _dataset(arm: Progress) -> str:
-    return str(arm.setting.config.dataset.get("name") or arm.setting.dataset)
+def _processor_seconds(run: PlannedRun) -> float:
+    of = (run.record or {})["provenance"]
+    return float(of.get("processor_seconds", of["wall_seconds"]))
 
 
 def _points(gain: Estimate | None) -> str:

@@ -52,8 +52,14 @@ class Setting:
     overrides: tuple[str, ...]
 
     @property
-    def key(self) -> tuple[str, float, str]:
-        return self.dataset, self.epsilon, self.arm.name
+    def pair(self) -> tuple[str, float]:
+        """The option of the data set, and epsilon: the arms with the same two are compared."""
+        return self.dataset, self.epsilon
+
+    @property
+    def dataset_name(self) -> str:
+        """The name of the data set for people."""
+        return str(self.config.dataset.get("name") or self.dataset)
 
     @cached_property
     def search(self) -> Space:

@@ -38,18 +38,12 @@ class Progress:
         """Return each final run that is recorded, and the epoch that counts, from 0, by seed."""
         runs = {run.seed: run for run in self.finals.recorded}
         return {
-            seed: (run, at) for seed, run in runs.items() if (at := last_within(run, self.setting.epsilon)) is not None
+            seed: (run, at) for seed, run in runs.items() if (at := run.last_within(self.setting.epsilon)) is not None
         }
 
     def accuracies(self) -> dict[int, float]:
         """Return the test accuracy (percent) of each final run within epsilon, by seed."""
         return {seed: run.history("test_accuracy")[at] for seed, (run, at) in self.counted().items()}
-
-
-def last_within(run: PlannedRun, epsilon: float) -> int | None:
-    """Return the last epoch of a recorded run with a sound epsilon within a bound, as on the leaderboard."""
-    spent = run.history("epsilon_sound")
-    return max((at for at, so_far in enumerate(spent) if so_far <= epsilon), default=None)
 
 
 def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
@@ -107,7 +101,7 @@ def _take(arm: Progress, points: Sequence[Point], evidence: Evidence) -> bool:
 
 
 def _accuracy(run: PlannedRun, arm: Progress) -> float:
-    at = last_within(run, arm.setting.epsilon)
+    at = run.last_within(arm.setting.epsilon)
     return 0.0 if at is None else run.history("test_accuracy")[at]
 
 
@@ -115,5 +109,5 @@ def _together(settings: Sequence[Setting]) -> list[list[Setting]]:
     """Group settings by data set and epsilon: the arms that are compared."""
     groups: dict[tuple[str, float], list[Setting]] = {}
     for setting in settings:
-        groups.setdefault((setting.dataset, setting.epsilon), []).append(setting)
+        groups.setdefault(setting.pair, []).append(setting)
     return list(groups.values())

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from runner.config import REPOSITORY, ConfigError, Dimension
+from runner.study import file
 from runner.study.file import ByEpsilon, Study, Times, read, space_at
 
-FILE = """\
-base: experiment=tempered_sigmoid/fashion_mnist_tanh
-arms:
-  flat clipping: clipping=flat
-  DP-PSAC: clipping=psac
-datasets: [mnist, fashion_mnist]
-epsilon: [1, 3]
-seeds: 5
-search: {optimizer.lr: [0.25, 0.5, 1, 2, 4]}
-"""
+FILE = dedent((file.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 
 
 def written(folder: Path, text: str) -> Path:

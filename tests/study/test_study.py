@@ -13,6 +13,7 @@ from runner.cli import study as command
 from runner.config import REPOSITORY
 from runner.launch import Work
 from runner.launch.processes import Tally
+from runner.records.files import dumps, read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv, write_csv
 from runner.report.markdown import difference_text
@@ -141,6 +142,19 @@ def test_a_study_goes_on_where_it_was_stopped(carried: Carried, tmp_path: Path) 
     assert "| AUTO-S | – |  |  | 4 |" in page(tmp_path)  # nothing is chosen, and no number is shown
     assert [len(jobs) for jobs in carried(FILE)] == [3, 3, 6]
     assert carried(FILE) == []
+
+
+def test_an_arm_whose_updates_the_test_images_chose_is_named(carried: Carried, tmp_path: Path) -> None:
+    (*_, finals) = carried(FILE)
+    assert "Chosen by test images" not in page(tmp_path)
+    for job in (job for job in finals if job.overrides["arm"] == "AUTO-S"):
+        path = record_path(results_folder(job.config), job.run_id)
+        record = read_record(path)
+        record["history"]["unscreened_accuracy"], record["final"]["unscreened_accuracy"] = [math.nan] * 3, math.nan
+        path.write_text(dumps(record))
+    assert carried(FILE) == []
+    (line,) = (line for line in page(tmp_path).splitlines() if line.startswith("- **Chosen by test images.**"))
+    assert "*AUTO-S* on MNIST at ε = 3:" in line
 
 
 def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,9 +43,9 @@ MUTANTS = (
         _STUDY,
     ),
     Mutant(
-        "study/progress.py",
-        "if so_far <= epsilon",
-        "if so_far",
+        "claims/runs.py",
+        "if spent <= epsilon",
+        "if spent",
         "an arm counts with an epoch beyond epsilon",
         _STUDY,
     ),
