@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,13 +162,14 @@ def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeyp
 
 def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """Run the command line without data and without a network."""
+    without_data = not any(text.startswith("runtime.data_root") for text in arguments)
+    return run_in_fork(arguments, folder, partial(_cut_off, without_data))
 
-    def cut_off() -> None:
-        if not any(a.startswith("runtime.data_root") for a in arguments):
-            ImageDataset.load = _data_was_read  # type: ignore[method-assign]
-        urllib.request.urlopen = _no_network  # type: ignore[assignment]
 
-    return run_in_fork(arguments, folder, cut_off)
+def _cut_off(without_data: bool) -> None:
+    if without_data:
+        ImageDataset.load = _data_was_read  # type: ignore[method-assign]
+    urllib.request.urlopen = _no_network  # type: ignore[assignment]
 
 
 def _data_was_read(*_: object) -> None:
