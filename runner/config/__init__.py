@@ -163,6 +163,7 @@ class Config:
     mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, optional=True)
     optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers)
     schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, optional=True)
+    averaging: Any = of_class("runner.training.averaging.Averaging", differs=Differs.nothing, optional=True)
     constraint: Any = of_class("runner.networks.objective.Constraint", differs=Differs.nothing, optional=True)
     screening: Any = of_class("runner.training.updates.UpdateRule", differs=Differs.nothing, optional=True)
     runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing)

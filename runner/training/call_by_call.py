@@ -13,6 +13,7 @@ from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.seeds import generator
 from runner.speed.slices import Pieces
+from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
 from runner.training.prepare import Run
@@ -35,6 +36,11 @@ class Steps(Protocol):
     @property
     def updates(self) -> Updates | None:
         """Return the update rule of a single run, or None if every update is kept."""
+        ...
+
+    @property
+    def averages(self) -> Sequence[Mapping[str, Tensor]]:
+        """Return every run's averaged weights by parameter name; nothing if the config asks for none."""
         ...
 
     @property
@@ -81,12 +87,19 @@ class CallByCall:
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
         self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
+        self._average = None if run.averaging is None else Average(run.averaging, objective)
+        if self._average is not None:
+            self.parts["average"] = self._average
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
 
     @property
     def physical_batch(self) -> int:
         return self._pieces.size
+
+    @property
+    def averages(self) -> list[dict[str, Tensor]]:
+        return [] if self._average is None else [self._average.weights]
 
     def seen(self) -> tuple[list[float], list[int]]:
         return [self._losses], [self._seen]
@@ -123,6 +136,8 @@ class CallByCall:
             parameter.grad = gradients[name]
         weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()
         kept = self.updates.step()
+        if kept and self._average is not None:
+            self._average.update()
         if self._watch is not None and weights and len(targets) > 0:
             self._watch.measure(step + 1, mechanism, computed, objective, weights)
         self._losses += computed.losses.double().sum().item()

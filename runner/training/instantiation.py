@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig
 from torch import nn
 
@@ -19,6 +19,7 @@ from runner.data.features import Features
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
+from runner.training.averaging import Averaging
 from runner.training.targets import check_targets
 from runner.training.updates import Plain, Schedule, UpdateRule
 
@@ -75,15 +76,23 @@ def normalization_of(config: DictConfig) -> Normalization | None:
     return None if config.normalization is None else instantiated(config, "normalization")
 
 
+def averaging_of(config: DictConfig) -> Averaging | None:
+    """Return the config's average of the weights, or None."""
+    return None if config.averaging is None else instantiated(config, "averaging")
+
+
 def update_rule_of(config: DictConfig) -> UpdateRule:
     """Return the config's update rule, the plain one by default."""
     rule: UpdateRule = instantiated(config, "screening") if config.screening else Plain()
     return rule
 
 
-def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer) -> Schedule:
-    """Return the schedule of an optimizer's learning rate, constant by default."""
-    return Schedule(instantiated(config, "schedule", call_with=optimizer) if config.schedule else None)
+def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:
+    """Return the schedule of an optimizer's learning rate, constant by default, in a run of so many steps."""
+    if not config.schedule:
+        return Schedule(None)
+    by_step = getattr(get_object(config.schedule._target_), "by_step", False)
+    return Schedule(instantiated(config, "schedule", call_with=optimizer, **({"steps": steps} if by_step else {})))
 
 
 def device_of(name: str) -> torch.device:

@@ -41,6 +41,7 @@ from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import examples_in_cache
+from runner.training.averaging import Averaging
 from runner.training.checks import (
     check_arguments,
     check_constraint,
@@ -51,6 +52,7 @@ from runner.training.checks import (
 )
 from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
+    averaging_of,
     device_of,
     instantiated,
     normalization_of,
@@ -86,6 +88,11 @@ class Run:
     paid_for: int | None
     built: Objective
     apart: str | None
+
+    @cached_property
+    def averaging(self) -> Averaging | None:
+        """Return the average of the weights that is evaluated, or None for the last weights."""
+        return averaging_of(self.config)
 
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
@@ -173,7 +180,7 @@ class Run:
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
         """Return the learning rate's schedule, which begins with the first epoch's rate."""
-        return schedule_of(self.config, optimizer)
+        return schedule_of(self.config, optimizer, self.epochs * self.mechanism.steps_per_epoch)
 
 
 def prepare(config: DictConfig) -> Run:
@@ -201,6 +208,8 @@ def prepare(config: DictConfig) -> Run:
         groups.append((clipping, "clipping", Clipping))
     if normalization is not None:
         groups.append((normalization, "normalization", Normalization))
+    if config.averaging is not None:
+        groups.append((averaging_of(config), "averaging", Averaging))
     for part, group, methods in groups:
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
@@ -228,7 +237,6 @@ def prepare(config: DictConfig) -> Run:
             check_constraint(objective)
     optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
     check_momentum(optimizer)
-    schedule_of(config, optimizer)
 
     examples = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:
@@ -261,6 +269,7 @@ def prepare(config: DictConfig) -> Run:
         ):
             raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
+        schedule_of(config, optimizer, epochs * chosen.steps_per_epoch)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
     parameters = sum(p.numel() for p in objective.parameters())
@@ -393,4 +402,5 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         runs[0].config.runtime.physical_batch,
         [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
         [run.config.seed for run in runs],
+        runs[0].averaging,
     )

@@ -23,6 +23,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import Pieces
+from runner.training.averaging import Averaging, averaged, begun
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import Sums, check_first_batch
 from runner.training.stacked.batches import EpochBatches, draw_epoch
@@ -49,11 +50,12 @@ class StackedStep:
         per_slice: examples of a run that pass the network at a time; None: as many as fit.
         schedules: the schedules of the optimizers' learning rates, one per run; if empty, rates are constant.
         seeds: of every run.
+        averaging: the average of the weights, if any.
 
     Attributes:
         sampling, noise: the generators of every run's batches and noise.
-        state: all that a step changes: weights [R, numbers], the sums of losses [R], and the optimizers' buffers. Only
-            the shares after private counts are elsewhere, in the losses that they belong to.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], the optimizers' buffers, and the
+            average, if any. Only the shares after private counts are elsewhere, in the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
@@ -73,6 +75,7 @@ class StackedStep:
         per_slice: int | None = None,
         schedules: Sequence[Schedule] = (),
         seeds: Sequence[int] = (0,),
+        averaging: Averaging | None = None,
     ) -> None:
         self.stacked = StackedObjectives(objectives)
         self.objectives = self.stacked.objectives
@@ -104,8 +107,10 @@ class StackedStep:
             for noise in self._noise
         ]
         losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
-        self.state = [values, losses, *self._update.state]
+        self._averaging, self._average = averaging, [] if averaging is None else begun([values])
+        self.state = [values, losses, *self._update.state, *self._average]
         self._seen, self._unchecked = [0] * len(objectives), True
+        self._rates: Tensor | None = None  # of every step of an epoch, by step [steps, R, 1]
         device = torch.device("cpu") if values.is_meta else values.device
         self.sampling, self.noise = (
             [generator(seed, name, device) for seed in seeds] for name in ("sampling", "noise")
@@ -212,6 +217,15 @@ class StackedStep:
         return self.losses.tolist(), self._seen
 
     @property
+    def averages(self) -> list[dict[str, Tensor]]:
+        if not self._average:
+            return []
+        _, average = self._average
+        return [
+            {name: row[columns].view(shape) for name, (columns, shape) in self.stacked.parts.items()} for row in average
+        ]
+
+    @property
     def parts(self) -> dict[str, Stateful]:
         """Return what the next epoch of a single run depends on: see `runner.training.state`."""
         return {"objective": self.objectives[0], "step": self} if len(self.objectives) == 1 else {}
@@ -221,21 +235,25 @@ class StackedStep:
         return {"sampling": self.sampling[0], "noise": self.noise[0]}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizers and of their schedules."""
-        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules]}
+        """Return the state of the optimizers, of their schedules, and of the average."""
+        schedules = [each.state_dict() for each in self._schedules]
+        return {"update": self._update.state, "schedules": schedules, "average": self._average}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state. Tensors keep their addresses, which a graph may know."""
         for schedule, begun in zip(self._schedules, state["schedules"], strict=True):
             schedule.load_state_dict(begun)
-        for tensor, kept in zip(self._update.state, state["update"], strict=True):
-            tensor.copy_(kept)
+        mine, kept = [*self._update.state, *self._average], [*state["update"], *state["average"]]
+        for tensor, saved in zip(mine, kept, strict=True):
+            tensor.copy_(saved)
 
     @undisturbed()
     def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch. Every run draws its noise from its generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
+        if self._rates is not None:
+            self._update.take_rates(self._rates[step])
         if self._unproven:
             self._prove_replay()
         self._take()
@@ -245,11 +263,19 @@ class StackedStep:
         self.stacked.start_epoch(epoch)
         for schedule in self._schedules:
             schedule.start_epoch()
-        self._update.take_rates(self._optimizers)
+        self._update.take_rates(self._update.rates(self._optimizers))
+        if any(schedule.by_step for schedule in self._schedules):
+            self._rates = torch.stack([self._rates_of_next_step() for _ in range(self._mechanisms[0].steps_per_epoch)])
+
+    def _rates_of_next_step(self) -> Tensor:
+        for schedule in self._schedules:
+            schedule.start_step()
+        return self._update.rates(self._optimizers)
 
     def body(self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
         """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance."""
-        values, losses, *buffers = state
+        values, losses, *others = state
+        buffers, average = others[: len(self._update.state)], others[len(self._update.state) :]
         sums, added = self._sum(values, indices, mask)
         losses = losses + added.masked_fill(~mask, 0).sum(1)
         means = (
@@ -266,7 +292,9 @@ class StackedStep:
         values, buffers = self._update(values, gradients, buffers)
         self.stacked.project(values)
         self.stacked.forget()
-        return [values, losses, *buffers]
+        if self._averaging is not None:
+            average = averaged(self._averaging, average, [values])
+        return [values, losses, *buffers, *average]
 
     @torch.no_grad()
     def advance(self) -> None:
