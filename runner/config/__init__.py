@@ -154,6 +154,7 @@ class Config:
 
     dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
     features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
+    augmentation: Any = of_class("runner.data.augmentation.Augmentation", differs=Differs.nothing, optional=True)
     normalization: Any = of_class("runner.mechanism.statistics.Normalization", differs=Differs.nothing, optional=True)
     architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing)
     activation: Any = of_class("torch.nn.Module", differs=Differs.numbers)

@@ -45,7 +45,8 @@ Percent = Annotated[Finite, Field(ge=0, le=100)]
 Epsilon = Amount | Literal["inf"]
 # Fields of a config that the oldest records lack.
 _LATER = {
-    "normalization", "mechanism", "schedule", "averaging", "constraint", "screening", "confusion_epochs", "sources",
+    "augmentation", "normalization", "mechanism", "schedule", "averaging", "constraint", "screening",
+    "confusion_epochs", "sources",
 }  # fmt: skip
 _GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
 _AT_MOST = "epsilon_sound_at_max_tries"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+import torch
 from torch import Generator, Tensor
 
 from runner.clipping import gradient_sum
@@ -80,11 +81,17 @@ class CallByCall:
         self._training, _, *aside = data
         self._run, self._watch = run, watch
         self._objective = objective = run.new_objective()
+        self._augmentation = run.augmentation
         with undisturbed():
-            self._differentiated = private_copy(objective) if run.mechanism.private else objective
+            copied = run.mechanism.private or self._augmentation is not None
+            self._differentiated = private_copy(objective) if copied else objective
+            if self._augmentation is not None:
+                self._differentiated.views = self._augmentation.views
             self._engine = run.engine(self._differentiated)
         self.updates = updates = run.rule.updates(run, objective, aside)
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
+        if self._augmentation is not None:
+            self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))
         self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
         self._average = None if run.averaging is None else Average(run.averaging, objective)
@@ -112,9 +119,17 @@ class CallByCall:
         self._losses, self._seen = 0.0, 0
         batches = self._run.mechanism.batches(self.generators["sampling"])
         for step, indices in enumerate(batches, start=before):
-            yield self._take(step, epoch, self._training.images[indices], self._training.targets[indices], diagnostics)
+            images, targets = self._training.images[indices], self._training.targets[indices]
+            yield self._take(step, epoch, self._views(images), targets, diagnostics)
             if self.updates.finished:
                 return
+
+    def _views(self, images: Tensor) -> Tensor:
+        """Return a batch's images [batch, ...], or views of them, [batch, views, ...]."""
+        if self._augmentation is None:
+            return images
+        drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
+        return self._augmentation(images, drawn.to(images.device))
 
     def _take(self, step: int, epoch: int, inputs: Tensor, targets: Tensor, diagnostics: Diagnostics) -> bool:
         """Take a step, counted from 0 over the whole run. Return True if it is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,14 @@ from torch import nn
 
 from runner.config import ConfigError
 from runner.config.origin import is_own
+from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
-from runner.data.features import Features
+from runner.data.features import Features, Pixels
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
 from runner.training.averaging import Averaging
+from runner.training.own import OwnViews
 from runner.training.targets import check_targets
 from runner.training.updates import Plain, Schedule, UpdateRule
 
@@ -74,6 +77,28 @@ def input_bound(features: Features, dataset: ImageDataset) -> InputBound:
 def normalization_of(config: DictConfig) -> Normalization | None:
     """Return the config's normalisation, or None."""
     return None if config.normalization is None else instantiated(config, "normalization")
+
+
+def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]) -> Augmentation | OwnViews | None:
+    """Return the config's views of images of this shape, or None.
+
+    Raises:
+        ConfigError: the features are not pixels, or the views do not fit.
+    """
+    if config.augmentation is None:
+        return None
+    made = instantiated(config, "augmentation")
+    if type(features) is not Pixels:
+        raise ConfigError(
+            f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
+        )
+    try:
+        made = OwnViews(made) if is_own(made) else made
+        views = made(torch.zeros(1, *shape), made.draw(1, torch.Generator()))
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
+    assert views.shape == (1, made.views, *shape)
+    return made
 
 
 def averaging_of(config: DictConfig) -> Averaging | None:

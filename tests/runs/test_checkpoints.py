@@ -44,9 +44,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "a loss that changes by the epoch": ("experiment=losing_less/mnist_sse_focal",),
     "normalisation by noisy statistics": ("normalization=private_statistics",),
     "a bound that follows what was released": ("experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile"),
+    "averaged weights, views and a rate by step": (
+        "averaging=ema", "augmentation=views", "augmentation.views=2", "schedule=cosine_by_step",
+        "schedule.warmup_steps=5",
+    ),
 }  # fmt: skip
 SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
-FAST = ("momentum and a falling rate", "updates taken back")
+FAST = ("momentum and a falling rate", "updates taken back", "averaged weights, views and a rate by step")
 
 
 class Stopped(BaseException):

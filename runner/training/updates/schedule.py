@@ -7,7 +7,6 @@ import warnings
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
-
 _DECAYS = ("cosine", "linear")
 
 

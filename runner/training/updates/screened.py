@@ -235,7 +235,7 @@ class Screening:
         tries, accepted, forced: counted from the start; forced ones are kept only because of the rejections before.
         acceptance_rate: the share of this epoch's attempts that is kept.
         screening_loss, screening_accuracy: on the images that screen, at the last weights.
-        unscreened_accuracy: at the last weights, on images that do not screen; NaN if all reported images screen, as in the paper.
+        unscreened_accuracy: the same on images that do not screen; NaN if all reported images screen, as in the paper.
         """
         tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
         classes = len(reported.class_accuracy)
