@@ -42,7 +42,7 @@ NETWORKS = {
         nn.LazyLinear(6),
         nn.Tanh(),
         nn.Linear(6, 3),
-    ),  # fmt: skip
+    ),
     "wide, with windows by rows": lambda: nn.Sequential(
         nn.Conv2d(1, 40, 3), nn.ReLU(), nn.Conv2d(40, 33, 2), nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(3)
     ),
