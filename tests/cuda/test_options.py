@@ -58,7 +58,8 @@ MORE = [
     ),
 ]
 ON_THE_DEVICE = (
-    "activation", "augmentation", "averaging", "clipping", "constraint", "loss", "normalization", "optimizer", "schedule", "screening",
+    "activation", "augmentation", "averaging", "clipping", "constraint", "loss", "normalization", "optimizer",
+    "schedule", "screening",
 )  # fmt: skip
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 
