@@ -1,4 +1,4 @@
-"""Views of an example: randomly changed copies, of which a step uses several (augmentation multiplicity).
+"""Views of an example: randomly changed copies. A step uses several (augmentation multiplicity).
 
 De et al. (2022): in each step, an example's gradient is the mean over K views of it, and this mean is clipped. With
 views v_1..v_K of example i and the loss l, example i contributes
@@ -33,7 +33,7 @@ class Augmentation(Protocol):
     views: int
 
     def draw(self, examples: int, generator: Generator) -> Tensor:
-        """Return random numbers [examples, views, numbers] on the CPU, those of every view drawn alike."""
+        """Return random numbers [examples, views, numbers] on the CPU, drawn alike for every view."""
         ...
 
     def __call__(self, images: Tensor, drawn: Tensor) -> Tensor:

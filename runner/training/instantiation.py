@@ -113,7 +113,7 @@ def update_rule_of(config: DictConfig) -> UpdateRule:
 
 
 def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:
-    """Return the schedule of an optimizer's learning rate, constant by default, in a run of so many steps."""
+    """Return the schedule of an optimizer's learning rate, constant by default, in a run of `steps` steps."""
     if not config.schedule:
         return Schedule(None)
     by_step = getattr(get_object(config.schedule._target_), "by_step", False)

@@ -206,7 +206,7 @@ class Progress:
     ) -> bool:
         """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on.
 
-        The run's accuracy is that of its averaged weights, if there is an `average`.
+        The run's accuracy is measured at its averaged weights, if there is an `average`.
         """
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
@@ -327,7 +327,7 @@ def _train(
                 on_step(epoch, step_in_epoch + 1)
         losses, seen = steps.seen()
         seconds = time.perf_counter() - started
-        averages = steps.averages or [None] * len(runs)
+        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(runs)
         for run in sorted(going):
             if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates, averages[run]):
                 going.remove(run)

@@ -120,7 +120,8 @@ class OwnViews:
         if len(images) == 0:
             return images.unsqueeze(1).expand(0, self.views, *images.shape[1:])
         repeated = images.repeat_interleave(self.views, 0)
-        return self.mapped(repeated)({}, repeated, drawn.flatten(0, 1)).unflatten(0, (-1, self.views))
+        made: Tensor = self.mapped(repeated)({}, repeated, drawn.flatten(0, 1))
+        return made.unflatten(0, (-1, self.views))
 
     def mapped(self, images: Tensor) -> Mapped:
         """Return the view of one image, ready to be mapped; only the shape of the images [1, ...] is used."""

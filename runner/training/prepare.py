@@ -93,7 +93,7 @@ class Run:
 
     @cached_property
     def augmentation(self) -> Augmentation | None:
-        """Return the views of which an example's gradient is the mean, or None for the image itself."""
+        """Return the views that an example's gradient is averaged over, or None for the image itself."""
         return augmentation_of(self.config, self.features, self.dataset.shape)
 
     @cached_property

@@ -64,8 +64,8 @@ class StackedObjectives(nn.Module):
         stacked: Any = self._stack([pool_first(each) for each in objectives], "")
         self._stacked = _Stacked(stacked.network, stacked.loss)
         self._stacked.views = self.views = views
-        for each in self.layers.values():
-            each.views = views
+        for found in self.layers.values():
+            found.views = views
         names = {id(each): name for name, each in self.layers.items()}
         self._places = {  # the parameters' names, by those in `_stacked`
             f"{place}.{kind}": f"{names[id(module)]}.{kind}"
