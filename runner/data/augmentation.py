@@ -87,3 +87,9 @@ class Views:
         columns = column[..., None] + torch.where(flipped[..., None] > 0, width - 1 - columns, columns)
         example = torch.arange(len(images), device=images.device)[:, None, None, None]
         return padded[example, rows[..., None], columns[:, :, None]].permute(0, 1, 4, 2, 3)
+
+
+def viewed(augmentation: Augmentation, images: Tensor, drawn: Tensor) -> Tensor:
+    """Return inputs of an `Objective` with these `views`: [examples, views, *shape], or [examples, *shape] for one."""
+    views = augmentation(images, drawn)
+    return views if augmentation.views > 1 else views.flatten(0, 1)

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from runner.clipping import gradient_sum
 from runner.config import StepMode
+from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.seeds import generator
@@ -129,7 +130,7 @@ class CallByCall:
         if self._augmentation is None:
             return images
         drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
-        return self._augmentation(images, drawn.to(images.device))
+        return viewed(self._augmentation, images, drawn.to(images.device))
 
     def _take(self, step: int, epoch: int, inputs: Tensor, targets: Tensor, diagnostics: Diagnostics) -> bool:
         """Take a step, counted from 0 over the whole run. Return True if it is kept."""

@@ -18,10 +18,8 @@ from runner.training.stacked.sums import StackedEngine
 
 VIEWS, EXAMPLES, NORM = 3, 7, 0.4
 EACH = ("one_pass", "isolated", "stacked")
-TRAINED = (
-    "augmentation=views", "augmentation.views=3", "augmentation.padding=2", "architecture.filters=[3,4]",
-    "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=1",
-)  # fmt: skip
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=1")
+TRAINED = ("augmentation=views", "augmentation.views=3", "augmentation.padding=2", *SMALL)
 
 
 class Tokens(nn.Module):
@@ -153,6 +151,17 @@ def test_a_graph_lockstep_and_single_steps_take_the_same_views(smoke) -> None:
         assert one.examples == other.examples
         for p, q in zip(one.objective.parameters(), other.objective.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+@pytest.mark.parametrize("views", [1, 3])
+def test_views_that_change_nothing_change_nothing(smoke, step: str, views: int) -> None:
+    same = f"augmentation.views={views}", "augmentation.padding=0", "augmentation.flip=false", f"runtime.step={step}"
+    run, plain = prepare(smoke(*TRAINED, *same)), prepare(smoke(*SMALL, same[-1]))
+    data = load(run)
+    found, expected = (train(each, data, lambda row: None).objective for each in (run, plain))
+    for p, q in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

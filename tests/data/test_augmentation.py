@@ -29,6 +29,11 @@ def test_a_view_is_a_crop_of_the_padded_image_reflected_or_not(
             np.testing.assert_array_equal(found[example, view], expected[..., ::-1] if flipped else expected)
 
 
+def test_no_image_has_no_view() -> None:
+    views = Views(views=3)
+    assert views(torch.rand(0, 1, 8, 8), views.draw(0, torch.Generator())).shape == (0, 3, 1, 8, 8)
+
+
 def test_all_crops_and_reflections_are_drawn_alike() -> None:
     drawn = Views(views=2, padding=1).draw(20_000, torch.Generator().manual_seed(0)).flatten(0, 1)
     counts = torch.bincount((drawn[:, 0] * 3 + drawn[:, 1]) * 2 + drawn[:, 2], minlength=18)

@@ -13,8 +13,8 @@ MUTANTS = (
     Mutant(
         "networks/objective.py",
         "return losses.view(-1, self.views).mean(1)",
-        "return losses.view(self.views, -1).mean(0)",
-        "views of different examples make one loss",
+        "return losses.view(-1, self.views).sum(1)",
+        "an example's gradient is the sum over its views, not their mean",
         _LOOP,
     ),
     Mutant(

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
 from runner.config import StepMode
-from runner.data.augmentation import Augmentation
+from runner.data.augmentation import Augmentation, viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
@@ -165,8 +165,8 @@ class StackedStep:
     def _unclipped(self, some: slice) -> tuple[dict[str, Tensor], Tensor]:
         """Return sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
         runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
-        if self._augmentation is not None:  # of equal views
-            images = images.unsqueeze(1).expand(-1, self._augmentation.views, *images.shape[1:])
+        if self.stacked.views > 1:  # equal ones
+            images = images.unsqueeze(1).expand(-1, self.stacked.views, *images.shape[1:])
         inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
         mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
         found = StackedEngine(self.stacked, self.stacked.values, mask).clipped_sum(
@@ -375,7 +375,7 @@ class StackedStep:
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
         inputs = inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0)
         if self._augmentation is not None:
-            inputs = self._augmentation(inputs, drawn[0].flatten(0, 1))
+            inputs = viewed(self._augmentation, inputs, drawn[0].flatten(0, 1))
         return inputs, targets
 
     def _capture(self, per_slice: int) -> None:
