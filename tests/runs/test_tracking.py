@@ -461,10 +461,10 @@ def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) ->
 
 @pytest.mark.slow
 def test_the_package_imports_without_what_it_uses_in_places() -> None:
-    """wandb, matplotlib, pandas and scikit-learn are imported where they are used."""
+    """wandb, matplotlib, kymatio, scikit-learn and PyTorch's compiler are imported where they are used."""
     code = (
         "import sys; import runner.runs.execute, runner.launch.processes, runner.records.jobs; "
-        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn') if m in sys.modules])"
+        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn', 'torch._dynamo') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
