@@ -6,6 +6,10 @@ import pytest
 import torch
 
 from runner.config import ConfigError
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.records.verify import verify
+from runner.runs.execute import execute
 from runner.training.averaging import Average, Averaging
 from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
@@ -89,3 +93,13 @@ def test_the_weights_of_the_warm_up_are_those_of_its_docstring() -> None:
     weights = shares * torch.cat([(1 - shares).flip(0).cumprod(0).flip(0)[1:], torch.ones(1)])
     assert weights[1499].item() == pytest.approx(9 * 1500.0**8 / 3000.0**9, rel=0.05)
     assert ((3000 - steps) @ weights).item() == pytest.approx(300, rel=0.02)
+
+
+def test_a_record_follows_from_its_config(smoke) -> None:
+    """The columns of the last weights are expected with an average only."""
+    config = smoke(*SMALL, *EMA, "screening=annealing", "augmentation=views")
+    assert execute(config, lambda row, run: None) == "finished"
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert verify(record) == []
+    del record["history"]["test_loss_last"]
+    assert "has the columns" in verify(record)[0]
