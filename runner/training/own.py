@@ -121,7 +121,7 @@ class OwnViews:
             return images.unsqueeze(1).expand(0, self.views, *images.shape[1:])
         repeated = images.repeat_interleave(self.views, 0)
         made: Tensor = self.mapped(repeated)({}, repeated, drawn.flatten(0, 1))
-        return made.unflatten(0, (-1, self.views))
+        return made.view(-1, self.views, *images.shape[1:])
 
     def mapped(self, images: Tensor) -> Mapped:
         """Return the view of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
