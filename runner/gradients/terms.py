@@ -25,25 +25,28 @@ class Terms:
         squares: [batch], squared L2 norm of each example's gradient of the weight.
         weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight), the shape of the weight.
         biases: [batch, out], each example's gradient of the bias; None if the layer has none.
+        gains: the same of the gain, which standardised weights have.
+        formed: [batch, numbers], each example's gradient of the weight, in any order; None if they are not formed.
     """
 
     squares: Tensor
     weight_sum: Callable[[Tensor], Tensor]
     biases: Tensor | None
+    gains: Tensor | None = None
+    formed: Tensor | None = None
 
     def squared(self, kind: str) -> Tensor:
-        """Return squared norms [batch] of the gradients of the layer's "weight" or "bias"."""
-        if kind == "weight":
-            return self.squares
-        assert self.biases is not None
-        return squared_norms(self.biases)
+        """Return squared norms [batch] of the gradients of the layer's "weight", "bias" or "gain"."""
+        return self.squares if kind == "weight" else squared_norms(self._vectors(kind))
 
     def weighted_sum(self, kind: str, factors: Tensor) -> Tensor:
-        """Return the sum of the gradients of the layer's "weight" or "bias", each times its factor."""
-        if kind == "weight":
-            return self.weight_sum(factors)
-        assert self.biases is not None
-        return weighted_sum(self.biases, factors)
+        """Return the sum of the gradients of the layer's "weight", "bias" or "gain", each times its factor."""
+        return self.weight_sum(factors) if kind == "weight" else weighted_sum(self._vectors(kind), factors)
+
+    def _vectors(self, kind: str) -> Tensor:
+        found = self.gains if kind == "gain" else self.biases
+        assert found is not None
+        return found
 
 
 def weighted_sum(gradients: Tensor, factors: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ def weighted_sums(
 
 
 def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[str, Terms, str]]:
-    """Yield each parameter of a group whose layer has terms, with these terms and "weight" or "bias"."""
+    """Yield each parameter of a group whose layer has terms, with these terms and "weight", "bias" or "gain"."""
     for parameter in group:
         layer, _, kind = parameter.rpartition(".")
         if layer in terms:

@@ -1,8 +1,8 @@
 """Geometry of a layer: the shapes that decide the cheapest way to find its per-example gradient norms.
 
 A linear layer is a 1x1 convolution over its positions (one position, unless its input is a sequence), so one set of
-formulas covers both. T is the number of output positions and K the number of kernel positions (taps). C and O are the
-channels in and out.
+formulas covers both. The gains of a group normalisation are one with a group for each channel. T is the number of
+output positions and K the number of kernel positions (taps). C and O are the channels in and out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+
+from runner.networks.standardized import StandardizedConv2d
 
 Pair = tuple[int, int]
 
@@ -50,10 +52,11 @@ class Geometry:
 
 def unsupported(module: nn.Module) -> str | None:
     """Return the reason why a module with parameters is not supported, or None if it is."""
-    if type(module) is nn.Linear:
+    if type(module) in (nn.Linear, nn.GroupNorm):
         return None
-    if type(module) is not nn.Conv2d:
+    if type(module) not in (nn.Conv2d, StandardizedConv2d):
         return f"{type(module).__name__} is not a supported layer"
+    assert isinstance(module, nn.Conv2d)
     if module.padding_mode != "zeros":
         return f"its padding mode is {module.padding_mode}"
     if isinstance(module.padding, str) and module.padding != "valid" and any(_same(module, d)[1] for d in (0, 1)):
@@ -74,6 +77,9 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1)
     if isinstance(module, nn.Linear):
         positions = (1, views * math.prod(inputs.shape[1:-1]))
         return Geometry(module.in_features, module.out_features, positions, positions)
+    if isinstance(module, nn.GroupNorm):
+        size, channels = (1, math.prod(inputs.shape[2:])), module.num_channels
+        return Geometry(channels, channels, size, size, groups=channels, views=views)
     assert isinstance(module, nn.Conv2d)
     if module.padding == "same":
         padding = (_same(module, 0)[0], _same(module, 1)[0])

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.isolated import IsolatedEngine
+from runner.gradients.one_pass.affine import affine
 from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
@@ -23,10 +25,12 @@ from runner.gradients.one_pass.kernel import kernel, usable
 from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.scratch import Scratch
+from runner.gradients.one_pass.standardized import through_standardization
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, layers_with_parameters
+from runner.networks.standardized import StandardizedConv2d
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
 
@@ -53,8 +57,8 @@ Plan = dict[str, Planned]  # by layer name
 class OnePassEngine(OrdinaryPass):
     """An engine for objectives of known modules (`runner.gradients.known`): `ENGINES` passes no others.
 
-    It supports linear and two-dimensional convolution layers with zero padding, each called once per pass on one row
-    per example. An objective with any other layer goes to the isolated engine, with a line on stderr.
+    It supports linear layers, group normalisation, and two-dimensional convolutions with zero padding, with weights
+    that may be standardised. Each is called once per pass on one row per example. An objective with any other layer goes to the isolated engine, with a line on stderr.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -104,7 +108,7 @@ class OnePassEngine(OrdinaryPass):
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name], self.objective.views)
-                plan[name] = Planned(shape, choose(shape, usable(inputs)))
+                plan[name] = Planned(shape, _method(module, shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]
@@ -162,8 +166,19 @@ class OnePassEngine(OrdinaryPass):
         return whole
 
 
+def _method(module: nn.Module, shape: Geometry, compiled: bool) -> str:
+    """Return the method for a layer: the cheapest, or with standardised weights one that forms gradients."""
+    if isinstance(module, nn.GroupNorm):
+        return "affine"
+    if isinstance(module, StandardizedConv2d):
+        return "kernel" if compiled else "instantiate"
+    return choose(shape, compiled)
+
+
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
     """Return a layer's per-example gradients by its method, from its inputs and output gradients."""
+    if isinstance(module, nn.GroupNorm):
+        return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, planned.shape.views)
     shape, has_bias = planned.shape, module.bias is not None
     if planned.method == "outer":
         return linear(a.flatten(1), g.flatten(1), has_bias)
@@ -172,4 +187,7 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
     terms = METHODS[planned.method](a, g, shape, has_bias, planned.scratch)
+    if isinstance(module, StandardizedConv2d):
+        assert terms is not None
+        return through_standardization(terms, module, shape)
     return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms

@@ -37,13 +37,17 @@ def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: 
     return formed_terms(formed, squared_norms(formed), rows.sum(1) if has_bias else None, shape)
 
 
-def formed_terms(formed: Tensor, squares: Tensor, biases: Tensor | None, shape: Geometry) -> Terms:
+def formed_terms(
+    formed: Tensor, squares: Tensor, biases: Tensor | None, shape: Geometry, gains: Tensor | None = None
+) -> Terms:
     """Return terms of gradients [batch, kh * kw * in * out] in that order, and their squared norms [batch]."""
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
     return Terms(
         squares=squares,
         weight_sum=lambda factors: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
         biases=biases,
+        gains=gains,
+        formed=formed,
     )
 
 

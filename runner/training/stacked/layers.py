@@ -1,4 +1,4 @@
-"""Linear and convolution layers of R runs at once, by the library's kernels.
+"""Layers of R runs at once, by the library's kernels.
 
 The batches of the runs are one long batch of R x P examples, with the P examples of each run together. A convolution of
 R runs is one of R groups. A layer keeps its inputs and outputs, so that one forward and one backward pass give all
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.gradients.terms import Terms, by_run, norms_by_rows, weighted_sum
+from runner.networks.standardized import StandardizedConv2d, standardized
 
 
 class NotStackableError(Exception):
@@ -70,15 +71,19 @@ class Layer(nn.Module):
         """Return the weight's gradients, summed over each run's examples: [R, O, ...]."""
         raise NotImplementedError
 
+    def totals(self, g: Tensor) -> dict[str, Tensor]:
+        """Return the gradients of "weight" and "bias", summed over each run's examples: [R, O, ...]."""
+        weight = {"weight": self.total(g)}
+        if self.bias is None:
+            return weight
+        return weight | {"bias": self.rows_of(g).unflatten(0, (len(self.weight), -1)).sum((1, 3))}
+
     def terms(self, g: Tensor) -> Terms:
         """Return per-example gradients [R P, ...], formed or, if T = 1, as the two factors of an outer product.
 
         A sum adds the numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
         """
-        outputs, rows = self.rows_of(g), self.rows()
-        if self.views > 1:
-            outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
-            rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
+        outputs, rows = self._of_examples(g)
         biases = outputs.sum(2) if self.bias is not None else None
         if rows.shape[1] > 1:
             formed = torch.bmm(outputs, rows)
@@ -90,6 +95,14 @@ class Layer(nn.Module):
             return torch.bmm(scaled.transpose(1, 2), by_run(of_inputs, factors))
 
         return Terms(norms_by_rows(of_outputs).square() * norms_by_rows(of_inputs).square(), weight_sum, biases)
+
+    def _of_examples(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output gradients [R P, O, T] and rows [R P, T, K], with the positions of all views in T."""
+        outputs, rows = self.rows_of(g), self.rows()
+        if self.views > 1:
+            outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
+            rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
+        return outputs, rows
 
 
 class LinearLayer(Layer):
@@ -129,8 +142,13 @@ class ConvolutionLayer(Layer):
         if left != right or above != below:
             inputs, padding = F.pad(inputs, self._padding), (0, 0)
         runs, bias = len(self.weight), None if self.bias is None else self.bias.flatten()
-        output = F.conv2d(_as_groups(inputs, runs), self.weight.flatten(0, 1), bias, self._stride, padding, groups=runs)
+        kernels = self.kernels().flatten(0, 1)
+        output = F.conv2d(_as_groups(inputs, runs), kernels, bias, self._stride, padding, groups=runs)
         return _as_examples(output, runs)
+
+    def kernels(self) -> Tensor:
+        """Return the kernels of the convolution: [R, out, in, kh, kw]."""
+        return self.weight
 
     def rows(self) -> Tensor:
         (kh, kw), (sy, sx) = self._kernel, self._stride
@@ -152,6 +170,80 @@ class ConvolutionLayer(Layer):
         return F.pad(self.inputs, self._padding) if any(self._padding) else self.inputs
 
 
+class StandardizedLayer(ConvolutionLayer):
+    """`StandardizedConv2d`, whose module derives the gradients. gain: [R, out]."""
+
+    def __init__(self, like: nn.Conv2d, weight: Tensor, bias: Tensor | None, gain: Tensor) -> None:
+        super().__init__(like, weight, bias)
+        self.gain = nn.Parameter(gain, requires_grad=False)
+        self._taken: tuple[Tensor, Tensor] | None = None  # u [R, out, F] and gain / s [R, out, 1] of the last pass
+
+    def forget(self) -> None:
+        super().forget()
+        self._taken = None
+
+    def kernels(self) -> Tensor:
+        direction, inverse = standardized(self.weight)
+        gain = self.gain[..., None]
+        self._taken = direction.flatten(2), gain * inverse.flatten(2)
+        return direction * gain[..., None, None]
+
+    def totals(self, g: Tensor) -> dict[str, Tensor]:
+        found = super().totals(g)
+        weight, found["gain"] = self._through_standardization(found["weight"].flatten(2))
+        return found | {"weight": weight.view_as(self.weight)}
+
+    def terms(self, g: Tensor) -> Terms:
+        outputs, rows = self._of_examples(g)
+        formed, gains = self._through_standardization(torch.bmm(outputs, rows))
+        biases = outputs.sum(2) if self.bias is not None else None
+        return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases, gains)
+
+    def _through_standardization(self, of_kernels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return gradients of the weight [R P, out, F] and the gain [R P, out], from those of the kernels."""
+        assert self._taken is not None
+        (u, scale), runs = self._taken, len(self.weight)
+        u, scale = u.unsqueeze(1), scale.unsqueeze(1)
+        by_run = of_kernels.unflatten(0, (runs, -1))
+        gains = (by_run * u).sum(3, keepdim=True)
+        of_weight = scale * (by_run - by_run.mean(3, keepdim=True) - u * gains)
+        return of_weight.flatten(0, 1), gains.flatten(0, 1).squeeze(2)
+
+
+class GroupNormLayer(Layer):
+    """`nn.GroupNorm` with gain and bias: [R P, channels, ...] to the same shape. Rows are the normalised inputs."""
+
+    def __init__(self, like: nn.GroupNorm, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._groups, self._epsilon = like.num_groups, like.eps
+
+    def applied(self, inputs: Tensor) -> Tensor:
+        assert self.bias is not None
+        by_run = self._normalized(inputs).unflatten(0, (len(self.weight), -1))
+        weight, bias = (each.view(len(each), 1, -1, *[1] * (inputs.dim() - 2)) for each in (self.weight, self.bias))
+        return torch.addcmul(bias, by_run, weight).flatten(0, 1)
+
+    def rows(self) -> Tensor:
+        assert self.inputs is not None
+        return self.rows_of(self._normalized(self.inputs))
+
+    def rows_of(self, g: Tensor) -> Tensor:
+        return g.reshape(*g.shape[:2], -1)
+
+    def total(self, g: Tensor) -> Tensor:
+        return (self.rows_of(g) * self.rows()).sum(2).unflatten(0, (len(self.weight), -1)).sum(1)
+
+    def terms(self, g: Tensor) -> Terms:
+        outputs = self.rows_of(g)
+        weights, biases = (
+            each.sum(2).unflatten(0, (-1, self.views)).sum(1) for each in (outputs * self.rows(), outputs)
+        )
+        return Terms(norms_by_rows(weights).square(), lambda factors: weighted_sum(weights, factors), biases)
+
+    def _normalized(self, inputs: Tensor) -> Tensor:
+        return F.group_norm(inputs, self._groups, eps=self._epsilon)
+
+
 def _as_groups(images: Tensor, runs: int) -> Tensor:
     """Return images [R P, channels, h, w] as [P, R channels, h, w]."""
     return images if runs == 1 else images.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
@@ -164,18 +256,23 @@ def _as_examples(images: Tensor, runs: int) -> Tensor:
 
 def unsupported(module: nn.Module) -> str | None:
     """Return the reason why a module with parameters cannot be stacked, or None if it can."""
-    if type(module) is nn.Linear:
+    if type(module) in (nn.Linear, nn.GroupNorm):
         return None
-    if type(module) is not nn.Conv2d:
+    if type(module) not in (nn.Conv2d, StandardizedConv2d):
         return f"{type(module).__name__} is not a supported layer"
+    assert isinstance(module, nn.Conv2d)
     if module.groups != 1 or module.dilation != (1, 1) or module.padding_mode != "zeros":
         return "a convolution has groups, dilation or a padding other than zeros"
     return None
 
 
-def layer(like: nn.Module, weight: Tensor, bias: Tensor | None) -> Layer:
-    """Return the layer of R runs that are like one, with stacked weights [R, *shape] and biases [R, out]."""
-    return ConvolutionLayer(like, weight, bias) if isinstance(like, nn.Conv2d) else LinearLayer(weight, bias)
+def layer(like: nn.Module, weight: Tensor, bias: Tensor | None = None, gain: Tensor | None = None) -> Layer:
+    """Return the layer of R runs that are like one, with stacked weights [R, *shape], and biases and gains [R, out]."""
+    if isinstance(like, nn.GroupNorm):
+        return GroupNormLayer(like, weight, bias)
+    if not isinstance(like, nn.Conv2d):
+        return LinearLayer(weight, bias)
+    return ConvolutionLayer(like, weight, bias) if gain is None else StandardizedLayer(like, weight, bias, gain)
 
 
 def _padding(like: nn.Conv2d) -> Sequence[int]:

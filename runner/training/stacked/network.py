@@ -122,7 +122,7 @@ class StackedObjectives(nn.Module):
                 raise NotStackableError(f"{name}: {reason}")
             names = {key: self._names[id(parameter)] for key, parameter in own.items()}  # names before `pool_first`
             weights = {key: self.part(names[key], self.values) for key in own}
-            found = layer(first, weights["weight"], weights.get("bias"))
+            found = layer(first, **weights)
             self.layers[names["weight"].rpartition(".")[0]] = found
             return found
         if not any(True for _ in first.parameters()):

@@ -69,9 +69,7 @@ class StackedEngine:
             outside = ~self.mask.flatten().repeat_interleave(self.stacked.views)
             for name, g in gradients.items():
                 layer, g = self.stacked.layers[name], silenced(g, outside)
-                found[f"{name}.weight"] = layer.total(g)
-                if layer.bias is not None:
-                    found[f"{name}.bias"] = layer.rows_of(g).unflatten(0, (len(self.mask), -1)).sum((1, 3))
+                found |= {f"{name}.{kind}": total for kind, total in layer.totals(g).items()}
         return GradientSum(found, losses.detach(), None)
 
     def _pass(
