@@ -39,7 +39,7 @@ class Branches(nn.Module):
 def wide_resnet(
     input_shape: Sequence[int], classes: int, activation: Activation, depth: int, width: int, groups: int
 ) -> nn.Sequential:
-    """Build WRN-`depth`-`width`: WRN-16-4 with 16 groups has 2,752,506 parameters on 3 x 32 x 32.
+    """Build WRN-`depth`-`width`: WRN-16-4 with 16 groups has 2,753,818 parameters on 3 x 32 x 32.
 
     A 3 x 3 convolution with 16 filters precedes three stages of (depth - 4) / 6 blocks. A block has two 3 x 3
     convolutions and a skip. The stages have 16, 32 and 64 times `width` filters, and the last two halve the image.

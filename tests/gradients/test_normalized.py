@@ -1,0 +1,176 @@
+"""Group normalisation and standardised weights: both engines of whole batches against torch.func, and the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from runner.gradients import GradientSum, Objective, OnePassEngine
+from runner.gradients.terms import Factors
+from runner.networks.standardized import StandardizedConv2d, standardized
+from runner.networks.wide_resnet import Branches, wide_resnet
+from runner.training.stacked.network import StackedObjectives
+from runner.training.stacked.sums import StackedEngine
+
+EXAMPLES, SEEDS = 5, (1, 2)
+ENGINES = ("one_pass", "stacked")
+PLAIN = nn.CrossEntropyLoss(reduction="none")
+NETWORKS = {
+    "wide residual": lambda: wide_resnet([2, 6, 6], 3, nn.Tanh, depth=10, width=1, groups=4),
+    "one position": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False),
+        nn.GroupNorm(2, 4),
+        nn.Tanh(),
+        StandardizedConv2d(4, 6, 3),
+        nn.Flatten(),
+        nn.GroupNorm(2, 6),  # of vectors
+        nn.Linear(6, 3),
+    ),
+}
+
+
+def made(network: str, views: int = 1, seed: int = 1) -> Objective:
+    """An objective in float64 whose gains and biases are not those of its start."""
+    torch.manual_seed(seed)
+    objective = Objective(NETWORKS[network](), PLAIN).double()
+    for p in objective.parameters():
+        p.data += 0.3 * torch.randn_like(p)
+    objective.views = views
+    return objective
+
+
+def data(views: int = 1) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(3)
+    inputs = torch.randn(EXAMPLES, views, 2, 6, 6, dtype=torch.float64)
+    inputs *= torch.logspace(-1, 1, EXAMPLES)[:, None, None, None, None]
+    return inputs if views > 1 else inputs[:, 0], torch.arange(EXAMPLES) % 3
+
+
+@cache
+def per_example(network: str, views: int, seed: int) -> dict[str, Tensor]:
+    """Gradients of single examples [batch, *shape], by torch.func."""
+    objective = made(network, views, seed)
+    parameters = {name: p.detach() for name, p in objective.named_parameters()}
+
+    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return functional_call(objective, values, (x[None], y[None])).sum()
+
+    return vmap(grad(loss), (None, 0, 0))(parameters, *data(views))
+
+
+def sums(
+    engine: str, objectives: Sequence[Objective], inputs: Tensor, targets: Tensor, factors: Factors | None
+) -> list[GradientSum]:
+    """Every objective's sum over the same examples, each parameter a group, or without clipping."""
+    groups = [[name] for name, _ in objectives[0].named_parameters()]
+    if engine == "one_pass":
+        engines = [OnePassEngine(each) for each in objectives]
+        found = [
+            each.plain_sum(inputs, targets) if factors is None else each.clipped_sum(inputs, targets, groups, factors)
+            for each in engines
+        ]
+        assert all(each._fallback is None for each in engines)
+        return found
+    views, runs = objectives[0].views, len(objectives)
+    for each in objectives:
+        each.views = 1
+    stacked = StackedObjectives(objectives, views)
+    together = StackedEngine(stacked, stacked.values.clone(), torch.ones(runs, EXAMPLES, dtype=torch.bool))
+    stacked.values.zero_()  # a pass depends on the values that it is given
+    every = inputs.repeat(runs, *[1] * (inputs.dim() - 1)), targets.repeat(runs)
+    whole = together.plain_sum(*every) if factors is None else together.clipped_sum(*every, groups, factors)
+    return [
+        GradientSum(
+            {name: whole.gradients[name][run].view_as(p) for name, p in each.named_parameters()},
+            whole.losses.unflatten(0, (runs, -1))[run],
+            None if whole.norms is None else whole.norms[run],
+        )
+        for run, each in enumerate(objectives)
+    ]
+
+
+def falling(norms: Tensor) -> Tensor:
+    return (1 + norms).reciprocal()
+
+
+def assert_weighted(found: GradientSum, gradients: dict[str, Tensor], tolerance: float) -> None:
+    """The sum has for each parameter of each example a factor by its norm, and the norms are exact."""
+    norms = {name: g.flatten(1).norm(dim=1) for name, g in gradients.items()}
+    assert all(norm.max() > 1e-3 for norm in norms.values()), "a parameter without a gradient shows nothing"
+    assert found.norms is not None
+    torch.testing.assert_close(
+        found.norms.double(), torch.stack(list(norms.values())).norm(dim=0), rtol=tolerance, atol=0
+    )
+    for name, g in gradients.items():
+        weighted = torch.tensordot(falling(norms[name]), g, 1)
+        assert (found.gradients[name] - weighted).norm() <= tolerance * weighted.norm(), name
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_norms_and_sums_are_those_of_torch_func(engine: str, network: str, views: int) -> None:
+    """In two runs with different weights, stacked at once."""
+    clipped, plain = (
+        sums(engine, [made(network, views, seed) for seed in SEEDS], *data(views), factors)
+        for factors in (falling, None)
+    )
+    for seed, one, other in zip(SEEDS, clipped, plain, strict=True):
+        gradients = per_example(network, views, seed)
+        assert_weighted(one, gradients, 1e-10)
+        for name, g in gradients.items():
+            assert (other.gradients[name] - g.sum(0)).norm() <= 1e-10 * g.norm(), name
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("network", NETWORKS)
+def test_single_precision_is_exact_to_its_rounding(network: str) -> None:
+    inputs, targets = data()
+    (found,) = sums("one_pass", [made(network).float()], inputs.float(), targets, falling)
+    assert_weighted(found, per_example(network, 1, SEEDS[0]), 1e-4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_example_moves_each_parameter_by_at_most_its_bound(engine: str) -> None:
+    """Also if nearly all of the gradient is in the direction that the map removes, and little but rounding is left."""
+    bound, targets, moved = 0.1, torch.arange(EXAMPLES) % 4, []
+
+    def added(first: Tensor | None, channel: int) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        layer = StandardizedConv2d(3, 4, 3)
+        inputs = torch.zeros(EXAMPLES, 3, 3, 3)
+        if first is not None:
+            direction, _ = standardized(layer.weight.detach())
+            inputs[0] = 1e-3 * torch.randn(3, 3, 3) + first * direction[channel]
+        objective = Objective(nn.Sequential(layer, nn.Flatten()), PLAIN)
+        (found,) = sums(engine, [objective], inputs, targets, lambda norms: (bound / norms).clamp(max=1))
+        return found.gradients
+
+    without = added(None, 0)
+    for channel, size in enumerate((1.0, 1e2, 1e4)):
+        found = added(torch.tensor(size), channel)
+        moved.append([(found[f"network.0.{kind}"] - without[f"network.0.{kind}"]).norm() for kind in ("weight", "gain")])
+    largest = torch.tensor(moved).amax(0)
+    assert (largest <= bound * (1 + 1e-4)).all()
+    assert (largest > 0.9 * bound).all(), "the bound must be reached"
+
+
+def test_standardised_weights_have_mean_zero_and_almost_the_gain_as_norm() -> None:
+    torch.manual_seed(0)
+    layer = StandardizedConv2d(3, 5, 3).double()
+    layer.weight.data += 7
+    layer.gain.data = torch.linspace(-1, 2, 5).double()
+    kernels = (layer(torch.eye(27).double().view(27, 3, 3, 3)) - layer.bias.view(-1, 1, 1)).flatten(1).T
+    torch.testing.assert_close(kernels.sum(1), torch.zeros(5).double(), atol=1e-12, rtol=0)
+    square = layer.weight.flatten(1).var(1, unbiased=False) * 27
+    torch.testing.assert_close(kernels.norm(dim=1), layer.gain.abs() * (square / (square + 1e-4)).sqrt())
+
+
+def test_branches_of_different_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="shapes have to agree"):
+        Branches(nn.Flatten(), nn.Identity())(torch.zeros(2, 1, 3))
