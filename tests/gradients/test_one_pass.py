@@ -378,7 +378,7 @@ class FoldsExamples(nn.Module):
 
 
 FALLBACKS = {
-    "GroupNorm": lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10)),
+    "LayerNorm": lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 10)),
     "called twice": CalledTwice,
     "one row an example": FoldsExamples,
     "used outside its layer": Penalised,

@@ -255,7 +255,7 @@ def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
         ("diagnostics=[gradient_norms]", "gradient_norms"),
         ("clipping._target_=tests.failing.OwnClipping", "OwnClipping"),
         ("runtime.engine=isolated", "engine"),
-        ("architecture._target_=tests.failing.normalised", "GroupNorm"),
+        ("architecture._target_=tests.failing.dilated", "dilation"),
     ],
 )
 def test_what_cannot_be_one_sequence_is_refused(smoke, override: str, said: str) -> None:
