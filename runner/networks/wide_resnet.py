@@ -45,10 +45,10 @@ def wide_resnet(
     convolutions and a skip. The stages have 16, 32 and 64 times `width` filters, and the last two halve the image.
 
     Raises:
-        ValueError: `depth` is not 10, 16, 22, ..., `width` is below 1, or `groups` does not divide 16.
+        ValueError: `depth` is not 10, 16, ..., 1000, `width` is below 1, or `groups` does not divide 16.
     """
-    if depth < 10 or depth % 6 != 4:
-        raise ValueError(f"Expected architecture.depth 10, 16, 22, ..., got {depth}.")
+    if depth not in range(10, 1001, 6):
+        raise ValueError(f"Expected architecture.depth 10, 16, 22, ..., 1000, got {depth}.")
     if width < 1:
         raise ValueError(f"Expected architecture.width >= 1, got {width}.")
     if groups < 1 or 16 % groups:

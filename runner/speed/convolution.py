@@ -14,13 +14,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from runner.networks.standardized import StandardizedConv2d
 from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 from runner.speed.max_pool import FastMaxPool, pair
 from runner.speed.slices import channels_last
@@ -82,16 +83,18 @@ class FastConvolution(nn.Conv2d):
     def can_be(module: nn.Module) -> bool:
         """Return True if this computes the same as `module`."""
         return (
-            type(module) is nn.Conv2d
+            type(module) in (nn.Conv2d, StandardizedConv2d)
+            and isinstance(module, nn.Conv2d)
             and all(getattr(module, name) == value for name, value in _WINDOW.items())
             and module.padding_mode == "zeros"
             and all(n % _CHANNELS == 0 and n <= _MOST_CHANNELS for n in (module.in_channels, module.out_channels))
         )
 
-    @classmethod
-    def of(cls, plain: nn.Conv2d) -> Self:
+    @staticmethod
+    def of(plain: nn.Conv2d) -> FastConvolution:
         """Return the same layer, which shares the parameters and forward hooks of `plain`, also later ones."""
-        fast = cls.__new__(cls)
+        kind = FastStandardizedConvolution if isinstance(plain, StandardizedConv2d) else FastConvolution
+        fast = kind.__new__(kind)
         fast.__dict__.update(plain.__dict__)
         return fast
 
@@ -118,6 +121,10 @@ class FastConvolution(nn.Conv2d):
         return y
 
 
+class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
+    """A `StandardizedConv2d` of the same windows."""
+
+
 class ConvolutionBlock(nn.Module):
     """A convolution and what is right behind it, max-pooling of 2 x 2, an activation or both: in evaluations in one go.
 
@@ -133,7 +140,7 @@ class ConvolutionBlock(nn.Module):
     @staticmethod
     def length(modules: list[nn.Module]) -> int:
         """Return the number of these modules, from the first, that a block takes together, 0 if it is below two."""
-        if not isinstance(modules[0], FastConvolution):
+        if type(modules[0]) is not FastConvolution:
             return 0
         taken = 1
         if taken < len(modules) and _pools_pairs(modules[taken]):

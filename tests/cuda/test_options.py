@@ -22,6 +22,8 @@ LIPSCHITZ = (
     *SMALL, "epochs=1", "architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort",
     "features=bounded", "clipping=lipschitz", "constraint=spectral",
 )  # fmt: skip
+SHALLOW = ("architecture.depth=10", "architecture.width=1")
+RESIDUAL = (*SMALL, "epochs=1", "architecture=wrn_16_4", *SHALLOW, "dataset=cifar10", "dataset.shape=[3,8,8]")
 
 # Settings that have, together, every option of the groups that compute on the device, and the step that they take.
 SETTINGS = [
@@ -43,6 +45,7 @@ MORE = [
     ("graph", (*SHORT, "loss=hkr")),
     ("graph", (*SHORT, "schedule=linear_by_step", "optimizer=adam", "averaging=ema", "averaging.decay=0.5")),
     ("graph", (*SHORT, "dataset=cifar10", "normalization=private_statistics_cifar10")),
+    ("graph", (*RESIDUAL, "augmentation=views", "augmentation.views=2", "averaging=ema")),
     ("graph", (*LIPSCHITZ, "loss=cosine")),
     ("graph", (*LIPSCHITZ, "loss=kr", "diagnostics=[confusion,per_class_accuracy,bound_ratios]")),
     ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy")),
@@ -63,7 +66,7 @@ ON_THE_DEVICE = (
 )  # fmt: skip
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 
-CONVOLUTIONS = ("backprop_clipping_cifar10", "handcrafted_cifar10", "tempered_sigmoid_cifar10")  # of any images
+CONVOLUTIONS = ("backprop_clipping_cifar10", "handcrafted_cifar10", "tempered_sigmoid_cifar10", "wrn_16_4")  # any images
 
 
 def test_every_option_is_in_a_setting() -> None:
@@ -103,6 +106,8 @@ def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, optio
     more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
     if option in CONVOLUTIONS:
         more += ("dataset.shape=[3,16,16]",)
+    if option == "wrn_16_4":
+        more += SHALLOW
     agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 

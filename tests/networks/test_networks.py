@@ -17,6 +17,7 @@ from runner.training.prepare import prepare
         ("tempered_sigmoid_cifar10", "cifar10", 605_226),
         ("handcrafted_cifar10", "cifar10", 550_570),
         ("backprop_clipping_mnist", "mnist", 18_752),
+        ("wrn_16_4", "cifar10", 2_753_818),
     ],
 )
 def test_parameter_counts(composed, architecture: str, dataset: str, parameters: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from runner.networks.standardized import StandardizedConv2d
 from runner.speed.convolution import ConvolutionBlock, FastConvolution
 from runner.speed.faster import faster, fastest_to_evaluate
 from runner.speed.inference import evaluating
@@ -19,6 +20,7 @@ CONVOLVED = {
     "tiles cut off": (48, 112, 7, 10),
     "whole tiles": (32, 64, 8, 4),
     "a line": (16, 32, 33, 1),
+    "standardised": (32, 48, 9, 6),
 }
 
 
@@ -29,9 +31,12 @@ def test_convolution(kernels: str, of: str) -> None:
     bias = of in ("tiles cut off", "a line")
     layout = torch.channels_last if of in ("tiles cut off", "whole tiles") else torch.contiguous_format
     channels_in, channels_out, height, width = CONVOLVED[of]
-    plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
-    exact = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias).double()
-    exact.load_state_dict(plain.state_dict())
+    if of == "standardised":
+        plain = StandardizedConv2d(channels_in, channels_out, 3, padding=1)
+        assert ConvolutionBlock.length([FastConvolution.of(plain), nn.ReLU()]) == 0, "a block has the plain weights"
+    else:
+        plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
+    exact = copy.deepcopy(plain).double()
     x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
     upstream = torch.randn(5, channels_out, height, width)
     assert FastConvolution.can_be(plain)
