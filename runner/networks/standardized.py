@@ -49,4 +49,5 @@ class StandardizedConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         direction, _ = standardized(self.weight)
-        return self._conv_forward(x, direction * self.gain.view(-1, 1, 1, 1), self.bias)
+        y: Tensor = self._conv_forward(x, direction * self.gain.view(-1, 1, 1, 1), self.bias)
+        return y

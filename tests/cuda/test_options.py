@@ -66,7 +66,12 @@ ON_THE_DEVICE = (
 )  # fmt: skip
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 
-CONVOLUTIONS = ("backprop_clipping_cifar10", "handcrafted_cifar10", "tempered_sigmoid_cifar10", "wrn_16_4")  # any images
+CONVOLUTIONS = (
+    "backprop_clipping_cifar10",
+    "handcrafted_cifar10",
+    "tempered_sigmoid_cifar10",
+    "wrn_16_4",
+)  # any images
 
 
 def test_every_option_is_in_a_setting() -> None:

@@ -35,7 +35,7 @@ NETWORKS = {
 
 
 def made(network: str, views: int = 1, seed: int = 1) -> Objective:
-    """An objective in float64 whose gains and biases are not those of its start."""
+    """An objective in float64, with every parameter moved from its start."""
     torch.manual_seed(seed)
     objective = Objective(NETWORKS[network](), PLAIN).double()
     for p in objective.parameters():
@@ -154,7 +154,9 @@ def test_one_example_moves_each_parameter_by_at_most_its_bound(engine: str) -> N
     without = added(None, 0)
     for channel, size in enumerate((1.0, 1e2, 1e4)):
         found = added(torch.tensor(size), channel)
-        moved.append([(found[f"network.0.{kind}"] - without[f"network.0.{kind}"]).norm() for kind in ("weight", "gain")])
+        moved.append(
+            [(found[f"network.0.{kind}"] - without[f"network.0.{kind}"]).norm() for kind in ("weight", "gain")]
+        )
     largest = torch.tensor(moved).amax(0)
     assert (largest <= bound * (1 + 1e-4)).all()
     assert (largest > 0.9 * bound).all(), "the bound must be reached"

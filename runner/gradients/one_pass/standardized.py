@@ -1,7 +1,7 @@
 """Per-example gradients of a convolution with standardised weights: see `runner.networks.standardized`.
 
-Cost: that of a convolution with gradients formed, and about four more reads and three writes of K C O numbers per
-example. An example's numbers are still in the cache for most of them.
+Cost: the formed gradients of an ordinary convolution, and in addition five reads and three writes of K C O numbers per
+example. Most of them stay in the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runner.networks.standardized import StandardizedConv2d, standardized
 
 
 def through_standardization(terms: Terms, layer: StandardizedConv2d, shape: Geometry) -> Terms:
-    """Return terms of a layer's weight, bias and gain, from those of its standardised weight, which it overwrites."""
+    """Return terms of a layer's weight, bias and gain, from the terms of its standardised weight, overwritten."""
     assert terms.formed is not None
     direction, inverse = standardized(layer.weight)
     u = direction.permute(2, 3, 1, 0).reshape(-1, shape.channels_out)  # in the order of the formed gradients

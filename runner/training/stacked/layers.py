@@ -200,7 +200,7 @@ class StandardizedLayer(ConvolutionLayer):
         return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases, gains)
 
     def _through_standardization(self, of_kernels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gradients of the weight [R P, out, F] and the gain [R P, out], from those of the kernels."""
+        """Return gradients of the weight [R P, out, F] and the gain [R P, out], from gradients of the kernels."""
         assert self._taken is not None
         (u, scale), runs = self._taken, len(self.weight)
         u, scale = u.unsqueeze(1), scale.unsqueeze(1)
@@ -231,7 +231,8 @@ class GroupNormLayer(Layer):
         return g.reshape(*g.shape[:2], -1)
 
     def total(self, g: Tensor) -> Tensor:
-        return (self.rows_of(g) * self.rows()).sum(2).unflatten(0, (len(self.weight), -1)).sum(1)
+        of_examples = (self.rows_of(g) * self.rows()).sum(2)
+        return of_examples.view(len(self.weight), -1, of_examples.shape[1]).sum(1)
 
     def terms(self, g: Tensor) -> Terms:
         outputs = self.rows_of(g)
