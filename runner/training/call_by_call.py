@@ -11,6 +11,7 @@ from runner.clipping import gradient_sum
 from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.speed.slices import Pieces
 from runner.training.diagnostics import Diagnostics
@@ -81,6 +82,10 @@ class CallByCall:
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
         self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
+        self._past: list[PastNoise] = []
+        if len(run.mechanism.coefficients) > 1:
+            self._past.append(PastNoise(run.mechanism.coefficients))
+            self.parts["past noise"] = self._past[0]
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
 
@@ -118,7 +123,7 @@ class CallByCall:
             )
         diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
         noise = self.generators["noise"]
-        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise))
+        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise, *self._past))
         for name, parameter in objective.named_parameters():
             parameter.grad = gradients[name]
         weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()

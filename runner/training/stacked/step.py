@@ -19,6 +19,7 @@ from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
+from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -52,8 +53,9 @@ class StackedStep:
 
     Attributes:
         sampling, noise: the generators of every run's batches and noise.
-        state: all that a step changes: weights [R, numbers], the sums of losses [R], and the optimizers' buffers. Only
-            the shares after private counts are elsewhere, in the losses that they belong to.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], if noise is correlated that of the
+            last b - 1 steps [b - 1, R, numbers], and the optimizers' buffers. Only the shares after private counts are
+            elsewhere, in the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
@@ -81,6 +83,9 @@ class StackedStep:
         self._denominator = mechanisms[0].denominator
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
+        self._coefficients = mechanisms[0].coefficients
+        if any(each.coefficients != self._coefficients for each in mechanisms):
+            raise NotStackableError("they correlate their noise differently")
         for each in {type(mechanism) for mechanism in mechanisms}:
             own = [name for name in _FOLLOWED if getattr(each, name, None) is not getattr(Mechanism, name)]
             if own:
@@ -104,7 +109,9 @@ class StackedStep:
             for noise in self._noise
         ]
         losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
-        self.state = [values, losses, *self._update.state]
+        earlier = len(self._coefficients) - 1
+        self._past = [values.new_zeros(earlier, *size)] if earlier else []
+        self.state = [values, losses, *self._past, *self._update.state]
         self._seen, self._unchecked = [0] * len(objectives), True
         device = torch.device("cpu") if values.is_meta else values.device
         self.sampling, self.noise = (
@@ -221,15 +228,17 @@ class StackedStep:
         return {"sampling": self.sampling[0], "noise": self.noise[0]}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizers and of their schedules."""
-        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules]}
+        """Return the state of the optimizers, of their schedules, and of correlated noise."""
+        past = {"past noise": self._past} if self._past else {}
+        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules], **past}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state. Tensors keep their addresses, which a graph may know."""
         for schedule, begun in zip(self._schedules, state["schedules"], strict=True):
             schedule.load_state_dict(begun)
-        for tensor, kept in zip(self._update.state, state["update"], strict=True):
-            tensor.copy_(kept)
+        tensors, kept = [*self._update.state, *self._past], [*state["update"], *state.get("past noise", ())]
+        for tensor, each in zip(tensors, kept, strict=True):
+            tensor.copy_(each)
 
     @undisturbed()
     def take(self, batches: EpochBatches, step: int) -> None:
@@ -248,8 +257,11 @@ class StackedStep:
         self._update.take_rates(self._optimizers)
 
     def body(self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
-        """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance."""
+        """Return the next state, from a batch [R, P], and standard normal numbers [R, numbers]."""
         values, losses, *buffers = state
+        past, buffers = buffers[: len(self._past)], buffers[len(self._past) :]
+        if past:
+            noise, past[0] = correlated(self._coefficients, noise, past[0])
         sums, added = self._sum(values, indices, mask)
         losses = losses + added.masked_fill(~mask, 0).sum(1)
         means = (
@@ -266,7 +278,7 @@ class StackedStep:
         values, buffers = self._update(values, gradients, buffers)
         self.stacked.project(values)
         self.stacked.forget()
-        return [values, losses, *buffers]
+        return [values, losses, *past, *buffers]
 
     @torch.no_grad()
     def advance(self) -> None:
