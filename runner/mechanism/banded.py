@@ -97,8 +97,8 @@ class Banded(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if type(self.bands) is not int or self.bands < 1:
-            raise ValueError(f"Expected mechanism.bands to be a whole number >= 1, got {self.bands}.")
+        if self.bands < 1:
+            raise ValueError(f"Expected mechanism.bands >= 1, got {self.bands}.")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"Expected mechanism.momentum >= 0 and below 1, got {self.momentum}.")
         if self.sampling is not Sampling.poisson:

@@ -74,6 +74,7 @@ CASES = {
     "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
     "batches that are empty": (("batch_size=2",), [("seed=0",), ("seed=1",)]),
     "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
+    "banded noise": (("mechanism=banded",), [("seed=0",), ("seed=1", "noise_multiplier=0.3"), ("noise_multiplier=0",)]),
 }
 
 
