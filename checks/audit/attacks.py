@@ -58,8 +58,12 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
         raise ValueError("Expected the canary in part 0: choose another number of examples.")
 
     def mean(name: str, first: int) -> Tensor:
-        rows = [sum(c[k] * steps[s - k][name] for k in range(min(len(c), s + 1))) for s in range(len(steps))]
-        return torch.stack([c[k] * rows[first + k] for k in range(len(c))]).sum(0) / sum(each**2 for each in c)
+        total = torch.zeros_like(steps[0][name])
+        for k, weight in enumerate(c):
+            row = first + k
+            for back, coefficient in enumerate(c[: row + 1]):
+                total = total + weight * coefficient * steps[row - back][name]
+        return total / sum(each**2 for each in c)
 
     return [{name: mean(name, first) for name in steps[0]} for first in range(0, len(steps), len(c))]
 

@@ -1,54 +1,53 @@
 """DP-SGD with banded correlated noise and cyclic Poisson sampling (Choquette-Choo et al., NeurIPS 2023, "BandMF").
 
-Noise that is added in one step is partly subtracted in the next ones, so that sums of steps, and with them the weights,
-have less of it. It costs amplification by sampling: an example takes part in every b-th step alone, at b times the
-rate.
+Noise that is added in one step is partly subtracted in the next ones. So sums of steps, and with them the weights, have
+less noise. The price is amplification by sampling: an example takes part in every b-th step, at b times the rate.
 
-**The mechanism.** The N indices of the examples are split into b fixed parts, at random, by a generator that depends on
-N and b alone. Step t = 0, ..., T - 1 draws its batch from part t mod b. Each example of the part joins with probability
-q_b = b B / N, so the expected batch size is B. Let x_t be the sum of the batch's bounded contributions (all noise groups
-together, each in units of its noise's standard deviation over `noise_multiplier`). One example's contribution then has
-norm 1 at most. The steps release the rows of
+**The mechanism.** The N indices of the examples are split into b fixed parts, at random. The generator of the split
+depends on N and b alone. Step t = 0, ..., T - 1 draws its batch from part t mod b. Each example of the part joins with
+probability q_b = b B / N, so the expected batch size is B. Let x_t be the sum of the batch's bounded contributions to
+all noise groups. Each group is in units of its noise's standard deviation over `noise_multiplier`, so an example's
+contribution has norm 1 at most. The steps release the rows of
 
     x + C^-1 z,    z_t ~ N(0, sigma^2 I) independent,    C [T, T] with C_{t+k, t} = c_k for 0 <= k < b, else 0.
 
 The coefficients have sum_k c_k^2 = 1. So the columns of C have norm one. The last b - 1 columns are truncated and have
 less.
 
-**The charge.** The run costs as much as ceil(T / b) Gaussians of multiplier sigma, each on a Poisson sample of rate q_b,
-for neighbours that differ by one example at one index. Derivation, for an example of part p:
+**The charge.** A run costs what ceil(T / b) Gaussians of multiplier sigma cost, each on a Poisson sample of rate q_b.
+Neighbours differ by one example at one index. Derivation, for an example of part p:
 
-1. C is public and invertible, with a lower-triangular inverse. So releasing the rows of x + C^-1 z one after another
-   equals releasing the rows of C x + z. Row s is o_s = sum_{k < b} c_k x_{s-k} + z_s.
-2. x_t depends on the example only if t mod b = p, and then through one coin w_j ~ Bernoulli(q_b), with t = p + j b. Rows
-   before p do not depend on it. Block j has the rows p + j b, ..., p + j b + b - 1, or those of them before T. Of the b
-   steps that row p + j b + k adds up, exactly one belongs to part p: step p + j b, with the coefficient c_k. Blocks are
-   disjoint, because the steps of a part are b apart and C has b bands.
-3. Condition on the coins of all other examples. They are independent of w_j and the same for both neighbours, and
-   averaging over them cannot increase a hockey-stick divergence, by joint convexity. Let g_j be the contribution of the
-   example in step p + j b. It is a function of the weights there, hence of the rows before block j. All other terms of
-   row s are a function h_s of earlier rows. So block j is o_s = c_k w_j g_j + h_s(o_0, ..., o_{s-1}) + z_s.
-4. Let u be the vector of the blocks c_k w_j g_j + z_s, for all k. It is a Gaussian mechanism on a Poisson sample, with
-   one coin for all of its coordinates and a shift of norm ||c|| ||g_j|| <= 1. Given the rows before the block, its rows
-   follow from u by o_s = u_k + h_s(o_0, ..., o_{s-1}), one after another. This is post-processing, although x_t of the
-   block's later steps is chosen adaptively from earlier rows. (Denisov et al., NeurIPS 2022, theorem 2.1, have this for
-   any C without sampling; Choquette-Choo et al., theorem 4, for sampling.)
-5. Blocks compose adaptively. Part p has ceil((T - p) / b) of them, and part 0 the most: ceil(T / b). Parts are fixed by
-   index, so the cost of the run is the cost for the worst part.
+1. C is public and invertible, and both C and its inverse are lower-triangular. So releasing the rows of x + C^-1 z one
+   after another equals releasing the rows of C x + z. Row s is o_s = sum_{k < b} c_k x_{s-k} + z_s.
+2. x_t depends on the example only if t = p + j b, and then through one coin w_j ~ Bernoulli(q_b). Rows before p do not
+   depend on the example. Let block j have the rows p + j b, ..., p + j b + b - 1, as far as they are below T. Row
+   p + j b + k adds up b steps. Exactly one of them belongs to part p: step p + j b, with the coefficient c_k. So the
+   coin w_j is in block j alone, because the steps of a part are b apart and C has b bands.
+3. Condition on the coins of all other examples. They are independent of w_j, with the same distribution for both
+   neighbours. Averaging over them cannot increase a hockey-stick divergence, by joint convexity. Let g_j be the
+   contribution of the example in step p + j b. It is a function of the weights there, hence of the rows before block j.
+   All other terms of row s are a function h_s of earlier rows. So o_s = c_k w_j g_j + h_s(o_0, ..., o_{s-1}) + z_s.
+4. Let u have the parts u_k = c_k w_j g_j + z_s for all k. It is a Gaussian mechanism on a Poisson sample, with one
+   coin for all coordinates, and a shift of norm ||c|| ||g_j|| <= 1. Given the rows before block j, its rows follow from
+   u one after another, by o_s = u_k + h_s(o_0, ..., o_{s-1}). This is post-processing of u, although the later steps
+   of the block choose their x_t adaptively. (Denisov et al., NeurIPS 2022, theorem 2.1, prove adaptivity for any C
+   without sampling. Choquette-Choo et al. prove it for banded C with sampling.)
+5. Blocks compose adaptively. Part p has ceil((T - p) / b) of them, and part 0 the most: ceil(T / b). An index has one
+   part, so the run costs what it costs for the worst part.
 
-A truncated column moves its block by less than is charged, which only makes the charge an upper bound. Nothing is lost
-by it: after whole cycles, as at the end of each epoch here, the last column of part 0 is complete.
+A truncated column moves its block by less than is charged, so the charge is an upper bound. Nothing is lost by it.
+After whole cycles, as at the end of each epoch here, the last column of part 0 is complete.
 
-**Neighbours.** One example is added or removed at an index, and the indices of the others, hence their parts, stay. N is
-public, as it is for Poisson sampling without parts. For a replaced example the charge does not hold: the two
-contributions can be opposite, so that a step moves by up to twice the bound. By group privacy such neighbours have
-2 epsilon at (1 + e^epsilon) delta.
+**Neighbours.** One example is added or removed at an index. The others keep their indices, hence their parts. N is
+public, as it is for Poisson sampling without parts. The charge does not hold for a replaced example: the contributions
+of the two can be opposite, and move a step by twice the bound. By group privacy, such neighbours have 2 epsilon at
+(1 + e^epsilon) delta.
 
-**The coefficients.** c is proportional to the first b coefficients of 1 / sqrt((1 - x)(1 - m x)), the square root of the
-workload of SGD with momentum m; for m = 0 of the prefix sums: 1, 1/2, 3/8, 5/16, ... (Fichtenberger, Henzinger and
-Upadhyay, ICML 2023; cut to b bands by Kalinin and Lampert, NeurIPS 2024, who bound the loss of that). They decrease, so
-all roots of sum_k c_k x^k lie outside the unit circle (Eneström and Kakeya): the recurrence for the noise is stable.
-With b = 1 the mechanism is DP-SGD.
+**The coefficients.** c is proportional to the first b coefficients of 1 / sqrt((1 - x)(1 - m x)). This is the square
+root of the workload of SGD with momentum m. For m = 0 the workload has the prefix sums, and the root 1, 1/2, 3/8, 5/16,
+... (Fichtenberger, Henzinger and Upadhyay, ICML 2023). Kalinin and Lampert (NeurIPS 2024) cut it to b bands and bound
+the loss of that. The coefficients decrease, so all roots of sum_k c_k x^k are outside the unit circle (Eneström and
+Kakeya), and the recurrence for the noise is stable. With b = 1 the mechanism is DP-SGD.
 """
 
 from __future__ import annotations

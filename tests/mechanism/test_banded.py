@@ -24,7 +24,10 @@ from runner.training.prepare import prepare
 
 DELTA = 1e-5
 TWO = (NoiseGroup(("a",), 0.5), NoiseGroup(("b",), 2.0))
-SMALL = ("architecture.units=4", "architecture.filters=[2,2]", "noise_multiplier=1.5", "scale.epochs=2", "scale.batch_size=100")
+SMALL = (
+    "architecture.units=4", "architecture.filters=[2,2]", "noise_multiplier=1.5", "scale.epochs=2",
+    "scale.batch_size=100",
+)  # fmt: skip
 
 
 def banded(noise_multiplier: float = 1.1, examples: int = 1003, batch_size: int = 100, **more: Any) -> Banded:
@@ -86,7 +89,7 @@ def test_noise_over_steps_has_the_covariance_of_the_inverse_strategy() -> None:
 
 @pytest.mark.parametrize(("bands", "momentum", "steps"), [(4, 0.0, 12), (4, 0.0, 14), (3, 0.9, 11)])
 def test_one_part_moves_disjoint_rows_by_at_most_the_bound(bands: int, momentum: float, steps: int) -> None:
-    """||C x||^2 of an example that gives S = 1 whenever its part's turn comes, against the charged number of releases."""
+    """||C x||^2 of an example that gives S = 1 at each turn of its part, against the charged number of releases."""
     mechanism = banded(bands=bands, momentum=momentum, batch_size=50)
     c = strategy(mechanism.coefficients, steps)
     ((_, charged),) = [(e, n) for e, n in mechanism.charges(steps).actual if isinstance(e, PoissonSampledDpEvent)]

@@ -53,9 +53,9 @@ class StackedStep:
 
     Attributes:
         sampling, noise: the generators of every run's batches and noise.
-        state: all that a step changes: weights [R, numbers], the sums of losses [R], if noise is correlated that of the
-            last b - 1 steps [b - 1, R, numbers], and the optimizers' buffers. Only the shares after private counts are
-            elsewhere, in the losses that they belong to.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], earlier noise [b - 1, R, numbers]
+            if noise is correlated, and the optimizers' buffers. Only the shares after private counts are elsewhere, in
+            the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
