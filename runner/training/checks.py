@@ -108,8 +108,8 @@ def check_weights(objective: Objective) -> None:
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(
-                f"architecture: {name} is of {parameter.dtype}: weights have to be float32 or float64, as noise is for "
-                f"these types only."
+                f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
+                f"types of the noise."
             )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
