@@ -153,7 +153,7 @@ def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
     [
         ([(), ("activation=relu",)], "type"),
         ([(), ("batch_size=25",)], "batches"),
-        ([("mechanism=banded",), ("mechanism=banded", "mechanism.momentum=0.9")], "noise"),
+        ([("mechanism=banded", "mechanism.bands=2"), ("mechanism=banded", "mechanism.bands=3")], "noise"),
         ([(), ("architecture.units=6",)], "shapes"),
         ([(), ("optimizer=adam",)], "optimizers"),
         ([(), ("clipping=automatic",)], "clip"),
