@@ -104,7 +104,7 @@ BAD = {
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
     "constraint=1.5": "constraint=1.5 names no option of constraint: choose from spectral",
     "normalization=[1]": "normalization=[1] names no option of normalization: choose from ",
-    "mechanism=printed,3": "mechanism=3 names no option of mechanism: choose from corrected, ",
+    "mechanism=printed,3": "mechanism=3 names no option of mechanism: choose from banded, ",
 }
 
 

@@ -270,7 +270,8 @@ def prepare(config: DictConfig) -> Run:
         chosen.check(clipping, objective, *made_up)
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
-        if hasattr(optimizer, "take_noise") and isinstance(chosen, Scheduled):
+        varying = isinstance(chosen, Scheduled) or len(chosen.coefficients) > 1
+        if hasattr(optimizer, "take_noise") and varying:
             raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
         rule.check(chosen)
         if counting_course(built.loss) is not None and not any(
