@@ -35,12 +35,14 @@ _STEPS = 3  # that are timed, after one that is not
 
 
 def like(config: Mapping[str, Any]) -> str:
-    """Compute the same digest for runs whose epochs take about as long: data of the same shapes, network, batch size.
+    """Compute the same digest for runs whose epochs take about as long.
+
+    Their data have the same shapes, and they have the same views of an example, network and batch size.
 
     Args:
         config: the resolved config of a run, or what its record keeps of it, as JSON values.
     """
-    same = {name: config.get(name) for name in ("features", "architecture", "batch_size")}
+    same = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
     return identify_recorded({**same, "dataset": shapes})[1]
 
