@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,10 @@ import torch
 from torch import Tensor
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
+from runner.data.originals import FOLDERS, missing
+from runner.terminal import one_line
 
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
-
-
-# A run is identified by its config, which names its data. So a name must always mean the same images.
-_DIGESTS = {
-    "MNIST": "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
-    "FashionMNIST": "ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
-    "CIFAR10": "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
-}
 
 
 @dataclass(frozen=True)
@@ -66,17 +61,16 @@ class ImageDataset:
             DataError: the files are neither under `root` nor can be downloaded, or are not the original images, or
                 do not have the stated sizes.
         """
-        train, test = _bundled_digits(self.shape) if self.bundled else _torchvision(self.name, Path(root).expanduser())
+        train, test = (
+            _bundled_digits(self.shape)
+            if self.bundled
+            else _torchvision(self.name, Path(root).expanduser(), self.shape)
+        )
         found = (list(train.images.shape[1:]), len(train), len(test))
         if found != (list(self.shape), self.train_examples, self.test_examples):
             raise DataError(
                 f"{self.name} under {root} has images of shape {found[0]}, {found[1]} for training and {found[2]} for "
                 f"test, but the configuration says {list(self.shape)}, {self.train_examples} and {self.test_examples}."
-            )
-        digest = _DIGESTS.get(self.name)
-        if digest is not None and not self.bundled and _digest(train, test) != digest:
-            raise DataError(
-                f"The files of {self.name} under {root} are not the original ones: their pixels or labels differ."
             )
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
             raise DataError(f"{self.name} has a label beyond dataset.classes={self.classes}.")
@@ -148,15 +142,6 @@ def _evenly(split: Split, count: int) -> Split:
     return Split(split.images[chosen], split.targets[chosen])
 
 
-def _digest(train: Split, test: Split) -> str:
-    """Return the SHA-256 of the pixels (bytes, [examples, channels, height, width]) and labels of both splits."""
-    digest = hashlib.sha256()
-    for split in (train, test):
-        for values in (split.images * 255, split.targets):
-            digest.update(values.round().to(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def holdout_examples(train_examples: int) -> int:
     """Return the number of training examples that evaluation=holdout sets aside."""
     return train_examples // HOLDOUT_PARTS
@@ -171,43 +156,89 @@ def hold_out(train: Split) -> tuple[Split, Split]:
     )
 
 
-def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
+def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Split]:
     import torchvision.datasets
 
-    dataset_class = getattr(torchvision.datasets, name, None)
-    if not isinstance(dataset_class, type):
+    kind = getattr(torchvision.datasets, name, None)
+    if not isinstance(kind, type):
         raise DataError(f"torchvision has no data set named {name}.")
     processed = root / name / "processed"
-    if issubclass(dataset_class, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
+    if issubclass(kind, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
         # torchvision would read them instead of the original files. They are pickles, which can run any code.
         raise DataError(
             f"{processed} holds files of an older torchvision, which would be unpickled instead of the original files: "
             f"delete or move that folder, the original files in {root / name / 'raw'} are enough."
         )
-
-    def read(download: bool) -> tuple[Split, Split]:
-        train, test = (dataset_class(root=str(root), train=train, download=download) for train in (True, False))
-        return _as_split(train), _as_split(test)
-
+    absent = missing(name, root)
+    place = root / FOLDERS.get(name, "")
     try:
-        return read(download=False)
-    except RuntimeError:  # torchvision raises it if files are missing or damaged
-        pass
-    try:
-        return read(download=True)
-    except (OSError, RuntimeError) as error:
-        folder = "cifar-10-batches-py" if name == "CIFAR10" else f"{name}/raw"
+        if not absent:
+            with suppress(OSError, RuntimeError):  # torchvision raises them if files are missing or damaged
+                return _read(kind, root, shape, download=False)
+        found = _read(kind, root, shape, download=True)
+    except Exception as error:  # of every kind, by data set
+        there = f"{absent[0]} is missing" if absent else f"{name} cannot be read from {place}"
         raise DataError(
-            f"{name} is not in {root} and could not be downloaded: put its original files into {root / folder}, or set "
-            f"DP_DATA_ROOT (or runtime.data_root) to the folder that holds them."
+            f"{there}, and it could not be downloaded ({one_line(f'{type(error).__name__}: {error}')}): put the "
+            f"original files of {name} into {place}, or set DP_DATA_ROOT (or runtime.data_root) to another folder."
         ) from error
+    missing(name, root)
+    return found
 
 
-def _as_split(dataset: object) -> Split:
-    images = torch.as_tensor(dataset.data)  # type: ignore[attr-defined]  # uint8, [examples, height, width(, channels)]
-    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
-    targets = torch.as_tensor(dataset.targets)  # type: ignore[attr-defined]
-    return Split(images.float().div_(255).contiguous(), targets.long())
+def _read(kind: Any, root: Path, shape: Sequence[int], download: bool) -> tuple[Split, Split]:
+    train, test = (kind(root=str(root), download=download, **which) for which in splits_of(kind))
+    return as_split(train, shape), as_split(test, shape)
+
+
+def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments by which a class of torchvision's kind gives its training and its test split.
+
+    Raises:
+        ValueError: it has no such arguments.
+    """
+    taken = inspect.signature(kind).parameters
+    if "train" in taken:
+        return {"train": True}, {"train": False}
+    if "split" in taken:
+        return {"split": "train"}, {"split": "test"}
+    raise ValueError(f"{kind.__qualname__} has neither an argument train=True nor split='train'")
+
+
+def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
+    """Return the examples of a data set of torchvision's kind, or of pairs of an image and a label.
+
+    Its `data` and `targets` or `labels` are taken if it has them. Images of whole numbers are pixels of 0 to 255.
+
+    Args:
+        shape: channels, height and width, where they are known.
+    """
+    if isinstance(examples, Split):
+        return examples
+    labels = getattr(examples, "targets", getattr(examples, "labels", None))
+    if labels is not None and hasattr(examples, "data"):
+        images, targets = torch.as_tensor(examples.data), torch.as_tensor(labels)
+    elif isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], Tensor):
+        images, targets = examples
+    else:
+        every = [examples[place] for place in range(len(examples))]
+        images = torch.stack([_tensor(image) for image, _ in every])
+        targets = torch.tensor([int(label) for _, label in every])
+    if images.dim() == 3:
+        images = images.unsqueeze(1)
+    last = images.shape[-1] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
+    if images.dim() == 4 and list(images.shape[1:]) != list(shape or []) and last:  # the channels
+        images = images.permute(0, 3, 1, 2)
+    pixels = not images.is_floating_point()
+    return Split((images.float().div_(255) if pixels else images.float()).contiguous(), targets.long())
+
+
+def _tensor(image: Any) -> Tensor:
+    if isinstance(image, Tensor):
+        return image
+    from torchvision.transforms.functional import pil_to_tensor
+
+    return pil_to_tensor(image)
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:

@@ -24,7 +24,7 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra.plugins.config_source import ConfigResult
 
 from runner.config import REPOSITORY
-from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
+from runner.data.files import cache_folder, content_of, of_the_user_alone, safe_folder, write_whole
 
 _CODE = (  # that a resolved config and its ids depend on
     "runner/config/*.py", "runner/data/__init__.py", "runner/training/targets.py",
@@ -64,7 +64,7 @@ def _recalled(path: Path) -> Any:
     try:
         if not of_the_user_alone(path):
             return None
-        checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
+        checksum, _, text = content_of(path).decode().partition("\n")
         if hashlib.sha256(text.encode()).hexdigest() != checksum:
             return None
         entry = json.loads(text)

@@ -58,7 +58,7 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
 
 def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text(encoding="utf-8"))
         if record["run_id"] != path.stem:
             raise ValueError("its run_id is not its file's name")
         config = _with_moved_classes(record["config"], moved)

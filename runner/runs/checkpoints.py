@@ -20,7 +20,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import REPOSITORY
-from runner.data.files import write_whole
+from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
 from runner.training.prepare import Run
@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is damaged, or `save` did not write it. The message follows the file's name.
     """
-    raw = path.read_bytes()
+    raw = content_of(path)
     digest, payload = raw[:_DIGEST], raw[_DIGEST:]
     if hashlib.sha256(payload).digest() != digest:
         raise ValueError("is damaged")

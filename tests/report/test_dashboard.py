@@ -21,7 +21,7 @@ from runner.report.dashboard.definition import Dashboard, Panel, read
 from runner.report.papers import known
 from runner.report.served import served, tell
 from tests.conftest import Refusal
-from tests.wandb_server import serving
+from checks.wandb_server import serving
 
 RESULTS = REPOSITORY / "results"
 

@@ -25,7 +25,7 @@ from runner.runs import media, tracking
 from runner.runs.execute import execute, execute_together
 from runner.training import diagnostics
 from runner.training.prepare import prepare
-from tests.wandb_server import serving
+from checks.wandb_server import serving
 
 
 def _inspect(folder: Path, *options: str) -> str:
