@@ -9,6 +9,7 @@ sentence.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     for sentence in refused:
         print(f"show: {sentence}", file=sys.stderr)
     if not (records or refused):
-        print(f"No runs in {folder} but those of this repository: python -m runner --help says how to run one.")
+        unsure = "" if shutil.which("git") else " (without git, results/runs counts as the repository's)"
+        print(f"No runs in {folder} but those of this repository{unsure}: python -m runner --help says how to run one.")
         return 0
     if records:
         _show(_selected([_columns(record) for record in records], chosen), records, chosen)

@@ -26,7 +26,7 @@ from runner.config.fields import (
     COUNT,
     COUNTS,
     DELTA,
-    FINITE,
+    NOISE,
     NOT_NEGATIVE,
     POSITIVE,
     THREADS,
@@ -172,7 +172,7 @@ class Config:
     epochs: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
     batch_size: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
     sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing)
-    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=FINITE)
+    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=NOISE)
     target_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
     max_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
     delta: float = stated(part=Part.setting, differs=Differs.freely, within=DELTA)

@@ -219,7 +219,7 @@ def cost_text(record: Record, run: Run) -> str:
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
-        rows.append([path.stem, *costs, path.read_text().partition("\n")[0].removeprefix("# ")])
+        rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
     return aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
 
 

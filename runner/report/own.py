@@ -150,12 +150,12 @@ def record_files(results: Path) -> list[Path]:
 
 
 def _committed(results: Path) -> set[Path]:
-    """List the files in a folder that git tracks; none outside a checkout."""
+    """List the files in a folder that git tracks. Without git these are all records of the paper scale in results/."""
     command = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "--", str(results.resolve())]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
     except (OSError, subprocess.SubprocessError):
-        return set()
+        return set((REPOSITORY / "results" / "runs").glob("*.json"))
     return {REPOSITORY / name for name in listed.split("\0") if name}
 
 

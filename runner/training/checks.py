@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import typing
 from dataclasses import is_dataclass, make_dataclass
 from functools import cache
@@ -20,8 +21,10 @@ from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
+from runner.training.updates import Schedule
 
 _LARGEST = torch.finfo(torch.float32).max
+_EPOCHS = 1000  # of a schedule that are tried, at most
 
 
 def check_fields(config: DictConfig) -> None:
@@ -67,10 +70,19 @@ def check_arguments(config: DictConfig, group: str) -> None:
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:
-            OmegaConf.merge(_holder(name, expected), {name: value})
+            taken = OmegaConf.merge(_holder(name, expected), {name: value})[name]
+            if _is_text_for_number(value, taken):
+                raise ConfigError(f"{group}.{name}={value!r} is text, but it has to be a number: write it unquoted.")
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
+
+
+def _is_text_for_number(given: Any, taken: Any) -> bool:
+    """Return True if a value that was taken for a number, or a number in it, was given as text."""
+    if isinstance(given, str):
+        return isinstance(taken, (int, float))
+    return isinstance(given, ListConfig) and any(map(_is_text_for_number, given, taken))
 
 
 def _plain_type(hint: Any, default: Any) -> Any:
@@ -97,6 +109,21 @@ def _holder(name: str, expected: Any) -> DictConfig:
     return made
 
 
+def check_size(objective: Objective) -> None:
+    """Check that the weights of an objective, which may be on the meta device, fit into the memory of this machine.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    needed = sum(p.numel() * p.element_size() for p in objective.parameters())
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise ConfigError(
+            f"architecture: its weights take {needed / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f} GiB "
+            f"of memory: choose a smaller network."
+        )
+
+
 def check_weights(objective: Objective) -> None:
     """Check that noise can be drawn in the types of the weights, and that no module mixes examples by design.
 
@@ -120,7 +147,18 @@ def check_weights(objective: Objective) -> None:
         )
 
 
-def check_objective(objective: Objective, shape: list[int]) -> None:
+def _loss_alone(objective: Objective, classes: int) -> Exception | None:
+    """Return the error of a loss on made-up logits, or None. A loss that reads more than logits is not tried."""
+    if getattr(objective.loss, "reads_pre_activations", False):
+        return None
+    try:
+        objective.loss(torch.zeros(2, classes), torch.zeros(2, dtype=torch.long))
+    except Exception as error:
+        return error
+    return None
+
+
+def check_objective(objective: Objective, shape: list[int], classes: int) -> None:
     """Pass two examples through an objective on the meta device to check shapes.
 
     Raises:
@@ -130,6 +168,8 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
         objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
     except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
+        if (reason := _loss_alone(objective, classes)) is not None:
+            raise ConfigError(f"loss: {reason}") from error
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
         raise ConfigError(
@@ -148,6 +188,29 @@ def check_constraint(objective: Objective) -> None:
         objective.project()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"constraint: {error}") from error
+
+
+def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int) -> None:
+    """Take a step with a gradient of zero, and all steps of the schedule, because some fail only there.
+
+    Args:
+        optimizer: one for copies of the weights, which is not used otherwise.
+        schedule: its schedule.
+
+    Raises:
+        ConfigError: a step fails.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    part = "optimizer"
+    try:
+        optimizer.step()
+        part = "schedule"
+        for _ in range(min(epochs, _EPOCHS)):
+            schedule.start_epoch()
+    except Exception as error:
+        raise ConfigError(f"{part}: a step fails: {error}") from error
 
 
 def check_momentum(optimizer: torch.optim.Optimizer) -> None:

@@ -38,9 +38,16 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
             return OwnDataset(built, config.scale.bundled_data)
         return built if call_with is None else built(call_with)
     except InstantiationException as error:
-        raise ConfigError(f"{group}: {error.__cause__ or error}") from error
+        cause = error.__cause__ or error
+        vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError))  # names none of the arguments
+        raise ConfigError(f"{group}: {cause}{_given(config[group]) if vague else ''}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{group}: {error}") from error
+
+
+def _given(group: DictConfig) -> str:
+    """List the arguments of a group in brackets."""
+    return f" ({', '.join(f'{name}={value}' for name, value in group.items() if not str(name).startswith('_'))})"
 
 
 def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,6 +47,8 @@ from runner.training.checks import (
     check_fields,
     check_momentum,
     check_objective,
+    check_size,
+    check_steps,
     check_weights,
 )
 from runner.training.diagnostics import diagnostic
@@ -218,12 +221,11 @@ def prepare(config: DictConfig) -> Run:
         objective = private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
         if not apart:
-            check_objective(objective, features.shape(dataset.shape))
+            check_objective(objective, features.shape(dataset.shape), dataset.classes)
         if objective.constraint is not None:
             check_constraint(objective)
     optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
     check_momentum(optimizer)
-    schedule_of(config, optimizer)
 
     examples = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:
@@ -252,6 +254,9 @@ def prepare(config: DictConfig) -> Run:
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+    trial = [torch.zeros_like(p, device=device, requires_grad=True) for p in objective.parameters()]
+    trial_optimizer = instantiated(config, "optimizer", call_with=trial)
+    check_steps(trial_optimizer, schedule_of(config, trial_optimizer), epochs)
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
@@ -284,6 +289,12 @@ def prepare(config: DictConfig) -> Run:
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
     """Return a copy of the network with its first weights and its loss; the network's maker may hold the original."""
     with torch.random.fork_rng(devices=[]):
+        if config.architecture._target_.startswith(("runner.", "torch.")):  # a user's class is called once
+            made: list[Objective] = []
+            with torch.device("meta"), suppress(Exception):  # its error is raised below
+                made.append(objective_of(config, dataset, features))
+            for objective in made:
+                check_size(objective)
         torch.manual_seed(derived_seed(config.seed, "init"))
         objective = objective_of(config, dataset, features)
     try:

@@ -157,9 +157,16 @@ def _slowly() -> None:
     os.link = lambda *a, **k: (time.sleep(0.5), linked(*a, **k))[1]
 
 
-def _lock_is_held(descriptor: int, operation: int) -> None:
-    if operation & fcntl.LOCK_EX:
-        raise BlockingIOError(errno.EWOULDBLOCK, "held")
+def _held_features() -> None:
+    """Have the lock of the features stay held, as by a stopped process."""
+    lock = fcntl.flock
+
+    def call(descriptor: int, operation: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".lock"):
+            raise BlockingIOError(errno.EWOULDBLOCK, "held")
+        lock(descriptor, operation)
+
+    fcntl.flock = call
 
 
 def tries() -> list[Try]:
@@ -196,7 +203,7 @@ def tries() -> list[Try]:
         other("shared with a group, made with umask 022", RUN, records=1, before=_made_by_another(0o2775, 0o022)),
         other("shared with a group, made with umask 002", RUN, records=1, before=_made_by_another(0o2775, 0o002)),
         other("shared with all (777), made with umask 022", RUN, records=1, before=_made_by_another(0o777, 0o022)),
-        other("shared with all (1777), made with umask 022", RUN, records=1, before=_made_by_another(0o1777, 0o022)),
+        other("shared with all (1777): each one's own", RUN, 2, _REFUSED, 0, _made_by_another(0o1777, 0o022)),
         other("shared with a group, made with umask 077", RUN, before=_made_by_another(0o2775, 0o077), records=1),
         other("of another user", RUN, 2, _REFUSED, 0, _made_by_another(0o755, 0o022)),
         f("its lock is held", RUN, 0, "being computed by another process", 0, _lock(_hold), _let_go),
@@ -215,7 +222,7 @@ def tries() -> list[Try]:
     far = partial(f, environment=cache, records=1)
     found += [
         far("features: no chmod", scatter, inside=lacking[6][1], before=lambda here: (here / "cache").mkdir(mode=0o777)),
-        far("features: a lock that stays held", scatter, inside=partial(setattr, fcntl, "flock", _lock_is_held)),
+        far("features: a lock that stays held", scatter, inside=_held_features, seconds=150.0),
         far("features: no memory maps", scatter, inside=_no_maps),
         f("features: the cache is read-only", scatter, 2, "XDG_CACHE_HOME", environment={"XDG_CACHE_HOME": "/proc/none"}),
     ]

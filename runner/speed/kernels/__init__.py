@@ -189,4 +189,4 @@ def _fingerprint(source: Path, compiler: str) -> str:
 
 def _sources(source: Path) -> list[str]:
     """Return the text of a kernel and of the headers."""
-    return [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]
+    return [path.read_text(encoding="utf-8") for path in (source, *sorted(_FOLDER.glob("*.h")))]
