@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,24 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
+from runner.data.examples import Split as Split
+from runner.data.examples import as_split, splits_of
 from runner.data.originals import FOLDERS, missing
 from runner.terminal import one_line
 
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
-
-
-@dataclass(frozen=True)
-class Split:
-    """Examples of one split. `images`: [examples, channels, height, width], float32; `targets`: [examples], int64."""
-
-    images: Tensor
-    targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.targets)
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,8 @@ class OwnDataset:
         except AttributeError as error:
             raise ValueError(
                 f"{error}: a data set has `shape` = (channels, height, width), `classes`, `train_examples`, "
-                f"`test_examples` and `load(root)`."
+                f"`test_examples` and `load(root)`. Or it is a class like torchvision's, with root and train or split, "
+                f"or a function that returns the training and the test examples."
             ) from error
         most = (BUNDLED_TRAIN, BUNDLED_TEST) if self.small else (stated.train_examples, stated.test_examples)
         vars(self).update(
@@ -189,56 +179,6 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
 def _read(kind: Any, root: Path, shape: Sequence[int], download: bool) -> tuple[Split, Split]:
     train, test = (kind(root=str(root), download=download, **which) for which in splits_of(kind))
     return as_split(train, shape), as_split(test, shape)
-
-
-def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments by which a class of torchvision's kind gives its training and its test split.
-
-    Raises:
-        ValueError: it has no such arguments.
-    """
-    taken = inspect.signature(kind).parameters
-    if "train" in taken:
-        return {"train": True}, {"train": False}
-    if "split" in taken:
-        return {"split": "train"}, {"split": "test"}
-    raise ValueError(f"{kind.__qualname__} has neither an argument train=True nor split='train'")
-
-
-def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
-    """Return the examples of a data set of torchvision's kind, or of pairs of an image and a label.
-
-    Its `data` and `targets` or `labels` are taken if it has them. Images of whole numbers are pixels of 0 to 255.
-
-    Args:
-        shape: channels, height and width, where they are known.
-    """
-    if isinstance(examples, Split):
-        return examples
-    labels = getattr(examples, "targets", getattr(examples, "labels", None))
-    if labels is not None and hasattr(examples, "data"):
-        images, targets = torch.as_tensor(examples.data), torch.as_tensor(labels)
-    elif isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], Tensor):
-        images, targets = examples
-    else:
-        every = [examples[place] for place in range(len(examples))]
-        images = torch.stack([_tensor(image) for image, _ in every])
-        targets = torch.tensor([int(label) for _, label in every])
-    if images.dim() == 3:
-        images = images.unsqueeze(1)
-    last = images.shape[-1] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
-    if images.dim() == 4 and list(images.shape[1:]) != list(shape or []) and last:  # the channels
-        images = images.permute(0, 3, 1, 2)
-    pixels = not images.is_floating_point()
-    return Split((images.float().div_(255) if pixels else images.float()).contiguous(), targets.long())
-
-
-def _tensor(image: Any) -> Tensor:
-    if isinstance(image, Tensor):
-        return image
-    from torchvision.transforms.functional import pil_to_tensor
-
-    return pil_to_tensor(image)
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
