@@ -25,7 +25,7 @@ import yaml
 from runner.claims import epochs, readers
 from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
 from runner.claims.claim import COMPARISONS, DIRECTIONS, OVER_VALUES, STATISTICS, Claim
-from runner.config import REPOSITORY
+from runner.config import PACKAGE, REPOSITORY
 
 _CHOICES: dict[str, Collection[str]] = {
     "direction": DIRECTIONS,
@@ -42,7 +42,7 @@ _NONE = Value(0, ())
 
 def claims_path(paper: str) -> Path:
     """Return the file with a paper's claims."""
-    return REPOSITORY / "runner" / "papers" / paper / "claims.yaml"
+    return PACKAGE / "papers" / paper / "claims.yaml"
 
 
 def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[str] = ()) -> list[Claim]:

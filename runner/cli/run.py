@@ -70,6 +70,8 @@ def _run(composed: DictConfig) -> None:
     config = resolved(composed)
     choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
     folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
+    folders += [f"--config-dir={each.path}" for each in HydraConfig.get().runtime.config_sources
+                if each.provider == "command-line"]  # fmt: skip
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
     if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:

@@ -39,7 +39,11 @@ from runner.config.fields import (
     stated,
 )
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]  # runner/
+_CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
+REPOSITORY = PACKAGE.parent if _CHECKOUT else PACKAGE / "checkout"  # has conf/ and sweeps/
+PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go into by default
+RESULTS = PLACE / "results"
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
@@ -270,6 +274,7 @@ def register() -> None:
     """Make the schema and the resolvers known to Hydra. Safe to call again."""
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
+    OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)
     OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)

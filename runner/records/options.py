@@ -24,6 +24,8 @@ OF_HYDRA = (
 def arranged(arguments: Sequence[str]) -> list[str]:
     """Return a command line with Hydra's own options first, because Hydra takes none between overrides.
 
+    Options in a folder conf/ of the current folder are the user's own, if the command names no other --config-dir.
+
     Raises:
         ConfigError: --config-dir names no folder.
         SystemExit: an option of Hydra has no value.
@@ -34,6 +36,8 @@ def arranged(arguments: Sequence[str]) -> list[str]:
         del options[len(options) - 1 - options[::-1].index(override)]
     if known.config_dir is not None and not (known.config_dir and Path(known.config_dir).expanduser().is_dir()):
         raise ConfigError(f"--config-dir={known.config_dir}: there is no such folder.")
+    if known.config_dir is None and Path("conf").is_dir() and not Path("conf").samefile(REPOSITORY / "conf"):
+        options = ["--config-dir=conf", *options]  # of the user's own folder
     return [*options, *overrides]
 
 

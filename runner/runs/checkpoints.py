@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from runner.config import REPOSITORY
+from runner.config import PACKAGE
 from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
@@ -34,7 +34,7 @@ _KNOWN = ("runner", "torch")
 @cache
 def code_digest() -> str:
     """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
-    package = REPOSITORY / "runner"
+    package = PACKAGE
     sources = [path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
     digest = hashlib.sha256()
     for path in sorted(sources):

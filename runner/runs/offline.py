@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import PLACE, ConfigError
 from runner.records.files import claim
 from runner.runs.tracking import check_login
 from runner.terminal import Parser
@@ -153,7 +153,7 @@ def _last_line(text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner wandb-sync", description=__doc__.partition("\n")[0])
-    parser.add_argument("--folder", type=Path, default=REPOSITORY, help="what tracking.directory was")
+    parser.add_argument("--folder", type=Path, default=PLACE, help="what tracking.directory was")
     folder = parser.parse_args(arguments).folder.expanduser() / "wandb"
     tries = attempts(folder)
     if not tries:

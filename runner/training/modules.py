@@ -9,10 +9,10 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from runner.config import PACKAGE, REPOSITORY
 
 LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's
-_PACKAGE = REPOSITORY / "runner"
+_PACKAGE = PACKAGE
 _INSTALLED = ("site-packages", "dist-packages")
 
 
