@@ -131,7 +131,9 @@ def _logs(root: Path) -> str:
 
 
 def _of(log: Path, job: str) -> str:
-    return "\n".join(line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if f"job {job} " in line)
+    return "\n".join(
+        line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if f"job {job} " in line
+    )
 
 
 def _by(log: Path, job: str) -> str:
@@ -147,7 +149,9 @@ def _records(root: Path) -> list[Path]:
 def _recorded(root: Path, count: int, command: subprocess.Popen[bytes], log: Path) -> None:
     def there() -> bool:
         if command.poll() is not None:
-            raise RuntimeError(f"the command ended before anything was done to it: {log.read_text(encoding='utf-8')[-1500:]}")
+            raise RuntimeError(
+                f"the command ended before anything was done to it: {log.read_text(encoding='utf-8')[-1500:]}"
+            )
         return len(_records(root)) >= count
 
     wait_until(there, _PATIENCE, f"{count} records")

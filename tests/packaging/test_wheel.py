@@ -81,7 +81,7 @@ def test_options_of_ones_own_are_found(python: Path, tmp_path: Path, typed: tupl
     [
         (("--help",), 0, "sweeps/tempered_sigmoid"),
         (("reproduce", "tempered-sigmoid", "--plan", "--items", "fig-3"), 0, "fig-3"),
-        (("claims", "--paper", "lipschitz"), 0, "lipschitz"),
+        (("claims", "--paper", "lipschitz"), 2, "no aggregated claims"),
         (("new-paper", "mine"), 2, "checkout"),
         (("explain", "tempered_sigmoid/fig-3"), 0, "fig_3"),
     ],

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from checks.wandb_server import serving
 from runner.config import REPOSITORY
 from runner.runs import offline
 from runner.runs.offline import Attempt, attempts, due
 from tests.conftest import Refusal
-from checks.wandb_server import serving
 
 # Writes run `b` twice, the first time stopped after one of two epochs, and run `a` once.
 WRITER = """

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from checks.wandb_server import serving
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
@@ -25,7 +26,6 @@ from runner.runs import media, tracking
 from runner.runs.execute import execute, execute_together
 from runner.training import diagnostics
 from runner.training.prepare import prepare
-from checks.wandb_server import serving
 
 
 def _inspect(folder: Path, *options: str) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 
 _BLOCKED = "http://127.0.0.1:9"  # a proxy that refuses, so that no try reaches a network
-_UNSET = "\0"  # a variable of the environment that a try lacks
+ABSENT = "\0"  # the value of a variable of the environment that a try lacks
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,6 @@ class Try:
     why_not: str = ""
 
 
-ABSENT = _UNSET
-
-
 @dataclass(frozen=True)
 class Answer:
     """The answer to a try: the exit code (None: it did not end), the seconds, the output, and the fault or ""."""
@@ -92,11 +90,11 @@ def attempt(each: Try, here: Path) -> Answer:
 
 
 def _environment(each: Try, here: Path) -> dict[str, str]:
-    base = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "DP_", "LC_", "LANG"))}
+    foreign = ("WANDB", "DP_", "LC_", "LANG")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     proxies = {f"{name}_proxy": _BLOCKED for name in ("http", "https")}
     given = {name: value.replace("{here}", str(here)) for name, value in each.environment.items()}
-    every = base | proxies | {"LC_ALL": "C.UTF-8", "WANDB_MODE": ""} | given
-    every.pop("WANDB_MODE", None)
+    every = base | proxies | {"LC_ALL": "C.UTF-8"} | given
     return {name: value for name, value in every.items() if value != ABSENT}
 
 
@@ -142,16 +140,14 @@ def _forked(arguments: list[str], environment: dict[str, str], each: Try, here: 
 
 
 def _ended(process: int, seconds: float) -> int | None:
-    """Wait for a process, and kill what is left of its session. Return its exit code, or None if it had to be killed."""
+    """Wait for a process, and kill its session. Return its exit code, or None if it had to be killed."""
     until, status = time.monotonic() + seconds, None
     while status is None and time.monotonic() < until:
         found, code = os.waitpid(process, os.WNOHANG)
         status = os.waitstatus_to_exitcode(code) if found else None
         time.sleep(0.02)
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     if status is None:
         os.waitpid(process, 0)
     return status

@@ -88,7 +88,10 @@ def tries() -> list[Try]:
         ("a function that gives TensorDatasets", "_target_: mine.tensors\n", ()),
     ]
     found = [d(name, (*_RUN, *more), records=1, before=_written(option)) for name, option, more in good]
-    named = "_target_: runner.data.datasets.ImageDataset\nname: {}\nshape: {}\nclasses: {}\ntrain_examples: {}\ntest_examples: {}\n"
+    named = (
+        "_target_: runner.data.datasets.ImageDataset\nname: {}\nshape: {}\nclasses: {}\n"
+        "train_examples: {}\ntest_examples: {}\n"
+    )
     builtin = [
         ("KMNIST", "[1, 28, 28]", 10, 60000, 10000, ()),
         ("SVHN", "[3, 32, 32]", 10, 73257, 26032, (linear,)),

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 from checks.faults.tries import data, files, messages, own_data, terminals, tracking
 from checks.faults.tries.attempt import Answer, Try, attempt
+from runner.config import REPOSITORY
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.report.files import Table, markdown
+from runner.report.files import Table, markdown, read_csv
 from runner.runs.execute import execute
 from runner.terminal import printable
 
+_BEFORE = Path(__file__).with_name("before.csv")  # the same tries on an earlier version of the code
 Tried = tuple[Try, Answer]
 
 
@@ -24,21 +30,33 @@ def all_tries() -> list[Try]:
     return [each for kind in (files, tracking, data, messages, terminals, own_data) for each in kind.tries()]
 
 
-def play(chosen: Sequence[Try]) -> Iterator[Tried]:
-    """Carry out tries, each in a folder of its own."""
+def play(only: str = "") -> Iterator[Tried]:
+    """Carry out the tries whose kind or name contains `only`, two at a time, each in a folder of its own."""
+    chosen = [each for each in all_tries() if only in f"{each.kind}: {each.name}"]
     with tempfile.TemporaryDirectory(prefix="tries-") as folder:
-        _import_all(Path(folder))
         Path(folder).chmod(0o755)
-        for number, each in enumerate(each for each in chosen if not each.why_not):
-            here = Path(folder) / str(number)
-            yield each, attempt(each, here)
-            shutil.rmtree(here, ignore_errors=True)
+        if any(not each.why_not for each in chosen):
+            _import_all(Path(folder))
+        _PLAYED[:] = [(each, Path(folder) / str(number)) for number, each in enumerate(chosen)]
+        with ProcessPoolExecutor(2, get_context("fork")) as pool:
+            yield from zip(chosen, pool.map(_played, range(len(chosen))), strict=True)
+
+
+_PLAYED: list[tuple[Try, Path]] = []  # that the processes of the pool inherit
+
+
+def _played(number: int) -> Answer:
+    each, here = _PLAYED[number]
+    if each.why_not:
+        return Answer(None, 0.0, "", "")
+    answer = attempt(each, here)
+    shutil.rmtree(here, ignore_errors=True)
+    return answer
 
 
 def _import_all(folder: Path) -> None:
     """Carry out a run, so that the processes of tries, which are forks of this one, need not import anything."""
-    import runner.cli.run
-
+    import_module("runner.cli.run")
     config = resolved(composed([*files.RUN[:3], "tracking=disabled", f"runtime.results_root={folder}/first"]))
     execute(config, lambda row, run: None)
 
@@ -52,21 +70,29 @@ def line(each: Try, answer: Answer) -> str:
 
 def lines(tried: Sequence[Tried]) -> list[str]:
     """Return the text of the tables."""
+    earlier = {(row["kind"], row["try"]): row["verdict"] for row in read_csv(_BEFORE)}
+    left_out = [f"- left out: {each.kind}: {each.name}: {each.why_not}" for each, _ in tried if each.why_not]
+    tried = [(each, answer) for each, answer in tried if not each.why_not]
     counts = Counter(each.kind for each, _ in tried)
+    then = Counter(each.kind for each, _ in tried if earlier.get((each.kind, each.name), "clean") != "clean")
     faults = Counter(each.kind for each, answer in tried if answer.fault)
-    total = (str(len(tried)), str(len(tried) - faults.total()), str(faults.total()))
-    rows = [(kind, str(count), str(count - faults[kind]), str(faults[kind])) for kind, count in counts.items()]
+    rows = [(kind, count, then[kind], count - faults[kind], faults[kind]) for kind, count in counts.items()]
+    total = ("all", len(tried), then.total(), len(tried) - faults.total(), faults.total())
     every = [
-        (each.kind, each.name, str(answer.code), f"FAULT: {answer.fault}" if answer.fault else "clean", _last(answer))
+        (each.kind, each.name, earlier.get((each.kind, each.name), "not tried"), str(answer.code),
+         f"FAULT: {answer.fault}" if answer.fault else "clean", _last(answer))
         for each, answer in tried
-    ]
+    ]  # fmt: skip
+    header = ("kind", "tried", "faults before", "clean now", "faults now")
     return [
-        markdown(Table(("kind", "tried", "clean", "faults"), [*rows, ("all", *total)])),
+        markdown(Table(header, [tuple(map(str, row)) for row in [*rows, total]])),
+        *left_out,
         "",
-        markdown(Table(("kind", "surroundings or input", "exit code", "verdict", "its last line"), every)),
+        markdown(Table(("kind", "surroundings or input", "before", "exit code", "now", "its last line"), every)),
     ]
 
 
 def _last(answer: Answer) -> str:
     said = printable((answer.said.strip().splitlines() or [""])[-1])
-    return said if len(said) <= 200 else f"{said[:200]}…"
+    said = re.sub(r"/\S*/tries-\w+/\d+", "HERE", said).replace(str(REPOSITORY), "REPOSITORY")
+    return said if len(said) <= 160 else f"{said[:160]}…"

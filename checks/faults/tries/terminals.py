@@ -65,9 +65,11 @@ def tries() -> list[Try]:
           environment={"HOME": ABSENT, "XDG_CACHE_HOME": ABSENT}),
         t("no HOME and no name: offline", (*RUN[:3], RUN[4], "tracking.directory={here}"), records=1, inside=_nobody,
           environment={"HOME": ABSENT, "XDG_CACHE_HOME": ABSENT}, seconds=120.0),
-        t("no HOME, results in ~", (*RUN[:4], "runtime.results_root=~/results"), 2, r"needs quotes.*~/results", inside=_nobody,
+        t("no HOME, results in ~", (*RUN[:4], "runtime.results_root=~/results"), 2, r"needs quotes.*~/results",
+          inside=_nobody,
           environment={"HOME": ABSENT}),
-        t("no HOME: show", ("show", "--results", "~/x"), 2, r"/x is no folder", inside=_nobody, environment={"HOME": ABSENT}),
+        t("no HOME: show", ("show", "--results", "~/x"), 2, r"/x is no folder", inside=_nobody,
+          environment={"HOME": ABSENT}),
         t("no git: a run", RUN, records=1, environment=_GIT),
         t("no git: show", ("show",), 0, "without git", environment=_GIT),
         t("no git: an own class", (*RUN, "activation=relu"), records=1, environment=_GIT),
@@ -79,12 +81,28 @@ def tries() -> list[Try]:
         t("stderr that nobody reads", RUN, 0, records=1, inside=partial(_unread, 2)),
         t("output on a full disk", RUN, records=1, inside=_full),
     ]  # fmt: skip
-    for name in ("a b", "it's", "a=b", "a,b", "a$HOME", 'say "x"', "für ε", "[1]", "-x", "a;b", "a b/c=d,e", "~", "%s {x}"):
+    for name in (
+        "a b",
+        "it's",
+        "a=b",
+        "a,b",
+        "a$HOME",
+        'say "x"',
+        "für ε",
+        "[1]",
+        "-x",
+        "a;b",
+        "a b/c=d,e",
+        "~",
+        "%s {x}",
+    ):
         pasted = partial(_pasted)
         root = _root(name)
         found.append(t(f"results in {name!r}: what is printed can be pasted", root, then=pasted, seconds=90.0))
     again = [("a title", "title='a b=c, \\'d\\''"), ("tags", "tracking.tags=[a b,c]")]
-    found += [t(f"{what} with quotes: what is printed can be pasted", (*RUN, text), then=_pasted) for what, text in again]
+    found += [
+        t(f"{what} with quotes: what is printed can be pasted", (*RUN, text), then=_pasted) for what, text in again
+    ]
     return found
 
 
