@@ -104,6 +104,21 @@ BAD = {
     "constraint=1.5": "constraint=1.5 names no option of constraint: choose from spectral",
     "normalization=[1]": "normalization=[1] names no option of normalization: choose from ",
     "mechanism=printed,3": "mechanism=3 names no option of mechanism: choose from corrected, ",
+    "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
+    "clipping.norm='0.1'": "clipping.norm='0.1' is text, but it has to be a number",
+    "dataset.classes='10'": "dataset.classes='10' is text, but it has to be a number",
+    "architecture.filters=['16',32]": "architecture.filters=['16', 32] is text, but it has to be a number",
+    "activation=tempered_sigmoid activation.offset='1'": "activation.offset='1' is text, but it has to be a number",
+    "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
+    "+loss.weight=3": "loss: ",
+    "architecture.filters=[]": "architecture: list index out of range (filters=[]",
+    "architecture.filters=[16,900000000000]": "architecture: its weights take",
+    "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
+    "+optimizer.differentiable=true": "optimizer: a step fails: ",
+    "optimizer=adam +optimizer.capturable=true": "optimizer: a step fails: ",
+    "~optimizer.momentum optimizer._target_=torch.optim.LBFGS": "optimizer: a step fails: ",
+    "+schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true": "schedule: a step fails",
+    "+schedule={_target_:torch.optim.lr_scheduler.OneCycleLR,_partial_:true,max_lr:1,total_steps:1}": "schedule: a step",
 }
 
 
