@@ -37,7 +37,7 @@ codecs.register_error("plain", _plain)
 
 
 class _Unread(io.FileIO):
-    """A file descriptor that takes what is written to it, also if it is a pipe that nobody reads, or a full disk."""
+    """A file descriptor that takes what is written to it, also if it is a pipe without a reader, or a full disk."""
 
     def write(self, content: Any, /) -> int:
         try:

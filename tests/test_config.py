@@ -118,7 +118,7 @@ BAD = {
     "optimizer=adam +optimizer.capturable=true": "optimizer: a step fails: ",
     "~optimizer.momentum optimizer._target_=torch.optim.LBFGS": "optimizer: a step fails: ",
     "+schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true": "schedule: a step fails",
-    "+schedule={_target_:torch.optim.lr_scheduler.OneCycleLR,_partial_:true,max_lr:1,total_steps:1}": "schedule: a step",
+    "+schedule={_target_:torch.optim.lr_scheduler.OneCycleLR,_partial_:true,max_lr:1,total_steps:1}": "schedule: ",
 }
 
 

@@ -44,9 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     random, found = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
     tried = []
-    for each, answer in play.play(chosen.only):
-        tried.append((each, answer))
-        print(play.line(each, answer), flush=True)
+    for tried_one in play.play(chosen.only):
+        tried.append(tried_one)
+        print(play.line(*tried_one), flush=True)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         stage = _Stage(Path(folder))
         for scene in scenes(chosen.kills):

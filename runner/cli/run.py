@@ -167,7 +167,7 @@ def _show_ended() -> None:
             lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
         if plot := drawn(_ENDED):
             lines.append(f"Drawn: {plot}")
-        with suppress(OSError):  # nobody reads it, and all runs are recorded
+        with suppress(OSError):  # it is not read, and all runs are recorded
             print("\n".join(lines), flush=True)
 
 

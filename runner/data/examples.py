@@ -25,7 +25,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set that was read: its sizes are those of its splits.
+    """A data set that was read: its sizes are the sizes of its splits.
 
     Attributes:
         shape: channels, height and width.
@@ -119,4 +119,5 @@ def _tensor(image: Any) -> Tensor:
         return image
     from torchvision.transforms.functional import pil_to_tensor
 
-    return pil_to_tensor(image)
+    pixels: Tensor = pil_to_tensor(image)
+    return pixels

@@ -70,7 +70,7 @@ def check_arguments(config: DictConfig, group: str) -> None:
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:
-            taken = OmegaConf.merge(_holder(name, expected), {name: value})[name]
+            taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
             if _is_text_for_number(value, taken):
                 raise ConfigError(f"{group}.{name}={value!r} is text, but it has to be a number: write it unquoted.")
         except OmegaConfBaseException as error:

@@ -68,7 +68,7 @@ def _dataset_of(config: DictConfig) -> ImageDataset | OwnDataset:
 
 def _given(group: DictConfig) -> str:
     """List the arguments of a group in brackets."""
-    return f" ({', '.join(f'{name}={value}' for name, value in group.items() if not str(name).startswith('_'))})"
+    return f" ({', '.join(f'{name!s}={value}' for name, value in group.items() if not str(name).startswith('_'))})"
 
 
 def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:

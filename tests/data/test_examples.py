@@ -1,4 +1,4 @@
-"""Data sets of one's own: of torchvision's kind in each layout, tensors, and sequences of images with labels."""
+"""Data sets that a user brings: of torchvision's kind in each layout, tensors, and sequences of images with labels."""
 
 from __future__ import annotations
 

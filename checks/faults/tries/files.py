@@ -151,9 +151,13 @@ def _checkpoint(make: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _slowly() -> None:
-    synced, linked = os.fsync, os.link
-    os.fsync = lambda descriptor: (time.sleep(0.5), synced(descriptor))[1]
-    os.link = lambda *a, **k: (time.sleep(0.5), linked(*a, **k))[1]
+    for name in ("fsync", "link"):
+        setattr(os, name, partial(_after_half_a_second, getattr(os, name)))
+
+
+def _after_half_a_second(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    time.sleep(0.5)
+    return call(*arguments, **named)
 
 
 def _held_features() -> None:
@@ -165,7 +169,7 @@ def _held_features() -> None:
             raise BlockingIOError(errno.EWOULDBLOCK, "held")
         lock(descriptor, operation)
 
-    fcntl.flock = call
+    vars(fcntl)["flock"] = call
 
 
 def tries() -> list[Try]:
@@ -194,7 +198,7 @@ def tries() -> list[Try]:
         f("room for less than a record", RUN, 2, _REFUSED, 0, _mount("size=64k", 57000), _unmount, why_not=no),
         f("no inode left", RUN, 2, _REFUSED, 0, _mount("nr_inodes=1"), _unmount, why_not=no),
         f("a file in place of results", RUN, 2, r"results_root=|cannot be read",
-          before=lambda here: (here / "results").write_text("x") and None),
+          before=lambda here: (here / "results").touch()),
     ]  # fmt: skip
     env = {"HOME": "{here}/home", "XDG_CACHE_HOME": "{here}/home"}
     other = partial(f, inside=_become, environment=env, why_not=no)
@@ -247,4 +251,4 @@ def _no_maps() -> None:
     def call(*_: Any, **__: Any) -> None:
         raise RuntimeError("unable to mmap 1 bytes from file <x>: No such device (19)")
 
-    torch.from_file = call
+    vars(torch)["from_file"] = call

@@ -1,4 +1,4 @@
-"""Data sets of one's own, of every kind that a user brings."""
+"""Data sets that a user brings, of every kind."""
 
 from __future__ import annotations
 

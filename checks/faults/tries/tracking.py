@@ -123,7 +123,8 @@ def tries() -> list[Try]:
 
     def served(how: str, name: str, *arguments: Any, damage: Any = lambda here: None, **options: Any) -> Try:
         server = _Serving(how, damage)
-        return w(name, *arguments, before=server.before, after=server.after, environment=server.environment, **options)
+        every = {"before": server.before, "after": server.after, "environment": server.environment, **options}
+        return w(name, *arguments, **every)
 
     online = (*_RUN, "tracking=online")
     sync = ("wandb-sync", "--folder", "{here}/tracking")
