@@ -10,15 +10,17 @@ ITEMS ?=
 RUNS ?=
 OVERRIDES ?=
 NAME ?=
+FILE ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
 OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
-# Two processes, a file of tests always in one of them: what a file computes once stays computed.
-PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile
+# Two processes, a file of tests always in one of them: what a file computes once stays computed. In the order of the
+# folders, in which no long file comes last.
+PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
+.PHONY: help study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu-check clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -67,6 +69,9 @@ status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch an
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
 	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)
 
+study: $(VENV)/installed ## FILE=mine.yaml: compare your arms at the same sound ε (docs/extending.md), with JOBS, SCALE, LAUNCHER
+	$(RUN) -m runner study '$(FILE)' --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(OVERRIDES)
+
 new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which runs as it is (docs/extending.md)
 	$(RUN) -m runner new-paper '$(NAME)'
 
@@ -99,7 +104,7 @@ verify: $(VENV)/installed ## What every record says of its privacy, computed aga
 benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
 	$(RUN) -m checks benchmark $(OVERRIDES)
 
-gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: all of it on the CPU)
+gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: on a made-up GPU)
 	$(RUN) -m checks parity $(OVERRIDES)
 
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound

@@ -88,6 +88,7 @@ def composed(tmp_path: Path) -> Compose:
         config = copy.deepcopy(
             _composed(tuple(text for text, group in zip(overrides, of_groups, strict=True) if group))
         )
+        config.runtime.device = "cpu"  # unless a test asks for another, on a machine with a GPU too
         config.runtime.results_root, config.tracking.directory = f"{tmp_path}/results", f"{tmp_path}/tracking"
         values = [override for override, group in zip(parsed, of_groups, strict=True) if not group]
         ConfigLoaderImpl._apply_overrides_to_config(values, config)

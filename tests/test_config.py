@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,13 +177,14 @@ def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeyp
 
 def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """Run the command line without data and without a network."""
+    without_data = not any(text.startswith("runtime.data_root") for text in arguments)
+    return run_in_fork(arguments, folder, partial(_cut_off, without_data))
 
-    def cut_off() -> None:
-        if not any(a.startswith("runtime.data_root") for a in arguments):
-            ImageDataset.load = _data_was_read  # type: ignore[method-assign]
-        urllib.request.urlopen = _no_network  # type: ignore[assignment]
 
-    return run_in_fork(arguments, folder, cut_off)
+def _cut_off(without_data: bool) -> None:
+    if without_data:
+        ImageDataset.load = _data_was_read  # type: ignore[method-assign]
+    urllib.request.urlopen = _no_network  # type: ignore[assignment]
 
 
 def _data_was_read(*_: object) -> None:
@@ -214,6 +216,12 @@ def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
         prepare(composed("runtime.device=cuda"))
 
 
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_a_loss_that_needs_a_count_is_refused_without_one(composed, step) -> None:
+    with pytest.raises(ConfigError, match="private count"):
+        prepare(composed("loss=sharp_cross_entropy_quantile", f"runtime.step={step}"))
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -226,6 +234,7 @@ def test_cuda_that_is_not_there_is_refused(composed, monkeypatch) -> None:
 def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_path, overrides) -> None:
     """The fixture takes options of groups from a cache and sets values afterwards."""
     folders = [f"runtime.results_root={tmp_path}/results", f"tracking.directory={tmp_path}/tracking"]
+    folders += ["runtime.device=cpu"]
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):

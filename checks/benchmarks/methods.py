@@ -140,9 +140,9 @@ def one_pass_graph(of: Problem) -> Step:
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     step = StackedStep([objective], [clipping], [mechanism], [optimizer], Split(of.inputs, of.targets))
-    batches, noise = whole(batch, 1, device), [torch.Generator(device).manual_seed(0)]
+    batches = whole(batch, 1, device)
     step.make_room(batches.length)
-    return lambda: step.take(batches, 0, noise)
+    return lambda: step.take(batches, 0)
 
 
 def backprop(of: Problem) -> Step:

@@ -1,8 +1,8 @@
-"""Cases: every architecture, clipping and mechanism that conf/ names, each in a run that can have it."""
+"""Cases: every option of the groups of conf/ that a step depends on, each in a run that can have it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +17,8 @@ from runner.training.prepare import Run, prepare
 
 CONF = REPOSITORY / "conf"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-GROUPS = ("architecture", "clipping", "mechanism")
+STEPS = ("activation", "architecture", "clipping", "constraint", "loss", "mechanism")  # groups, for single steps
+RUNS = ("clipping", "constraint", "loss", "mechanism", "normalization", "optimizer", "schedule", "screening")
 _EVERYWHERE = ("tracking=disabled", "diagnostics=[]", "max_epsilon=null", "runtime.threads=1", "runtime.device=cpu")
 _FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
 
@@ -30,34 +31,29 @@ class Case:
     option: str
     run: Run
 
-    @property
-    def name(self) -> str:
-        return f"{self.group}={self.option}"
-
 
 def options(group: str) -> list[str]:
     """List the options of a group of conf/."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def cases(groups: Collection[str] | None = None) -> Iterator[Case]:
-    """Make a case for every option of the groups, or of all groups (None)."""
-    for group in (group for group in GROUPS if groups is None or group in groups):
-        for option in options(group):
-            yield case(group, option)
+def case(group: str, option: str, *more: str) -> Case:
+    """Prepare the option with the defaults, or else in the first experiment that names it, or that can have it.
 
+    An architecture or a mechanism is prepared in an experiment that names it, if there is one.
 
-def case(group: str, option: str) -> Case:
-    """Prepare the option in the first experiment that names it, or else in the first that can have it.
+    `more` are overrides of it. Where they ask for noise and there can be none, there is none.
 
     Raises:
         ConfigError: no experiment can.
     """
+    quiet = [(), ("noise_multiplier=0",)] if more else [()]
     for overrides in _candidates(group, option):
-        try:
-            return Case(group, option, prepared(*overrides))
-        except ConfigError:
-            continue
+        for without_noise in quiet:
+            try:
+                return Case(group, option, prepared(*overrides, *more, *without_noise))
+            except ConfigError:
+                continue
     raise ConfigError(f"No experiment can have {group}={option}, so there is no step to compare.")
 
 
@@ -76,21 +72,23 @@ def prepared(*overrides: str) -> Run:
 
 
 def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
-    named = [name for name, chosen in _experiments().items() if chosen.get(group) == option]
-    for name in named:
-        yield (f"experiment={name}",)
-    one_each = {chosen.get("architecture"): name for name, chosen in reversed(_experiments().items())}
+    named = [(f"experiment={name}",) for name, chosen in _experiments().items() if chosen.get(group) == option]
+    defaults = (f"{group}={option}",)
+    yield from [*named, defaults] if group in ("architecture", "mechanism") else [defaults, *named]
+    one_each: dict[tuple[str | None, str | None], str] = {}
+    for name, chosen in _experiments().items():
+        one_each.setdefault((chosen.get("architecture"), chosen.get("clipping")), name)
     for more in ((), (_FREELY,)):
-        yield f"{group}={option}", *more
         for name in one_each.values():
             yield f"experiment={name}", f"{group}={option}", *more
 
 
 @cache
 def _experiments() -> dict[str, dict[str, str]]:
-    """Yield every experiment with the options that it and its base files choose."""
+    """Return every experiment, those with small images first, with the options that it and its base files choose."""
     folder = CONF / "experiment"
-    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    paths = [path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_")]
+    paths.sort(key=lambda path: ("cifar" in path.stem, path))
     return {path.relative_to(folder).with_suffix("").as_posix(): _chosen(path) for path in paths}
 
 

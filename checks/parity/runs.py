@@ -5,6 +5,7 @@ They use float64, so that differences come from the computation and not from rou
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -12,8 +13,9 @@ from functools import cache, partial
 
 import torch
 
-from checks.parity.cases import prepared
+from checks.parity.cases import RUNS, case, options, prepared
 from checks.parity.step import Difference, made_up
+from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.loop import Trained, training
@@ -22,19 +24,17 @@ from runner.training.prepare import Run
 Comparison = tuple[str, Callable[[], Difference]]
 
 AGREE = 1e-8
-_SMALL = ("epochs=2", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.3", "dataset.train_examples=100")
-_EXAMPLES = 100
-# Options with separate code for a step as one fixed sequence, and numbers in which runs of a lockstep may differ
+SMALL = (
+    "epochs=2", "batch_size=8", "noise_multiplier=0.7", "target_epsilon=null", "optimizer.lr=0.02", "evaluation=test",
+    "dataset.train_examples=16",
+)  # fmt: skip
+# Settings with their own code for a step as one fixed sequence that are no options of a group
 WAYS: dict[str, tuple[str, ...]] = {
-    "flat": (),
-    "per layer": ("clipping=per_layer",),
-    "automatic": ("clipping=automatic",),
     "momentum": ("optimizer.momentum=0.9",),
-    "adam": ("optimizer=adam", "optimizer.lr=0.01"),
-    "a loss with a threshold": ("loss=losing_less",),
-    "shuffled": ("sampling=shuffled",),
+    "sampling=shuffled": ("sampling=shuffled",),
+    "physical_batch=7": ("runtime.physical_batch=7",),
 }
-_TOGETHER = (("seed=0",), ("seed=1", "optimizer.lr=0.1"), ("seed=2", "clipping.norm=0.5"))
+_TOGETHER = (("seed=0",), ("seed=1", "optimizer.lr=0.05"), ("seed=2", "clipping.norm=0.5"))
 
 
 class _Doubled(Run):
@@ -44,52 +44,65 @@ class _Doubled(Run):
         return super().new_objective().double()
 
 
-def run_of(device: str, step: str, *overrides: str) -> Run:
-    """Prepare a run of ten steps, on made-up images."""
-    run = prepared(*_SMALL, *overrides, f"runtime.device={device}", f"runtime.step={step}")
-    return _Doubled(**{each.name: getattr(run, each.name) for each in fields(run)})
+def on(run: Run, device: str, step: StepMode = StepMode.auto, dtype: torch.dtype = torch.float64) -> Run:
+    """Return the run on another device, with another way to take steps."""
+    kind = _Doubled if dtype == torch.float64 else Run
+    changed = {each.name: getattr(run, each.name) for each in fields(run)}
+    changed |= {"config": copy.deepcopy(run.config), "device": torch.device(device)}
+    changed["config"].runtime.step = step
+    return kind(**changed)
 
 
-def trained(runs: Sequence[Run]) -> list[Trained]:
-    """Train these runs, in lockstep if there are several."""
-    inputs, targets = made_up(runs[0], _EXAMPLES)
-    data = Split(inputs.double().to(runs[0].device), targets.to(runs[0].device))
-    return training(runs, (data, data))([lambda row: None] * len(runs))
+def trained(runs: Sequence[Run], dtype: torch.dtype = torch.float64) -> list[Trained]:
+    """Train these runs on made-up images, in lockstep if there are several."""
+    inputs, targets = made_up(runs[0], runs[0].mechanism.examples)
+    data = Split(inputs.to(runs[0].device, dtype), targets.to(runs[0].device))
+    return training(runs, (data, *runs[0].rule.split(data)))([lambda row: None] * len(runs))
 
 
 def graph_against_eager(device: str) -> Iterator[Comparison]:
-    """Compare each way of training as a graph and call by call."""
+    """Compare each option and each way: the default step of the device, a graph if possible, with single calls."""
+    for group in RUNS:
+        for option in options(group):
+            yield f"run: {group}={option}", partial(_graph, device, partial(_run_of, group, option))
     for name, overrides in WAYS.items():
-        yield f"graph: {name}", partial(_graph, device, overrides)
+        yield f"run: {name}", partial(_graph, device, partial(prepared, *SMALL, *overrides))
 
 
-def _graph(device: str, overrides: Sequence[str]) -> Difference:
-    (eager,) = trained([run_of(device, "eager", *overrides)])
-    (graph,) = trained([run_of(device, "graph", *overrides)])
-    assert (eager.step, graph.step) == ("eager", "graph")
+def _run_of(group: str, option: str) -> Run:
+    return case(group, option, *SMALL).run
+
+
+def _graph(device: str, made: Callable[[], Run]) -> Difference:
+    run = made()
+    (eager,) = trained([on(run, device, StepMode.eager)])
+    (graph,) = trained([on(run, device)])
     return apart(graph, eager)
 
 
 def together_against_alone(device: str) -> Iterator[Comparison]:
     """Compare runs that differ in seed and numbers in lockstep with each of them alone."""
-    together = cache(lambda: trained([run_of(device, "graph", *overrides) for overrides in _TOGETHER]))
+    runs = cache(lambda: [prepared(*SMALL, *overrides) for overrides in _TOGETHER])
+    together = cache(lambda: trained([on(run, device, StepMode.graph) for run in runs()]))
     for place, overrides in enumerate(_TOGETHER):
-        yield f"lockstep: {', '.join(overrides)}", partial(_lockstep, device, overrides, place, together)
+        yield f"lockstep: {', '.join(overrides)}", partial(_lockstep, device, place, runs, together)
 
 
-def _lockstep(device: str, overrides: Sequence[str], place: int, together: Callable[[], list[Trained]]) -> Difference:
+def _lockstep(
+    device: str, place: int, runs: Callable[[], list[Run]], together: Callable[[], list[Trained]]
+) -> Difference:
     found = together()[place]
     assert found.lockstep == len(_TOGETHER)
-    (alone,) = trained([run_of(device, "eager", *overrides)])
+    (alone,) = trained([on(runs()[place], device, StepMode.eager)])
     return apart(found, alone)
 
 
-def apart(found: Trained, expected: Trained) -> Difference:
-    """Return the difference of the last weights, in units of `AGREE` times their norm."""
+def apart(found: Trained, expected: Trained, agree: float = AGREE) -> Difference:
+    """Return the difference of the last weights, in units of `agree` times their norm."""
     weights = [
-        torch.cat([p.detach().flatten() for p in each.objective.parameters()])
+        torch.cat([p.detach().flatten().double().cpu() for p in each.objective.parameters()])
         for each in (found, expected)
         if each.objective is not None
     ]
-    times = ((weights[0] - weights[1]).norm() / (AGREE * weights[1].norm())).item()
-    return Difference(math.inf if math.isnan(times) else times, "weights")
+    times = ((weights[0] - weights[1]).norm() / (agree * weights[1].norm())).item()
+    return Difference(math.inf if math.isnan(times) else times, f"weights, step {found.step}")

@@ -42,7 +42,6 @@ class Side:
 
 
 CPU = Side("cpu")
-OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
 
 
 @dataclass(frozen=True)

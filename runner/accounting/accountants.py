@@ -180,6 +180,7 @@ class Zcdp(_Accountant):
         return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
+@lru_cache(maxsize=4096)
 def sound_epsilon(releases: Releases, delta: float) -> float:
     """Return the tight epsilon of a whole ledger, by `Pld` with its default grid.
 

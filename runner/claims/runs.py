@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,16 @@ class PlannedRun:
     def last_epoch(self) -> int:
         """The last recorded epoch, from 0."""
         return len(self.history("epoch")) - 1
+
+    def last_within(self, epsilon: float) -> int | None:
+        """Return the last epoch, from 0, whose sound epsilon is within a bound, or None if there is none."""
+        return max((at for at, spent in enumerate(self.history("epsilon_sound")) if spent <= epsilon), default=None)
+
+    @property
+    def updates_chosen_by_all_images(self) -> bool:
+        """True if all images reported on also decided which updates to accept (see `unscreened_accuracy`)."""
+        history = self._recorded["history"]
+        return "unscreened_accuracy" in history and all(map(math.isnan, self.history("unscreened_accuracy")))
 
     def field(self, name: str) -> Any:
         """Return a field of the run's config, such as "optimizer.lr", as a JSON value; None if it has none."""

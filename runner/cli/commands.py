@@ -29,6 +29,7 @@ class Command:
 COMMANDS = {
     "reproduce": Command("runner.cli.reproduce", "carry out the runs of a paper, then make its tables and figures"),
     "aggregate": Command("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
+    "study": Command("runner.cli.study", "compare methods of your own at the same sound ε"),
     "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
     "show": Command("runner.cli.show", "a table of your own runs"),
     "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),

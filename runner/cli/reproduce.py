@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     pending = [job for job in every.values() if not _is_recorded(job)]
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     _check(pending)
-    _check_data(pending)
+    check_data(pending)
     tell(pending, [job for of_item in jobs.values() for job in of_item])
 
     if (why := why_off()) and not torch.cuda.is_available():
@@ -219,7 +219,7 @@ def _prepared(job: Job, config: DictConfig | None = None) -> Run:
         raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
 
 
-def _check_data(pending: Sequence[Job]) -> None:
+def check_data(pending: Sequence[Job]) -> None:
     """Raise DataError where a run's images cannot be read: once, and before any run starts."""
     for job in {str(job.values["dataset"]): job for job in pending}.values():
         instantiated(job.config, "dataset").load(job.config.runtime.data_root)

@@ -102,6 +102,6 @@ class Lipschitz:
         course = counting_course(engine.objective.loss)
         if course is None:
             return engine.plain_sum(inputs, targets)
-        counter = torch.zeros((), dtype=inputs.dtype, device=inputs.device, requires_grad=True)
+        counter = torch.zeros((), dtype=inputs.dtype, device=inputs.device).requires_grad_()
         with course.counting(counter):
             return engine.plain_sum(inputs, targets, {COUNT: counter})

@@ -149,6 +149,12 @@ class Mechanism:
         root = math.sqrt(len(self.noise_groups)) if group.share is None else 1 / math.sqrt(group.share)
         return self.noise_multiplier * root * group.sensitivity
 
+    def noise_of_mean(self) -> dict[str, float]:
+        """Return the standard deviation of the noise on each coordinate of the noisy mean, by parameter name."""
+        return {
+            name: self.noise_std(group) / self.denominator for group in self.noise_groups for name in group.parameters
+        }
+
     def most_moved(self, group: NoiseGroup) -> float:
         """Return the largest change of a group's sum by one example, in or out, which `actual` in the ledger covers."""
         return group.sensitivity

@@ -140,7 +140,8 @@ def _not_utf8(folders: Sequence[Path]) -> str:
 
 
 def judge() -> None:
-    """Have Hydra load configs by `Judge` from now on, in this process."""
+    """Have Hydra load configs by `Judge` from now on, in this process, under the name that Hydra has for it now."""
+    _due.cache_clear()
     vars(of_hydra)["ConfigLoaderImpl"] = Judge
 
 

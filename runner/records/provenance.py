@@ -55,7 +55,7 @@ def provenance(
         "engine": run.config.runtime.engine.value,
         "step": trained.step,
         "lockstep": trained.lockstep,
-        "physical_batch": run.physical_batch,
+        "physical_batch": trained.physical_batch,
         "wall_seconds": wall_seconds,
         "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,
         "peak_memory_mib": _peak_memory(run.device),

@@ -19,8 +19,9 @@ _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
 HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
 missing. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here. ✓: the claimed ε is
-guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95% interval. What the verdicts mean:
-[the index of results](../README.md). All columns, margins and notes: `claims.csv` of each table.
+guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95% interval; for a gain that is
+judged as an order, the gain. What the verdicts mean: [the index of results](../README.md). All columns, margins and
+notes: `claims.csv` of each table.
 """
 
 

@@ -25,6 +25,7 @@ from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
+from runner.speed import machine
 from runner.terminal import duration
 from runner.training.instantiation import device_of
 from runner.training.loop import load, training
@@ -144,8 +145,7 @@ def timed(config: DictConfig) -> float:
         DataError: the data set cannot be read.
     """
     run = prepare(without_calibration(config))
-    if config.runtime.threads is not None:
-        torch.set_num_threads(config.runtime.threads)
+    machine.set_up(config.runtime.threads)
     alone = run.device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if alone else time.perf_counter
     ends: list[float] = []

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError, TrackingMode
@@ -190,6 +191,8 @@ def _carry_out(
     first = executions[0]
     machine.set_up(first.config.runtime.threads)
     kernels.forget_used()
+    if first.run.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(first.run.device)
     for each in executions:
         check_own(each.run)
     started, working = time.perf_counter(), time.process_time()

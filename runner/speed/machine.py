@@ -16,13 +16,14 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def set_up(threads: int | None, *, keep_freed: bool = True) -> None:
-    """Threads of PyTorch (None: as many as it takes), no rounding to TF32 on CUDA, and freed memory kept, if asked.
+    """Threads of PyTorch (None: as many as it takes), CUDA without TF32 and repeatable, freed memory kept, if asked.
 
     A convolution in TF32 rounds in the fourth digit, so that a contribution may exceed the norm it was clipped to.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False
     if keep_freed:
         keep_freed_memory()

@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from runner.accounting import Ledger
-from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.gradients import Objective, private_copy
 from runner.mechanism.seeds import derived_seed, generator
+from runner.training.call_by_call import CallByCall, Steps
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
-from runner.training.first_batch import check_first_batch
 from runner.training.instantiation import input_bound
 from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
@@ -40,13 +39,15 @@ class Trained:
     """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
     `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
-    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `seconds_deciding`,
-    the time for decisions on updates, is part of `seconds_training`. `objective`: the trained objective.
+    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
+    number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
+    on updates, is part of `seconds_training`. `objective`: the trained objective.
     """
 
     status: Literal["finished", "diverged", "stopped"] = "finished"
     step: str = StepMode.eager.value
     lockstep: int = 1
+    physical_batch: int = 1
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
@@ -88,6 +89,7 @@ def _check_norms(run: Run, train: Split) -> None:
 
 OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
 OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
+Ahead = Mapping[int, Sequence[Future[float | None]]]  # by epoch, from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 
 
@@ -111,9 +113,10 @@ def training(
 ) -> Training:
     """Return a function that trains these runs on one data set, called with an `on_epoch` for each of them.
 
-    `on_step` is called after each step of one run on a CPU that is taken call by call, as an epoch may be long there.
-    For such a run `on_state` can take the state after every epoch but the last. From a `state` the run continues with
-    the same digits as without an interruption. `watch` measures single steps of one run that is taken call by call.
+    `on_step` is called after each step of one run that is taken call by call, as an epoch may be long there. `on_state`
+    can take the state of one run after every epoch but the last. From a `state` the run continues in the same way, with
+    the same digits as without an interruption. On CUDA the order of some sums is open, and with it the last digits.
+    `watch` measures single steps of one run that is taken call by call.
 
     One run is trained as its config says. Several are trained together, in steps of all of them.
 
@@ -121,36 +124,49 @@ def training(
         NotStackableError: several runs cannot be trained together.
         ConfigError: one run cannot be trained as `runtime.step` asks.
     """
+    way = runs[0].step
+    if state is not None:
+        way = StepMode.graph if "step" in state["parts"] else StepMode.eager
+    graph = None if len(runs) == 1 and way is StepMode.eager else _graph(runs, data[0])
 
-    def train_eagerly(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
-        return [_train_eagerly(runs[0], data, on_epochs[0], on_step, on_state, state, watch)]
+    def train_all(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
+        cuda = [runs[0].device] if runs[0].device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers, which only one run may have
+            torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
+            steps = graph or CallByCall(runs[0], data, watch)
+            with _epsilons_ahead(runs) as ahead:
+                return _train(runs, steps, ahead, data, on_epochs, on_step, on_state, state)
 
-    if len(runs) == 1 and runs[0].step is StepMode.eager:
-        return train_eagerly
+    return train_all
+
+
+def _graph(runs: Sequence[Run], training: Split) -> StackedStep | None:
+    """Return the step of several runs, or of one as a graph; None: the one run has to be trained call by call."""
     try:
-        step = stacked_step(runs, [run.new_objective() for run in runs], data[0])
+        step = stacked_step(runs, [run.new_objective() for run in runs], training)
+        sampling = [generator(run.config.seed, "sampling", run.device) for run in runs]
+        step.make_room(draw_epoch(runs[0].mechanism, sampling).length)
     except NotStackableError as reason:
         if len(runs) > 1:
             raise
         if runs[0].config.runtime.step is StepMode.graph:
             raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
-        return train_eagerly
-
-    def train_together(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
-        with torch.cuda.device(runs[0].device) if runs[0].device.type == "cuda" else nullcontext():
-            return _train_together(runs, step, data, on_epochs)
-
-    return train_together
+        return None
+    return step
 
 
 class Progress:
     """One run's ledger, measurements and history, step by step and epoch by epoch.
 
-    It begins with the releases before the first step: the statistics that normalise the features.
+    It begins with the releases before the first step: the statistics that normalise the features. `ahead` computes
+    epsilons while it goes on.
     """
 
-    def __init__(self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch) -> None:
+    def __init__(
+        self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch, ahead: Ahead
+    ) -> None:
+        self._ahead = ahead
         self.trained, self._kept = Trained(objective=objective), list[bool]()
         self._ledger = Ledger()
         if run.normalization is not None:
@@ -190,6 +206,7 @@ class Progress:
         trained.seconds_training += seconds
         measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
+        wait(self._ahead.get(epoch, ()))
         row: dict[str, Any] = {
             "epoch": epoch,
             "steps": self.steps,
@@ -245,118 +262,65 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
 
 
-def _train_eagerly(run: Run, *rest: Any) -> Trained:
-    """Call `_train` with a generator of the run's seed for layers that draw random numbers."""
-    cuda = [run.device] if run.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(derived_seed(run.config.seed, "layers"))
-        return _train(run, *rest)
+@contextmanager
+def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
+    """Compute the sound epsilon of every epoch in a thread, so that `Run.sound_epsilon` knows it when the epoch ends.
+
+    Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
+    """
+    known = runs[0].device.type == "cuda" and not runs[0].rule.takes_back
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield {
+                epoch: [pool.submit(run.sound_epsilon, run.mechanism.charges_of_epochs(epoch)) for run in runs]
+                for epoch in range(1, 1 + max(run.epochs for run in runs) * known)
+            }
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _train(
-    run: Run,
+    runs: Sequence[Run],
+    steps: Steps,
+    ahead: Ahead,
     data: tuple[Split, ...],
-    on_epoch: OnEpoch,
+    on_epochs: Sequence[OnEpoch],
     on_step: OnStep,
     on_state: OnState,
     state: State | None,
-    watch: Watch | None,
-) -> Trained:
-    training, _, *aside = data
-    config, mechanism = run.config, run.mechanism
-    objective = run.new_objective()
-    # Batches pass through a separate copy, as an optimizer, for example, holds the weights and could hook them.
-    with undisturbed():
-        differentiated = private_copy(objective) if mechanism.private else objective
-        gradient_engine = run.engine(differentiated)
-    updates = run.rule.updates(run, objective, aside)
-    sampling, noise = (generator(config.seed, stream, run.device) for stream in ("sampling", "noise"))
-    progress = Progress(run, objective, data, on_epoch)
-    parts: dict[str, Stateful] = {"objective": objective, "updates": updates, "progress": progress}
-    generators = {"sampling": sampling, "noise": noise}
-    if state is not None:
-        put_back(state, parts, generators, run.device)
-    unchecked = True
-    for epoch in range(progress.epochs + 1, run.epochs + 1):
-        started = time.perf_counter()
-        for each in {objective, differentiated}:
-            each.start_epoch(epoch - 1)
-        updates.start_epoch()
-        losses = 0.0
-        seen = 0
-        for step_in_epoch, indices in enumerate(mechanism.batches(sampling)):
-            inputs, targets = training.images[indices], training.targets[indices]
-            if differentiated is not objective:
-                differentiated.take_values_of(objective)
-            computed = _sum(run, gradient_engine, inputs, targets)
-            if unchecked and len(targets) > 1:
-                unchecked = False
-                check_first_batch(
-                    mechanism,
-                    lambda kept: _sum(run, gradient_engine, inputs[kept], targets[kept]).gradients,  # noqa: B023
-                    computed.losses if computed.norms is None else computed.norms,
-                )
-            progress.diagnostics.step(progress.steps, epoch, gradient_engine, inputs, targets, computed)
-            gradients = objective.received(mechanism.at(progress.steps).release(computed.gradients, noise))
-            for name, parameter in objective.named_parameters():
-                parameter.grad = gradients[name]
-            before = watch.weights_before(progress.steps + 1, objective) if watch is not None else ()
-            progress.charge_step(step_in_epoch, updates.step())
-            if watch is not None and before and len(targets) > 0:
-                watch.measure(progress.steps, mechanism, computed, objective, before)
-            losses += computed.losses.double().sum().item()
-            seen += len(targets)
-            on_step(epoch, step_in_epoch + 1)
-            if updates.finished:
-                break
-        goes_on = progress.end_epoch(epoch, losses, seen, time.perf_counter() - started, updates)
-        if updates.finished or not goes_on:
-            break
-        on_state(lambda: state_of(parts, generators, run.device))
-    return progress.trained
-
-
-def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor) -> GradientSum:
-    """Return the bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
-    clipping = run.mechanism.applied(run.clipping, len(targets))
-    return gradient_sum(clipping, engine, inputs, targets, run.physical_batch, run.mechanism.noise_groups)
-
-
-def _train_together(
-    runs: Sequence[Run], step: StackedStep, data: tuple[Split, ...], on_epochs: Sequence[OnEpoch]
 ) -> list[Trained]:
-    """Train runs in lockstep, each with the batches and the noise that it would draw alone.
+    """Train runs in the same steps, each with the batches and the noise that it would draw alone.
 
     A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
-    objectives, device = step.stacked.objectives, runs[0].device
-    sampling, noise = ([generator(run.config.seed, stream, device) for run in runs] for stream in ("sampling", "noise"))
     progress = [
-        Progress(run, objective, data, on_epoch)
-        for run, objective, on_epoch in zip(runs, objectives, on_epochs, strict=True)
+        Progress(run, objective, data, on_epoch, ahead)
+        for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
     ]
     for each in progress:
-        each.trained.step, each.trained.lockstep = StepMode.graph.value, len(runs)
-    going = set(range(len(runs)))
-    epoch = 0
+        each.trained.step, each.trained.lockstep = steps.mode.value, len(runs)
+    first, device = progress[0], runs[0].device
+    parts: dict[str, Stateful] = {**steps.parts, "progress": first}
+    if state is not None:
+        put_back(state, parts, steps.generators, device)
+    going, epoch = set(range(len(runs))), first.epochs
     while going:
         epoch += 1
         started = time.perf_counter()
-        step.start_epoch(epoch - 1)
-        batches = draw_epoch(runs[0].mechanism, sampling, step.length)
-        step.make_room(batches.length)
-        step.losses.zero_()
-        if epoch == 1:
-            for mechanism, sums, norms in step.first_batch(batches):
-                check_first_batch(mechanism, sums, norms)
-        for step_in_epoch in range(len(batches.indices)):
-            step.take(batches, step_in_epoch, noise)
+        for step_in_epoch, kept in enumerate(steps.epoch(epoch, first.steps, first.diagnostics)):
             for run in going:
-                progress[run].charge_step(step_in_epoch)
-        losses = step.losses.tolist()
+                progress[run].charge_step(step_in_epoch, kept)
+            if steps.mode is StepMode.eager:
+                on_step(epoch, step_in_epoch + 1)
+        losses, seen = steps.seen()
         seconds = time.perf_counter() - started
         for run in sorted(going):
-            if not progress[run].end_epoch(epoch, losses[run], batches.seen[run], seconds):
+            if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates):
                 going.remove(run)
-                progress[run].part_from_others()
+                if going:
+                    progress[run].part_from_others()
+        if going and steps.parts:
+            on_state(lambda: state_of(parts, steps.generators, device))
+    for each in progress:
+        each.trained.physical_batch = steps.physical_batch
     return [each.trained for each in progress]

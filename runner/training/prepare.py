@@ -40,6 +40,7 @@ from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
+from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import examples_in_cache
 from runner.training.checks import (
     check_arguments,
@@ -166,7 +167,11 @@ class Run:
         return StepMode.graph if graph else StepMode.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        """Build the optimizer of an objective. One with a method `take_noise` gets the noise of each parameter."""
         optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
+        if hasattr(optimizer, "take_noise"):
+            std = self.mechanism.noise_of_mean()
+            optimizer.take_noise({parameter: std[name] for name, parameter in objective.named_parameters()})
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
@@ -250,7 +255,13 @@ def prepare(config: DictConfig) -> Run:
         chosen.check(clipping, objective, *made_up)
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
+        if hasattr(optimizer, "take_noise") and isinstance(chosen, Scheduled):
+            raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
         rule.check(chosen)
+        if counting_course(built.loss) is not None and not any(
+            COUNT in each.parameters for each in chosen.noise_groups
+        ):
+            raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
@@ -295,7 +306,7 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
                 made.append(objective_of(config, dataset, features))
             for objective in made:
                 check_size(objective)
-        torch.manual_seed(derived_seed(config.seed, "init"))
+        torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
         objective = objective_of(config, dataset, features)
     try:
         return private_copy(objective)
@@ -392,4 +403,5 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         data,
         runs[0].config.runtime.physical_batch,
         [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
+        [run.config.seed for run in runs],
     )

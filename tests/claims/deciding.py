@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
@@ -44,7 +45,12 @@ class Planned:
 
 
 def planned_of(row: ClaimRow) -> Planned | None:
-    """Return the planned runs of a claim, with their spread; None without a known spread or a margin."""
+    """Return the planned runs of a claim, with their spread; None without a known spread or a margin.
+
+    Two runs do not show a spread. Below `FEWEST_RUNS`, accuracies have the spread of their data set's settings.
+    """
+    if row.n < FEWEST_RUNS and row.claim.unit != "%":
+        return None
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runner.claims.rows import ClaimRow
@@ -32,5 +34,6 @@ def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> Non
     assert confirmed(Planned(order, (5, 5), (0.2, 0.2))) >= 0.9
     assert confirmed(Planned(order, (3, 3), (3.0, 3.0))) < OFTEN
     assert planned_of(ClaimRow(one, "paper", "not run", "")) is None
-    found = planned_of(ClaimRow(one, "paper", "consistent", "", planned_each="5 + 3", spread_each="0.1 + 0.2"))
-    assert found == Planned(one, (5, 3), (0.1, 0.2))
+    row = ClaimRow(one, "paper", "consistent", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
+    assert planned_of(row) == Planned(one, (5, 3), (0.1, 0.2))
+    assert planned_of(replace(row, n=2)) is None

@@ -55,7 +55,7 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.setattr(reproduce, "estimated", lambda *_: {})
     monkeypatch.setattr(reproduce, "_check", lambda pending: None)
-    monkeypatch.setattr(reproduce, "_check_data", lambda pending: None)
+    monkeypatch.setattr(reproduce, "check_data", lambda pending: None)
     monkeypatch.setattr(reproduce, "_ordered", lambda jobs, pending, estimates: pending)
     assert said in refusal(reproduce.main, [*SMOKE, f"runtime.results_root={tmp_path}", *arguments])
 

@@ -17,7 +17,7 @@ import pytest
 
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
-from runner.cli.reproduce import _check_data, parse_duration
+from runner.cli.reproduce import check_data, parse_duration
 from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.launch.processes import _Clock, run_jobs
@@ -220,4 +220,4 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
     with pytest.raises(DataError, match="could not be downloaded: put its original files into"):
-        _check_data(pending)
+        check_data(pending)

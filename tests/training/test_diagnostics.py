@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
@@ -21,9 +22,16 @@ from runner.training.prepare import Run, prepare
 OURS = "experiment=losing_less/mnist_ours"
 
 
-def trained(smoke, *overrides: str) -> tuple[Run, Trained]:
-    run = prepare(smoke(*overrides))
-    return run, train(run, load(run), lambda row: None)
+def small(config: DictConfig, examples: int = 240) -> tuple[Run, tuple[Split, ...]]:
+    """A run of a third of the bundled images or fewer, and its data."""
+    training, test = load(prepare(config))
+    config.dataset.train_examples = examples
+    return prepare(config), (Split(training.images[:examples], training.targets[:examples]), test)
+
+
+def trained(smoke, *overrides: str) -> tuple[Run, tuple[Split, ...], Trained]:
+    run, data = small(smoke(*overrides))
+    return run, data, train(run, data, lambda row: None)
 
 
 def per_example_gradients(objective: Objective, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -48,8 +56,8 @@ def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
     asked = ",".join(n for n in DIAGNOSTICS if diagnostic(n).passes_training_images and n != "bound_ratios")
-    run = prepare(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
-    data, objective, seen = load(run), run.new_objective(), []
+    run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
+    objective, seen = run.new_objective(), []
     expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
     found = Diagnostics(run.config, 1, run.activation_type, objective, data[0])
     for each in objective.parameters():
@@ -70,11 +78,8 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
 def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> None:
     asked = "diagnostics=[gradient_histogram,gradient_cosine]"
     config = smoke(OURS, asked, "optimizer.lr=0", "epochs=1", "clipping.norm=2", "diagnostics_every=1000")
-    training, test = load(prepare(config))
-    config.dataset.train_examples = 480  # a third of them: each is differentiated by itself
-    few = Split(training.images[:480], training.targets[:480])
-    run = prepare(config)
-    done = train(run, (few, test), lambda row: None)
+    run, data = small(config, 480)  # each is differentiated by itself
+    few, done = data[0], train(run, data, lambda row: None)
     _, batches = first_epoch(run, few)
     norms = torch.cat([rows.norm(dim=1) for rows in batches])
     found = done.diagnostics["gradient_histogram"]
@@ -98,9 +103,9 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
 
 @pytest.mark.slow
 def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
-    run, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
+    run, data, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
     found = done.diagnostics["layer_norms"]
-    x = load(run)[0].images[:2048]
+    x = data[0].images
     weights, outputs = [], []
     for layer in run.new_objective().network:
         x = layer(x)
@@ -115,9 +120,10 @@ def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
 
 
 def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
-    run, done = trained(smoke, OURS, "diagnostics=[confusion]", "optimizer.lr=0", "confusion_epochs=[1]", "epochs=3")
+    run, (training, _), done = trained(
+        smoke, OURS, "diagnostics=[confusion]", "optimizer.lr=0", "confusion_epochs=[1]", "epochs=3"
+    )
     found = done.diagnostics["confusion"]
-    training, _ = load(run)
     predicted = run.new_objective().network(training.images).argmax(1)
     expected = [[0] * 10 for _ in range(10)]
     for true, guess in zip(training.targets.tolist(), predicted.tolist(), strict=True):
@@ -131,7 +137,7 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
 def test_diagnostics_do_not_change_training(smoke) -> None:
     every = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
     every += "gradient_cosine,confusion,hessian]"
-    histories = [trained(smoke, OURS, asked, "epochs=1")[1].history for asked in (every, "diagnostics=[]")]
+    histories = [trained(smoke, OURS, asked, "epochs=1")[2].history for asked in (every, "diagnostics=[]")]
     assert histories[0] == histories[1]
 
 
@@ -196,9 +202,10 @@ def test_an_eigenvector_that_is_overtaken_is_left() -> None:
 def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke) -> None:
     """A linear network has a known gradient: p - e_t, times the image."""
     config = ("architecture=lipschitz_mlp", "architecture.units=[]", "diagnostics=[norm_histograms]", "epochs=1")
-    run, done = trained(smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3")
+    run, (training, _), done = trained(
+        smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3"
+    )
     found = done.diagnostics["norm_histograms"]
-    training, _ = load(run)
     inputs = training.images.flatten(1)
     with torch.no_grad():
         slopes = run.new_objective().network(training.images).softmax(1) - nn.functional.one_hot(training.targets, 10)

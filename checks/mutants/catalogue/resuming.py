@@ -15,8 +15,8 @@ _DRAWS = named("training/test_loop.py", "test_a_resumed_run_draws_as_a_whole_one
 MUTANTS = (
     Mutant(
         "training/loop.py",
-        'generators = {"sampling": sampling, "noise": noise}',
-        'generators = {"sampling": sampling}',
+        "put_back(state, parts, steps.generators, device)",
+        'put_back(state, parts, {"sampling": steps.generators["sampling"]}, device)',
         "a resumed run draws the noise of its first steps a second time",
         _SAME,
     ),

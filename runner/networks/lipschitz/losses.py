@@ -233,9 +233,13 @@ def _checked_margin(margin: float) -> float:
 def _clipped_backward(
     logits: Tensor, bound: float | Tensor, unit: float | Tensor = 1.0, counters: Tensor | None = None
 ) -> Tensor:
-    numbers = (torch.as_tensor(number, dtype=logits.dtype, device=logits.device) for number in (bound, unit))
-    clipped: Tensor = _ClippedBackward.apply(logits, *numbers, counters)
+    clipped: Tensor = _ClippedBackward.apply(logits, _number(bound, logits), _number(unit, logits), counters)
     return clipped
+
+
+def _number(number: float | Tensor, like: Tensor) -> Tensor:
+    """Return a number without dimensions on the device, where a captured step may not copy it from the CPU."""
+    return number if isinstance(number, Tensor) else like.new_full((), number)
 
 
 class _ClippedBackward(torch.autograd.Function):

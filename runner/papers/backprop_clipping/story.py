@@ -70,7 +70,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         clipped, plain = (runs for _, runs in reached)
         notes.append(
             "The claimed accuracy is that of a code whose noise is too small by up to the batch size. With the noise "
-            f"this ε needs, neither backpropagation clipping at these settings ({clipped} runs) nor plain DP-SGD with "
+            f"this ε needs, neither backpropagation clipping at these settings ({clipped} runs) nor DP-Adam with "
             f"the same batches ({plain} {'run' if plain == 1 else 'runs'}) came near it."
         )
     return Table(header, rows, notes, [name for name in header if name != "noise multiplier"])

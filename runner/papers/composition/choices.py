@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeAlias
 
+from runner.claims.contrasts import Cell
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun, Runs, last_accuracy
-from runner.papers.composition.design import CELLS, PARTS, Cell
+from runner.papers.composition.design import CELLS, PARTS
 
 PAPER = "composition"
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}  # each data set's sweep and title

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.contrasts import Cell, estimate
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
 from runner.papers.composition.choices import DATASETS, EPSILONS, PAPER
@@ -16,8 +17,6 @@ from runner.papers.composition.design import (
     OLD,
     PARTS,
     SUM_OF_GAINS,
-    Cell,
-    estimate,
     gain_alone,
 )
 from runner.papers.composition.measures import accuracies_of, cells_at

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 
 from runner.claims.claim import Claim
+from runner.claims.contrasts import Cell, estimate
 from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula
@@ -18,10 +19,8 @@ from runner.papers.composition.design import (
     OLD,
     PARTS,
     Accuracies,
-    Cell,
     by_cell,
     effect_of,
-    estimate,
     gain_alone,
     spreads,
     words,

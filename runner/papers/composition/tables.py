@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from runner.claims.contrasts import Cell, Estimate, estimate
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
@@ -24,13 +25,10 @@ from runner.papers.composition.design import (
     CELLS,
     PARTS,
     SUM_OF_GAINS,
-    Cell,
-    Estimate,
     by_cell,
     effect_of,
     effects,
     errors_left,
-    estimate,
     pairs_of,
     words,
 )

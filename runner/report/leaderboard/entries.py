@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,8 +153,8 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
     """Return the attributes of an entry that depend on the bound, or None if no run has an epoch within it."""
     reached = []
     for run in recorded:
-        within = [epoch for epoch, spent in enumerate(run.history("epsilon_sound")) if spent <= epsilon]
-        reached += [(run, within[-1])] if within else []
+        epoch = run.last_within(epsilon)
+        reached += [] if epoch is None else [(run, epoch)]
     if not reached:
         return None
     sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
@@ -168,19 +167,9 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
         "run": first.job.run_id,
         "command": str(first.field("tracking.command")),
         "sound": sound,
-        "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == _last(run) for run, epoch in reached),
-        "by_test_images": any(_reports_on_what_chose(run) for run, _ in reached),
+        "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == run.last_epoch for run, epoch in reached),
+        "by_test_images": any(run.updates_chosen_by_all_images for run, _ in reached),
     }
-
-
-def _last(run: PlannedRun) -> int:
-    return len(run.history("epoch")) - 1
-
-
-def _reports_on_what_chose(run: PlannedRun) -> bool:
-    """Return True if all images reported on also decided which updates to accept (see `unscreened_accuracy`)."""
-    assert run.record is not None
-    return "unscreened_accuracy" in run.record["history"] and all(map(math.isnan, run.history("unscreened_accuracy")))
 
 
 def _reports_on_a_part(run: PlannedRun) -> bool:

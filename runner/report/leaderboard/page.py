@@ -45,8 +45,14 @@ closer than these intervals may be in this order by chance.
   [verdicts](../README.md). {disputed}
 
 [leaderboard.csv](leaderboard.csv) has all {rows} rows, at ε = {epsilons}, each with its command.
-A recorded run is shown, and `runtime.results_root=again` runs it again. `python -m runner explain ID` explains the run
-of a row. To add yours, see [extending](../../docs/extending.md).
+To add yours, see [extending](../../docs/extending.md).
+
+## The command of each row
+
+With `runtime.results_root=again` at its end, it repeats the row's first run. Without that, it shows the recorded run.
+`seed=` chooses another run, and `python -m runner explain ID` explains one.
+
+{commands}
 """
 
 
@@ -69,6 +75,7 @@ def page(
     return _TEXT.format(
         answers="\n".join(_answer(one, methods) for one in compared),
         tables="\n".join(_section(one, methods, known) for one in compared),
+        commands="\n".join(_commands(one, methods) for one in compared),
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         others=sum(entry.neighbours != ADDED for entry in found),
         most=max(map(len, several)),
@@ -108,6 +115,12 @@ def _section(compared: Comparison, methods: Methods, known: Sequence[Published])
     header = ["method", *numbers, "how its settings were chosen", "ID"]
     rows = [_row(compared, line, methods) for line in compared.rows if line.at]
     return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
+
+
+def _commands(compared: Comparison, methods: Methods) -> str:
+    entries = {entry.run: (_name(line, methods), entry) for line in compared.rows for entry in line.at.values()}
+    rows = [[name, f"`{run[:_ID]}`", f"`{entry.command}`"] for run, (name, entry) in entries.items()]
+    return f"### {named(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
 
 
 def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:

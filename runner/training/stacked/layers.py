@@ -1,19 +1,20 @@
-"""Linear and convolution layers of R runs at once, as batched matrix products over input rows.
+"""Linear and convolution layers of R runs at once, by the library's kernels.
 
-The batches of the runs are one long batch of R x P examples, with the P examples of each run together. A layer turns
-its input into T rows of K numbers per example: the windows of a convolution, or the unchanged input of a linear layer.
-Its output is then one batched product [R, P T, K] x [R, K, O]. Its per-example gradients are products of the same rows
-with the gradients of the output. It stores both, so that one forward and one backward pass are enough.
+The batches of the runs are one long batch of R x P examples, with the P examples of each run together. A convolution of
+R runs is one of R groups. A layer keeps its inputs and outputs, so that one forward and one backward pass give all
+gradients. For rows a_t and output gradients g_t (t = 1..T), one example's gradient of the weight is sum_t g_t a_t^T. A
+convolution's rows are its windows, which are formed for this alone, one layer at a time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from runner.gradients.terms import Terms, by_run, norms_by_rows, weighted_sum
 
 
 class NotStackableError(Exception):
@@ -21,50 +22,91 @@ class NotStackableError(Exception):
 
 
 class Layer(nn.Module):
-    """The layers of one name in every run: rows [R P, T, K] to outputs, each run with its weights.
+    """The layers of one name in every run, each with its weights.
 
     Attributes:
-        weight: [R, O, K]; bias: [R, O] or None. Views of the runs' stacked weights that require no gradients.
-        rows: [R P, T, K], from the last pass; None before it.
-        output: [R P, T, O], from the last pass; None before it.
+        weight: [R, O, ...]; bias: [R, O] or None. They require no gradients, and a pass may be given others.
+        inputs, output: [R P, ...], from the last pass; None before it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight.flatten(2), requires_grad=False)
+        self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        self.rows: Tensor | None = None
+        self.inputs: Tensor | None = None
         self.output: Tensor | None = None
 
     def forget(self) -> None:
-        self.rows, self.output = None, None
+        self.inputs, self.output = None, None
 
-    def apply_to(self, rows: Tensor) -> Tensor:
-        """Return outputs [R P, T, O] of rows [R P, T, K], and store both."""
+    def forward(self, inputs: Tensor) -> Tensor:
         if self.output is not None:
             raise NotStackableError("a layer is called twice in one pass")
-        runs, (examples, positions, numbers) = len(self.weight), rows.shape
-        if examples % runs:
+        if len(inputs) % len(self.weight):
             raise NotStackableError("a layer is not called on one row an example")
-        by_run = rows.reshape(runs, -1, numbers)
-        transposed = self.weight.transpose(1, 2)
-        if self.bias is None:
-            product = torch.bmm(by_run, transposed)
-        else:
-            product = torch.baddbmm(self.bias.unsqueeze(1), by_run, transposed)
-        output = product.view(examples, positions, -1)
+        output = self.applied(inputs)
         if not output.requires_grad:
             output.requires_grad_()
-        self.rows, self.output = rows.detach(), output
+        self.inputs, self.output = inputs.detach(), output
         return output
+
+    def applied(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of inputs [R P, ...]."""
+        raise NotImplementedError
+
+    def rows(self) -> Tensor:
+        """Return the rows of the last inputs: [R P, T, K]."""
+        raise NotImplementedError
+
+    def rows_of(self, g: Tensor) -> Tensor:
+        """Return output gradients as [R P, O, T]."""
+        raise NotImplementedError
+
+    def total(self, g: Tensor) -> Tensor:
+        """Return the weight's gradients, summed over each run's examples: [R, O, ...]."""
+        raise NotImplementedError
+
+    def terms(self, g: Tensor) -> Terms:
+        """Return per-example gradients [R P, ...], formed or, if T = 1, as the two factors of an outer product.
+
+        A sum adds the numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
+        """
+        outputs, rows = self.rows_of(g), self.rows()
+        biases = outputs.sum(2) if self.bias is not None else None
+        if rows.shape[1] > 1:
+            formed = torch.bmm(outputs, rows)
+            return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases)
+        of_outputs, of_inputs = outputs.flatten(1), rows.flatten(1)
+
+        def weight_sum(factors: Tensor) -> Tensor:
+            scaled = by_run(of_outputs, factors) * factors[..., None]
+            return torch.bmm(scaled.transpose(1, 2), by_run(of_inputs, factors))
+
+        return Terms(norms_by_rows(of_outputs).square() * norms_by_rows(of_inputs).square(), weight_sum, biases)
 
 
 class LinearLayer(Layer):
     """`nn.Linear`: inputs [R P, ..., in] to [R P, ..., out]."""
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        rows = inputs.reshape(len(inputs), -1, inputs.shape[-1])
-        return self.apply_to(rows).view(*inputs.shape[:-1], -1)
+    def applied(self, inputs: Tensor) -> Tensor:
+        rows, transposed = inputs.reshape(len(self.weight), -1, inputs.shape[-1]), self.weight.transpose(1, 2)
+        if self.bias is None:
+            output = torch.bmm(rows, transposed)
+        else:
+            output = torch.baddbmm(self.bias.unsqueeze(1), rows, transposed)
+        return output.view(*inputs.shape[:-1], -1)
+
+    def rows(self) -> Tensor:
+        assert self.inputs is not None
+        return self.inputs.reshape(len(self.inputs), -1, self.inputs.shape[-1])
+
+    def rows_of(self, g: Tensor) -> Tensor:
+        return g.reshape(len(g), -1, g.shape[-1]).transpose(1, 2)
+
+    def total(self, g: Tensor) -> Tensor:
+        assert self.inputs is not None
+        outputs, inputs = (each.reshape(len(self.weight), -1, each.shape[-1]) for each in (g, self.inputs))
+        return torch.bmm(outputs.transpose(1, 2), inputs)
 
 
 class ConvolutionLayer(Layer):
@@ -72,17 +114,45 @@ class ConvolutionLayer(Layer):
 
     def __init__(self, like: nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self._kernel, self._stride = like.kernel_size, like.stride
-        self._padding = _padding(like)
+        self._kernel, self._stride, self._padding = like.kernel_size, like.stride, _padding(like)
 
-    def forward(self, images: Tensor) -> Tensor:
-        if any(self._padding):
-            images = F.pad(images, self._padding)
+    def applied(self, inputs: Tensor) -> Tensor:
+        left, right, above, below = self._padding
+        padding = (above, left)
+        if left != right or above != below:
+            inputs, padding = F.pad(inputs, self._padding), (0, 0)
+        runs, bias = len(self.weight), None if self.bias is None else self.bias.flatten()
+        output = F.conv2d(_as_groups(inputs, runs), self.weight.flatten(0, 1), bias, self._stride, padding, groups=runs)
+        return _as_examples(output, runs)
+
+    def rows(self) -> Tensor:
         (kh, kw), (sy, sx) = self._kernel, self._stride
-        windows = images.unfold(2, kh, sy).unfold(3, kw, sx).permute(0, 2, 3, 1, 4, 5)
-        height, width = windows.shape[1:3]
-        output = self.apply_to(windows.reshape(len(images), height * width, -1))
-        return output.view(len(images), height, width, -1).permute(0, 3, 1, 2)
+        windows = self._padded().unfold(2, kh, sy).unfold(3, kw, sx).permute(0, 1, 4, 5, 2, 3)
+        return windows.flatten(4).flatten(1, 3).transpose(1, 2)
+
+    def rows_of(self, g: Tensor) -> Tensor:
+        return g.flatten(2)
+
+    def total(self, g: Tensor) -> Tensor:
+        runs, backward = len(self.weight), torch.ops.aten.convolution_backward
+        inputs, weight = _as_groups(self._padded(), runs), self.weight.flatten(0, 1)
+        how = (self._stride, (0, 0), (1, 1), False, (0, 0), runs)
+        of_weight: Tensor = backward(_as_groups(g, runs), inputs, weight, None, *how, (False, True, False))[1]
+        return of_weight.view_as(self.weight)
+
+    def _padded(self) -> Tensor:
+        assert self.inputs is not None
+        return F.pad(self.inputs, self._padding) if any(self._padding) else self.inputs
+
+
+def _as_groups(images: Tensor, runs: int) -> Tensor:
+    """Return images [R P, channels, h, w] as [P, R channels, h, w]."""
+    return images if runs == 1 else images.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
+
+
+def _as_examples(images: Tensor, runs: int) -> Tensor:
+    """Return images [P, R channels, h, w] as [R P, channels, h, w]."""
+    return images if runs == 1 else images.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def unsupported(module: nn.Module) -> str | None:
@@ -98,9 +168,7 @@ def unsupported(module: nn.Module) -> str | None:
 
 def layer(like: nn.Module, weight: Tensor, bias: Tensor | None) -> Layer:
     """Return the layer of R runs that are like one, with stacked weights [R, *shape] and biases [R, out]."""
-    if isinstance(like, nn.Conv2d):
-        return ConvolutionLayer(like, weight, bias)
-    return LinearLayer(weight, bias)
+    return ConvolutionLayer(like, weight, bias) if isinstance(like, nn.Conv2d) else LinearLayer(weight, bias)
 
 
 def _padding(like: nn.Conv2d) -> Sequence[int]:
@@ -113,10 +181,12 @@ def _padding(like: nn.Conv2d) -> Sequence[int]:
 
 
 def numbers_per_example(layers: Sequence[Layer]) -> int:
-    """Return the numbers that layers store per example, from their last pass: rows, outputs, and formed gradients."""
-    total = 0
+    """Return the numbers per example that the last pass keeps: inputs, outputs, formed gradients, and one's rows."""
+    kept, most = 0, 0
     for each in layers:
-        if each.rows is not None and each.output is not None:
-            formed = math.prod(each.weight.shape[1:]) if each.rows.shape[1] > 1 else 0
-            total += math.prod(each.rows.shape[1:]) + math.prod(each.output.shape[1:]) + formed
-    return total
+        if each.inputs is not None and each.output is not None:
+            inputs, output, weights = each.inputs[0].numel(), each.output[0].numel(), each.weight[0].numel()
+            positions = output // each.weight.shape[1]
+            kept += inputs + output + (weights if positions > 1 else 0)
+            most = max(most, positions * weights // each.weight.shape[1])
+    return kept + most

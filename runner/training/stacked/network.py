@@ -26,10 +26,10 @@ Place = tuple[str, str]  # a module's path and an attribute's name
 
 
 class StackedObjectives(nn.Module):
-    """The objectives of R runs: inputs [R P, ...] and targets [R P] to losses [R P], each run's P examples together.
+    """The objectives of R runs: values, inputs [R P, ...] and targets [R P] to losses [R P], P together from each run.
 
     Attributes:
-        values: [R, numbers], the weights. Every objective's parameters become views of its row.
+        values: [R, numbers], the present weights. Every objective's parameters become views of its row.
         parts: by parameter name, its columns of `values`, and its shape.
         layers: the stacked layers, by name.
 
@@ -59,29 +59,38 @@ class StackedObjectives(nn.Module):
         self.layers: dict[str, Layer] = {}
         self._names = {id(parameter): name for name, parameter in objectives[0].named_parameters()}
         self._mapped: list[_Mapped] = []
-        self._stacked = self._stack([pool_first(each) for each in objectives], "")
+        stacked: Any = self._stack([pool_first(each) for each in objectives], "")
+        self._stacked = _Stacked(stacked.network, stacked.loss)
+        names = {id(each): name for name, each in self.layers.items()}
+        self._places = {  # the parameters' names, by those in `_stacked`
+            f"{place}.{kind}": f"{names[id(module)]}.{kind}"
+            for place, module in self._stacked.named_modules()
+            if id(module) in names
+            for kind, _ in module.named_parameters()
+        }
 
     def part(self, name: str, numbers: Tensor) -> Tensor:
         """Return the view of a parameter [R, *shape] in numbers [R, all of them]."""
         columns, shape = self.parts[name]
         return numbers[:, columns].view(-1, *shape)
 
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, values: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         self.forget()
-        losses: Tensor = self._stacked(inputs, targets)
+        weights = {place: self.part(name, values) for place, name in self._places.items()}
+        losses: Tensor = functional_call(self._stacked, weights, (inputs, targets))
         return losses
 
     def forget(self) -> None:
-        """Drop the rows and outputs of the last pass."""
+        """Drop the inputs and outputs of the last pass."""
         for each in self.layers.values():
             each.forget()
 
     @torch.no_grad()
-    def project(self) -> None:
-        """Project every objective's weights onto the constraint, which all runs share."""
+    def project(self, values: Tensor) -> None:
+        """Project weights [R, numbers] in place onto the constraint, which all runs share."""
         constraint = self.objectives[0].constraint
         if constraint is not None:
-            constraint.project({name: self.part(name, self.values) for name in self.parts})
+            constraint.project({name: self.part(name, values) for name in self.parts})
 
     def start_epoch(self, epoch: int) -> None:
         """Pass the epoch that begins, counted from 0, to every objective."""
@@ -127,6 +136,17 @@ class StackedObjectives(nn.Module):
             for child in first._modules
         }
         return copied
+
+
+class _Stacked(Objective):
+    """An objective of stacked layers. They keep their outputs, so that no hook has to read these."""
+
+    def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.network(inputs)
+        if not getattr(self.loss, "reads_pre_activations", False):
+            return logits, self.loss(logits, targets)
+        *hidden, _ = [each.output for each in self.network.modules() if isinstance(each, Layer)]
+        return logits, self.loss(logits, targets, hidden)
 
 
 class _Mapped(nn.Module):

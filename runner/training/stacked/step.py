@@ -1,36 +1,43 @@
-"""One training step of R runs as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
+"""One training step of R runs as one fixed sequence of calls, on CUDA compiled, captured once and replayed as a graph.
 
-The sequence reads buffers with fixed addresses (the padded batch, its mask, the noise) and changes the weights in
-place. It never asks the device for a value, and no shape in it depends on data, so a replay equals the step. Noise is
-drawn into its buffer before the sequence, with the same numbers as `Mechanism.release` draws for a single run.
+`StackedStep.body` is a pure function from a state, a padded batch with its mask, and noise to the next state. It never
+asks the device for a value, and no shape in it depends on data, so a replay equals the step. State and batch lie in
+buffers with fixed addresses. A graph also draws the noise, from generators that are registered with it, with the same
+numbers as `Mechanism.release` draws for a single run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import torch
 from torch import Generator, Tensor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
+from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
-from runner.training.first_batch import Sums
-from runner.training.stacked.batches import EpochBatches
+from runner.speed.slices import Pieces
+from runner.training.diagnostics import Diagnostics
+from runner.training.first_batch import Sums, check_first_batch
+from runner.training.stacked.batches import EpochBatches, draw_epoch
+from runner.training.stacked.capture import captured
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
 from runner.training.stacked.updates import update
+from runner.training.state import State, Stateful
 from runner.training.updates import Schedule
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
 _AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
 _SEVERAL = 3  # examples
-_WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
 _FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
 
 
@@ -41,13 +48,19 @@ class StackedStep:
         data: on the device of the objectives.
         per_slice: examples of a run that pass the network at a time; None: as many as fit.
         schedules: the schedules of the optimizers' learning rates, one per run; if empty, rates are constant.
+        seeds: of every run.
 
     Attributes:
-        losses: [R], float64: the sum of the losses of every example seen, before each step's update.
+        sampling, noise: the generators of every run's batches and noise.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], and the optimizers' buffers. Only
+            the shares after private counts are elsewhere, in the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
     """
+
+    mode = StepMode.graph
+    updates = None
 
     @undisturbed()
     def __init__(
@@ -59,8 +72,10 @@ class StackedStep:
         data: Split,
         per_slice: int | None = None,
         schedules: Sequence[Schedule] = (),
+        seeds: Sequence[int] = (0,),
     ) -> None:
         self.stacked = StackedObjectives(objectives)
+        self.objectives = self.stacked.objectives
         self._mechanisms, self._data = mechanisms, data
         self._optimizers, self._schedules = optimizers, schedules
         self._denominator = mechanisms[0].denominator
@@ -78,8 +93,7 @@ class StackedStep:
         if self._shares:
             self._released[COUNT] = slice(self._weights, self._weights + 1), torch.Size()
         size = len(objectives), self._weights + bool(self._shares)
-        self._sums, self._noise, self._std = (values.new_zeros(size) for _ in range(3))
-        self._units = values.new_ones(len(objectives), 1)
+        self._noise, self._std = (values.new_zeros(size) for _ in range(2))
         for mechanism, std in zip(mechanisms, self._std, strict=True):
             mechanism.check_partition(self._released)
             for group in mechanism.noise_groups if mechanism.private else ():
@@ -89,16 +103,26 @@ class StackedStep:
             {name: noise[columns].view(shape) for name, (columns, shape) in self._released.items()}
             for noise in self._noise
         ]
-        self.losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
+        losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
+        self.state = [values, losses, *self._update.state]
+        self._seen, self._unchecked = [0] * len(objectives), True
+        device = torch.device("cpu") if values.is_meta else values.device
+        self.sampling, self.noise = (
+            [generator(seed, name, device) for seed in seeds] for name in ("sampling", "noise")
+        )
         self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
-        self._take: Callable[[], None] = self.body
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._take: Callable[[], None] = self._drawn_and_taken
         self._unproven = False
         self._try()
         held = numbers_per_example(list(self.stacked.layers.values()))
         needed = _COPIES * values.element_size() * held * len(objectives)
-        self._slice = per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
+        self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
+
+    @property
+    def losses(self) -> Tensor:
+        """Return the sum of the losses of every example seen, before each step's update: [R], float64."""
+        return self.state[1]
 
     def _try(self) -> None:
         """Check sums of two examples' gradients in every run against ordinary autograd, except on the meta device."""
@@ -132,32 +156,86 @@ class StackedStep:
         runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
         inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
         mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
-        found = StackedEngine(self.stacked, mask).clipped_sum(*inputs, [list(self.stacked.parts)], torch.ones_like)
+        found = StackedEngine(self.stacked, self.stacked.values, mask).clipped_sum(
+            *inputs, [list(self.stacked.parts)], torch.ones_like
+        )
         assert found.norms is not None
         return found.gradients, found.norms
+
+    @property
+    def physical_batch(self) -> int:
+        """Return the number of a run's examples that pass the network at a time."""
+        return self._pieces.size
 
     @property
     def length(self) -> int:
         """Return P, the length to which batches are padded."""
         return self._indices.shape[1]
 
+    @undisturbed()
     def make_room(self, length: int) -> None:
-        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph."""
+        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
+
+        Raises:
+            NotStackableError: the step cannot be captured.
+            torch.OutOfMemoryError: not even one example fits into the GPU's memory.
+        """
         if length == self.length:
             return
         runs, device = len(self.losses), self.losses.device
         self._indices = torch.zeros(runs, length, dtype=torch.long, device=device)
         self._mask = torch.zeros(runs, length, dtype=torch.bool, device=device)
         if device.type == "cuda":
-            self._capture()
+            try:
+                self._pieces.fitting(self._capture, length)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise NotStackableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
-    def take(self, batches: EpochBatches, step: int, noise: Sequence[Generator]) -> None:
+    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
+        """See `runner.training.call_by_call.Steps`. No diagnostic may read single steps."""
+        self.start_epoch(epoch - 1)
+        batches = draw_epoch(self._mechanisms[0], self.sampling, self.length)
+        self.make_room(batches.length)
+        self.losses.zero_()
+        self._seen = batches.seen
+        if self._unchecked:
+            self._unchecked = False
+            for mechanism, sums, norms in self.first_batch(batches):
+                check_first_batch(mechanism, sums, norms)
+        for step in range(len(batches.indices)):
+            self.take(batches, step)
+            yield True
+
+    def seen(self) -> tuple[list[float], list[int]]:
+        return self.losses.tolist(), self._seen
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Return what the next epoch of a single run depends on: see `runner.training.state`."""
+        return {"objective": self.objectives[0], "step": self} if len(self.objectives) == 1 else {}
+
+    @property
+    def generators(self) -> dict[str, Generator]:
+        return {"sampling": self.sampling[0], "noise": self.noise[0]}
+
+    def state_dict(self) -> State:
+        """Return the state of the optimizers and of their schedules."""
+        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules]}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a state. Tensors keep their addresses, which a graph may know."""
+        for schedule, begun in zip(self._schedules, state["schedules"], strict=True):
+            schedule.load_state_dict(begun)
+        for tensor, kept in zip(self._update.state, state["update"], strict=True):
+            tensor.copy_(kept)
+
+    @undisturbed()
+    def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch. Every run draws its noise from its generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
-        for mechanism, views, generator in zip(self._mechanisms, self._noise_views, noise, strict=True):
-            if mechanism.private:
-                mechanism.draw_noise(views, generator)
         if self._unproven:
             self._prove_replay()
         self._take()
@@ -165,46 +243,75 @@ class StackedStep:
     def start_epoch(self, epoch: int) -> None:
         """Pass the epoch that begins, counted from 0, to the objectives, and set its learning rates."""
         self.stacked.start_epoch(epoch)
-        self._take_units()
         for schedule in self._schedules:
             schedule.start_epoch()
         self._update.take_rates(self._optimizers)
 
-    def body(self) -> None:
-        """Do the captured part of a step: sum, release, update, and the losses."""
-        self._sums.zero_()
-        for indices, mask in zip(self._indices.split(self._slice, 1), self._mask.split(self._slice, 1), strict=True):
-            losses = self._add_sums(self._sums, indices, mask)
-            self.losses += losses.masked_fill(~mask, 0).sum(1)
-        means = (self._sums + self._std * self._noise) / self._denominator
-        if self._shares:
-            self._take_units()  # for this step: a count changes the units of the next one
-            for objective, mean in zip(self.stacked.objectives, means, strict=True):
+    def body(self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance."""
+        values, losses, *buffers = state
+        sums, added = self._sum(values, indices, mask)
+        losses = losses + added.masked_fill(~mask, 0).sum(1)
+        means = (
+            sums + self._std * noise if any(each.private for each in self._mechanisms) else sums
+        ) / self._denominator
+        gradients = means[:, : self._weights]
+        units = [each.unit for each in self.objectives]
+        if any(isinstance(unit, Tensor) or unit != 1 for unit in units):
+            same = [unit if isinstance(unit, Tensor) else means.new_full((), unit) for unit in units]
+            gradients = torch.stack(same).to(means.dtype)[:, None] * gradients
+        if self._shares:  # a count changes the units of the next step
+            for objective, mean in zip(self.objectives, means, strict=True):
                 objective.received({COUNT: mean[self._weights]})
-        self._update(self.stacked.values, self._units * means[:, : self._weights])
-        self.stacked.project()
+        values, buffers = self._update(values, gradients, buffers)
+        self.stacked.project(values)
         self.stacked.forget()
+        return [values, losses, *buffers]
 
-    @undisturbed()
-    def _add_sums(self, sums: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
-        """Add the bounded sums over examples [R, P] to `sums` [R, numbers]. Return the losses [R, P], float64."""
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Replace the state by the next one, from the buffers with the batch and the noise."""
+        for kept, made in zip(self.state, self.body(self.state, self._indices, self._mask, self._noise), strict=True):
+            kept.copy_(made)
+
+    def _draw(self) -> None:
+        for mechanism, views, noise in zip(self._mechanisms, self._noise_views, self.noise, strict=True):
+            if mechanism.private:
+                mechanism.draw_noise(views, noise)
+
+    def _drawn_and_taken(self) -> None:
+        self._draw()
+        self.advance()
+
+    def _in_pieces(self, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(indices.split(self.physical_batch, 1), mask.split(self.physical_batch, 1), strict=True)
+
+    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounded sums [R, numbers] over examples [R, P], and their losses [R, P], float64."""
+        pieces = [self._sum_of_piece(values, *piece) for piece in self._in_pieces(indices, mask)]
+        return reduce(torch.add, [sums for sums, _ in pieces]), torch.cat([losses for _, losses in pieces], dim=1)
+
+    def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         inputs, targets = self._gathered(indices, mask)
-        found = self._clipping.sum_with(StackedEngine(self.stacked, mask), inputs, targets, self._numbers)
-        for name, total in found.gradients.items():
-            sums[:, self._released[name][0]] += total.reshape(len(total), -1)
-        return found.losses.view(mask.shape).double()
+        found = self._clipping.sum_with(StackedEngine(self.stacked, values, mask), inputs, targets, self._numbers)
+        of_parts = [
+            found.gradients[name].reshape(len(mask), -1)
+            if name in found.gradients
+            else values.new_zeros(len(mask), shape.numel())
+            for name, (_, shape) in self._released.items()
+        ]
+        return torch.cat(of_parts, dim=1), found.losses.view(mask.shape).double()
 
     def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
         """Yield for each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
-        indices, mask = batches.indices[0], batches.mask[0]
-        losses = self._add_sums(torch.zeros_like(self._sums), indices, mask)
+        indices, mask, values = batches.indices[0], batches.mask[0], self.stacked.values
+        _, losses = self._sum(values, indices, mask)
 
         def sums_of(run: int) -> Sums:
             def sums(kept: Tensor) -> dict[str, Tensor]:
-                found, changed = torch.zeros_like(self._sums), mask.clone()
+                changed = mask.clone()
                 changed[run, : len(kept)] = kept
-                for some, of_them in zip(indices.split(self._slice, 1), changed.split(self._slice, 1), strict=True):
-                    self._add_sums(found, some, of_them)
+                found, _ = self._sum(values, indices, changed)
                 return {name: found[run, columns] for name, (columns, _) in self._released.items()}
 
             return sums
@@ -212,30 +319,22 @@ class StackedStep:
         for run, mechanism in enumerate(self._mechanisms):
             yield mechanism, sums_of(run), losses[run, : int(mask[run].sum())]
 
-    def _take_units(self) -> None:
-        for unit, objective in zip(self._units, self.stacked.objectives, strict=True):
-            unit.copy_(torch.as_tensor(objective.unit))
-
     def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs [R P, ...], zero outside the mask, and targets [R P]."""
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
         return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
 
-    def _capture(self) -> None:
-        """Capture the body. Weights and losses are restored after the warm-up passes and the capture."""
-        self._graph = None  # frees its memory first
-        before = self._state()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                self.body()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self.body()
-        self._take, self._unproven = self._graph.replay, True
-        self._restore(before)
+    def _capture(self, per_slice: int) -> None:
+        """Capture the step, compiled if it can be. State and generators are as before afterwards."""
+        self._take = self._drawn_and_taken  # frees the memory of an earlier graph
+        before = self._saved()
+        drawing = [noise for noise, each in zip(self.noise, self._mechanisms, strict=True) if each.private]
+        try:
+            self._take = captured(self._draw, self.advance, drawing, self.losses.device)
+            self._unproven = True
+        finally:
+            self.stacked.forget()
+            self._restore(before)
 
     def _prove_replay(self) -> None:
         """Take the first step after a capture by calls and by replay, and compare weights and losses.
@@ -243,28 +342,33 @@ class StackedStep:
         Raises:
             RuntimeError: they differ. A replay without the noise or the batch would otherwise go unnoticed.
         """
-        before = self._state()
-        self.body()
-        called = self._state()
+        before = self._saved()
+        self._drawn_and_taken()
+        called = self._saved()
         self._restore(before)
         self._take()
-        for expected, found, was in zip(called, self._state(), before, strict=True):
+        found = self._saved()
+        for expected, replayed, was in zip(called[0], found[0], before[0], strict=True):
             scale = (expected - was).norm() + _ROUNDING * expected.norm()
-            if torch.isfinite(scale) and (found - expected).norm() > _AGREE * scale:
+            if torch.isfinite(scale) and (replayed - expected).norm() > _AGREE * scale:
                 raise RuntimeError("The replayed CUDA graph is not the step that was captured: use runtime.step=eager.")
+        if any(not torch.equal(one, other) for one, other in zip(called[1], found[1], strict=True)):
+            raise RuntimeError("The replayed CUDA graph does not draw its noise: use runtime.step=eager.")
         self._restore(before)
         self._unproven = False
 
-    def _state(self) -> list[Tensor]:
-        """Return copies of all tensors that a step changes."""
-        return [tensor.clone() for tensor in self._changed()]
+    def _saved(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return copies of all tensors that a step changes, and the states of the generators of noise."""
+        return [tensor.clone() for tensor in self._changed()], [each.get_state() for each in self.noise]
 
-    def _restore(self, state: Sequence[Tensor]) -> None:
-        for tensor, kept in zip(self._changed(), state, strict=True):
+    def _restore(self, saved: tuple[Sequence[Tensor], Sequence[Tensor]]) -> None:
+        for tensor, kept in zip(self._changed(), saved[0], strict=True):
             tensor.copy_(kept)
+        for noise, state in zip(self.noise, saved[1], strict=True):
+            noise.set_state(state)
 
     def _changed(self) -> list[Tensor]:
-        return [self.stacked.values, self.losses, *self._update.state, *self._shares]
+        return [*self.state, *self._shares]
 
 
 def _shares_after_counts(objectives: Sequence[Objective]) -> list[Tensor]:

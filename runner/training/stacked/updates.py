@@ -15,7 +15,7 @@ from runner.training.stacked.layers import NotStackableError
 
 
 class Update(Protocol):
-    """Changes weights in place from the gradients; `state` is kept from step to step."""
+    """A pure function from weights, gradients and buffers to new weights and buffers; `state` has the first buffers."""
 
     state: list[Tensor]
 
@@ -23,7 +23,7 @@ class Update(Protocol):
         """Take the present learning rates of the optimizers."""
         ...
 
-    def __call__(self, values: Tensor, gradients: Tensor) -> None: ...
+    def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]: ...
 
 
 class _WithRates:
@@ -40,12 +40,11 @@ class Sgd(_WithRates):
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
         self._lr, self._momentum = (_column(settings, name, like).to(like.dtype) for name in ("lr", "momentum"))
-        self._velocity = torch.zeros_like(like)
-        self.state = [self._velocity]
+        self.state = [torch.zeros_like(like)]
 
-    def __call__(self, values: Tensor, gradients: Tensor) -> None:
-        self._velocity.mul_(self._momentum).add_(gradients)
-        values.sub_(self._lr * self._velocity)
+    def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        velocity = self._momentum * state[0] + gradients
+        return values - self._lr * velocity, [velocity]
 
 
 class Adam(_WithRates):
@@ -56,18 +55,16 @@ class Adam(_WithRates):
         self._lr = _column(settings, "lr", like)
         self._eps = _column(settings, "eps", like).to(like.dtype)
         self._beta1, self._beta2 = (_column(betas, name, like) for name in ("beta1", "beta2"))
-        self._first, self._second = torch.zeros_like(like), torch.zeros_like(like)
-        self._step = torch.zeros_like(self._lr)
-        self.state = [self._first, self._second, self._step]
+        self.state = [torch.zeros_like(like), torch.zeros_like(like), torch.zeros_like(self._lr)]
 
-    def __call__(self, values: Tensor, gradients: Tensor) -> None:
-        kind = values.dtype
-        self._step += 1
-        self._first.mul_(self._beta1.to(kind)).add_((1 - self._beta1).to(kind) * gradients)
-        self._second.mul_(self._beta2.to(kind)).add_((1 - self._beta2).to(kind) * gradients.square())
-        size = (self._lr / (1 - self._beta1**self._step)).to(kind)
-        root = (1 - self._beta2**self._step).sqrt().to(kind)
-        values.sub_(size * self._first / (self._second.sqrt() / root + self._eps))
+    def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        kind, (first, second, step) = values.dtype, state
+        step = step + 1
+        first = self._beta1.to(kind) * first + (1 - self._beta1).to(kind) * gradients
+        second = self._beta2.to(kind) * second + (1 - self._beta2).to(kind) * gradients.square()
+        size = (self._lr / (1 - self._beta1**step)).to(kind)
+        root = (1 - self._beta2**step).sqrt().to(kind)
+        return values - size * first / (second.sqrt() / root + self._eps), [first, second, step]
 
 
 _KNOWN: dict[type, tuple[type[Sgd] | type[Adam], tuple[str, ...]]] = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -12,9 +11,10 @@ from torch import Tensor
 from checks.parity import cases as cases_module
 from checks.parity import run as command
 from checks.parity import runs
-from checks.parity.cases import GROUPS, case, cases, options
-from checks.parity.runs import graph_against_eager, run_of, together_against_alone
-from checks.parity.step import CPU, OTHERWISE, Difference, compared, worst
+from checks.parity.cases import STEPS, case, options
+from checks.parity.runs import SMALL, graph_against_eager, together_against_alone
+from checks.parity.step import CPU, Difference, Side, compared, worst
+from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
@@ -22,6 +22,7 @@ from runner.training.stacked import StackedStep
 from tests.conftest import Refusal
 
 MNIST = ("architecture", "tempered_sigmoid_mnist")
+OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
 
 
 def rounded(numbers: Tensor, bits: int) -> Tensor:
@@ -38,12 +39,13 @@ class Tf32(OnePassEngine):
 
 
 def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first experiment that names it, or else with the defaults."""
+    """With the defaults, or else in the first experiment that can have it; an architecture in one that names it."""
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
-    found = {(each.group, each.option): each.run for each in cases()}
-    assert list(found) == [(group, option) for group in GROUPS for option in options(group)]
-    assert found["clipping", "per_layer"] == ("clipping=per_layer",)
-    assert found["clipping", "lipschitz"] == ("experiment=lipschitz/cifar10_mixer",)
+    monkeypatch.setattr(command, "compared", lambda made, *_: Difference(0, str(made.run)))
+    found = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
+    assert list(found) == [f"{group}={option}" for group in STEPS for option in options(group)]
+    assert "('clipping=per_layer',)" in found["clipping=per_layer"]
+    assert "experiment=lipschitz/cifar10_mixer" in found["architecture=lipschitz_mixer"]
 
 
 def test_the_cpu_agrees_with_itself() -> None:
@@ -91,41 +93,31 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found.wrong, found.what) == (True, "noise")
 
 
-def only(comparisons: Callable, name: str) -> Difference:
-    return dict(comparisons("cpu"))[name]()
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "run_of", partial(_small, run_of))
-
-
-def _small(made: Callable, device: str, step: str, *overrides: str) -> object:
-    return made(device, step, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5", *overrides)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("small")
 def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    lockstep = "lockstep: seed=1, optimizer.lr=0.1"
-    assert not only(graph_against_eager, "graph: per layer").wrong
-    assert not only(together_against_alone, lockstep).wrong
+    monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5"))
+
+    def wrong() -> list[bool]:
+        with made_up_cuda():
+            checks = dict([*graph_against_eager("cuda:0"), *together_against_alone("cuda:0")])
+            names = "run: clipping=per_layer", "run: sampling=shuffled", "lockstep: seed=1, optimizer.lr=0.05"
+            return [checks[name]().wrong for name in names]
+
+    assert not any(wrong())
     body = StackedStep.body
 
-    def quieter(self: StackedStep) -> None:
-        self._noise *= 0.999
-        body(self)
+    def quieter(self: StackedStep, state: list[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        return body(self, state, indices, mask, 0.999 * noise)
 
     monkeypatch.setattr(StackedStep, "body", quieter)
-    assert only(graph_against_eager, "graph: per layer").wrong
-    assert only(together_against_alone, lockstep).wrong
+    assert all(wrong())
 
 
 def test_the_command_says_what_differs_and_what_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "cases", lambda only: [case(*MNIST)])
-    arguments = ["--rehearse", "--no-benchmark", "--only", "architecture"]
+    monkeypatch.setattr(command, "options", lambda group: [MNIST[1]])
+    arguments = ["--rehearse", "--device", "cuda:1", "--no-benchmark", "--only", "architecture"]
     assert command.main(arguments) == 0
     assert "agrees  architecture=tempered_sigmoid_mnist" in capsys.readouterr().out
     monkeypatch.setattr(Mechanism, "release", lambda *_: 1 / 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from unittest import mock
 
 import pytest
 import torch
@@ -143,7 +141,8 @@ def test_an_empty_batch_is_a_step_of_pure_noise(smoke) -> None:
     step.make_room(batches.length)
     batches.mask.zero_()
     before = step.stacked.values.clone()
-    step.take(batches, 0, generators(2))
+    step.noise = generators(2)
+    step.take(batches, 0)
     moved = (before - step.stacked.values) * DRAWN / 0.5  # the learning rate
     expected = [
         torch.randn(shape, dtype=torch.float64, generator=noise).flatten()
@@ -171,7 +170,7 @@ def test_padding_and_broken_examples_contribute_nothing(smoke, clipping: str, ba
         batches.indices[0, 0, : len(indices)] = torch.tensor(indices)
         batches.mask[0] = torch.arange(batches.length) < len(indices)
         before = step.stacked.values.clone()
-        step.take(batches, 0, generators(2))
+        step.take(batches, 0)
         change = before - step.stacked.values
         step.stacked.values.copy_(before)
         return change
@@ -191,7 +190,7 @@ def test_one_example_moves_the_sum_by_at_most_the_clipping_norm(smoke) -> None:
         batches.indices[0, 0, 0] = example
         batches.mask[0] = torch.arange(batches.length) < 1
         before = step.stacked.values.clone()
-        step.take(batches, 0, generators(2))
+        step.take(batches, 0)
         assert ((before - step.stacked.values) * DRAWN).norm().item() == pytest.approx(0.01, rel=1e-9)
 
 
@@ -236,16 +235,16 @@ def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     _, step = steps_of(config, split, torch.float32)
     step.make_room(32)
     with NoHostReads() as watched:
-        step.body()
+        step.advance()
     first, watched.calls = watched.calls, 0
     with watched:
-        step.body()
+        step.advance()
     assert watched.calls == first > 50, "every step is the same sequence"
     run = prepare(config)
     objective = run.new_objective().to("meta")
     step = stacked_step([run], [objective], Split(split.images.to("meta"), split.targets.to("meta")))
     step.make_room(32)
-    step.body()
+    step.advance()
 
 
 @pytest.mark.parametrize(
@@ -282,61 +281,3 @@ def test_auto_is_eager_on_the_cpu_and_falls_back_to_it_where_it_must(smoke, monk
     trained = train(prepare(config), (split, split), lambda row: None)
     assert trained.step == "eager"
     assert "random" in capsys.readouterr().err
-
-
-class _Replayed:
-    """Stands in for a CUDA graph: a replay is the body."""
-
-    def __init__(self) -> None:
-        self.body: Callable[[], None] = lambda: None
-
-    def replay(self) -> None:
-        self.body()
-
-
-def without_cuda(monkeypatch, body: Callable[[], None]) -> None:
-    """A capture without CUDA: what it captures is `body`."""
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: mock.Mock())
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: mock.Mock())
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", _Replayed)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext(setattr(graph, "body", body)))
-
-
-@pytest.mark.parametrize("forgotten", ["_noise", "_mask", "_indices"])
-def test_a_replay_that_is_not_the_step_stops_the_run(smoke, monkeypatch, forgotten: str) -> None:
-    """Takes a step as a graph would that read a buffer which is no longer the one written to."""
-    config, split = problem(smoke)
-    run, step = steps_of(config, split)
-    batches = draw_epoch(run.mechanism, generators(1), step.length)
-    step.make_room(batches.length)
-    stale = getattr(step, forgotten).clone()
-
-    def body() -> None:
-        now = getattr(step, forgotten)
-        setattr(step, forgotten, stale)
-        step.body()
-        setattr(step, forgotten, now)
-
-    without_cuda(monkeypatch, body)
-    step._capture()
-    with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0, generators(2))
-
-
-def test_a_capture_leaves_weights_momenta_and_losses_as_they_were(smoke, monkeypatch) -> None:
-    """Not on CUDA, where this has yet to be run: what surrounds the capture, with the capture itself left out."""
-    config, split = problem(smoke, "optimizer=adam", "optimizer.lr=0.01")
-    (run, plain), (_, captured) = steps_of(config, split), steps_of(config, split)
-    without_cuda(monkeypatch, captured.body)
-    for step in (plain, captured):
-        sampling, noise = generators(1), generators(2)
-        for _ in range(2):
-            batches = draw_epoch(run.mechanism, sampling, step.length)
-            step.make_room(batches.length)
-            if step is captured:
-                step._capture()
-            for number in range(len(batches.indices)):
-                step.take(batches, number, noise)
-    assert torch.equal(plain.stacked.values, captured.stacked.values)
-    assert torch.equal(plain.losses, captured.losses)

@@ -1,0 +1,140 @@
+"""PyTorch with a made-up CUDA device in place of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo  # it lists the functions of torch.cuda, so it is imported before they are replaced
+
+from checks.rehearsal.gpu import Gpu, present
+from checks.rehearsal.graph import Graph, graph
+from checks.rehearsal.tensor import CudaTensor, Mode
+from runner.gradients import known
+
+_to = torch.Tensor.to
+_reason = known._unknown
+_MEMORY = 80 << 30  # bytes
+
+
+class _Generator(torch.Generator):
+    """A generator of a made-up device, which draws the CPU's numbers, so that runs can be compared."""
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = _indexed(torch.device(device))
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._device  # type: ignore[no-any-return]
+
+
+class _Stream:
+    def __init__(self, device: Any = None, **_: Any) -> None:
+        self.device = present().current if device is None else torch.device(device).index
+
+    def wait_stream(self, other: _Stream) -> None:
+        """Order the work of two streams, which are one here."""
+
+    def synchronize(self) -> None:
+        """Count nothing, as it is no wait of a step."""
+
+
+class _Device:
+    """A stand-in for `torch.cuda.device`: it changes the current device."""
+
+    def __init__(self, device: Any) -> None:
+        self._index = device if isinstance(device, int) else _indexed(torch.device(device)).index
+
+    def __enter__(self) -> None:
+        gpu = present()
+        self._before, gpu.current = gpu.current, self._index
+
+    def __exit__(self, *_: object) -> None:
+        present().current = self._before
+
+
+def _indexed(device: Any) -> Any:
+    """Name the current device for a `cuda` without an index."""
+    if device == "cuda" or (isinstance(device, torch.device) and device.type == "cuda" and device.index is None):
+        return torch.device("cuda", present().current)
+    return device
+
+
+def _moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return _to(self, *map(_indexed, args), **{name: _indexed(each) for name, each in kwargs.items()})
+
+
+def _unknown(module: torch.nn.Module) -> str | None:
+    """Accept weights on the made-up device in modules that are known otherwise."""
+    reason = _reason(module)
+    return None if reason and reason.endswith(f"is a {CudaTensor.__name__}") else reason
+
+
+def _ignored(*_: Any, **__: Any) -> Any:
+    """Do nothing."""
+
+
+@contextmanager
+def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
+    """Let PyTorch find made-up CUDA devices, and yield their counts."""
+    gpu = Gpu(devices)
+    replaced: dict[str, Any] = {
+        "_lazy_init": _ignored,
+        "is_available": lambda: True,
+        "device_count": lambda: devices,
+        "current_device": lambda: gpu.current,
+        "get_device_name": lambda *_: "made-up GPU",
+        "device": _Device,
+        "Stream": _Stream,
+        "stream": lambda _: nullcontext(),
+        "current_stream": lambda *_: _Stream(),
+        "synchronize": _ignored,
+        "CUDAGraph": Graph,
+        "graph": graph,
+        "get_rng_state": lambda *_: torch.get_rng_state().clone(),
+        "set_rng_state": _ignored,
+        "manual_seed": _ignored,
+        "manual_seed_all": _ignored,
+        "empty_cache": _ignored,
+        "reset_peak_memory_stats": _ignored,
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
+    }
+    with ExitStack() as stack:
+        for name, value in replaced.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.object(Gpu, "present", gpu))
+        stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
+        stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
+        stack.enter_context(mock.patch.object(known, "_unknown", _unknown))
+        stack.enter_context(mock.patch.object(torch, "compile", lambda function, **_: function))
+        # Inference tensors cannot be wrapped.
+        stack.enter_context(
+            mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
+        )
+        for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+            if hasattr(torch.optim.Optimizer, check):
+                stack.enter_context(mock.patch.object(torch.optim.Optimizer, check, _ignored))
+        # A wrapper cannot change its type in place, so a module's parameters are replaced.
+        _set_until_the_end(
+            stack,
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.set_overwrite_module_params_on_conversion,
+        )
+        # `torch.tensor(number, device="cuda")` is made on the CPU and copied, so that the copy is seen.
+        _set_until_the_end(stack, torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+        stack.enter_context(Mode())  # type: ignore[no-untyped-call]
+        yield gpu
+
+
+def _set_until_the_end(stack: ExitStack, get: Any, put: Any) -> None:
+    before = get()
+    put(True)
+    stack.callback(put, before)

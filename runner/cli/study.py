@@ -1,0 +1,152 @@
+"""A study of your own methods at the same sound ε: `python -m runner study mine.yaml`.
+
+The file names the arms, which are overrides of any groups. Each arm gets the same number of trials on held-out training
+images. Then its best setting is trained with new seeds and reported on test images. The same command goes on after a
+stop. The page is in studies/NAME below the results folder.
+
+Exit codes: 0 done, 1 a run failed, 2 the file or a configuration is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.claims.evidence import check_scale
+from runner.cli.aggregate import shown
+from runner.cli.errors import sentence
+from runner.cli.reproduce import check_data, check_overrides
+from runner.config import PAPER, REPOSITORY, ConfigError
+from runner.launch import Work, launcher_of, run_jobs
+from runner.launch.choice import known, split
+from runner.launch.devices import workers
+from runner.records.files import failure_path
+from runner.records.hydra_keys import judge
+from runner.records.jobs import Job
+from runner.runs import durations
+from runner.study.file import Study, combinations_of, read
+from runner.study.outcome import compared
+from runner.study.page import answers, write
+from runner.study.plan import ArmError, Setting, settings_of
+from runner.study.progress import Progress, folder_of, progress_of
+from runner.study.search import MOST_WIDENED
+from runner.terminal import Line, Parser, command, duration
+from runner.training.prepare import prepare
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out a study, or plan it.
+
+    Returns:
+        The exit code.
+    """
+    options = _parser().parse_intermixed_args(arguments)
+    check_scale(options.scale)
+    for name in ("jobs", "threads"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ConfigError(f"Expected --{name} >= 1, got {value}.")
+    of_launcher, overrides = split(options.overrides)
+    check_overrides(overrides)
+    launcher = launcher_of(options.launcher, of_launcher)
+    study, line = read(options.file), Line(at_once=False)
+    try:
+        settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
+        progress = progress_of(study, settings)
+        _check(settings, progress, line)
+        times = durations.recorded(settings[0].trial({}).config)
+        print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
+        if options.plan:
+            return 0
+        failed: list[tuple[Job, str]] = []
+        while not failed and (jobs := [job for arm in progress for job in arm.next]):
+            check_data(jobs)
+            work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
+            failed = run_jobs(launcher, work, line).failed
+            progress = progress_of(study, settings)
+    except ArmError as error:
+        raise ConfigError(f"{error.place}: {sentence(error)}") from error
+    line.clear()
+    written = write(study, progress, folder_of(settings), options.scale, command("study", *arguments))
+    print("\n".join(answers(study, compared(progress))))
+    print(shown(written))
+    for job, why in failed:
+        print(
+            f"failed: {job.sweep} {job.label}: {why} (see {failure_path(folder_of(settings), job.run_id)})",
+            file=sys.stderr,
+        )
+    return 1 if failed else 0
+
+
+def _search_path(folder: Path | None) -> list[str]:
+    """Return the override of Hydra that finds your options, as --config-dir of a run does."""
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder} is no folder.")
+    judge()  # your option replaces all that the experiment says of its group
+    return [f"hydra.searchpath=[file://{REPOSITORY},file://{folder.resolve()}]"]
+
+
+def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
+    """Prepare a run of each setting, before any work.
+
+    Raises:
+        ConfigError: a setting cannot be run, or no sound epsilon of it is known.
+    """
+    for number, (setting, arm) in enumerate(zip(settings, progress, strict=True), 1):
+        line.show(f"checked {number} of {len(settings)} settings ...")
+        for job in arm.next[:1]:
+            try:
+                run = prepare(job.config)
+            except ConfigError as error:
+                raise ConfigError(f"{setting.arm.place}: {error}") from error
+            if run.unsound:
+                raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
+            one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
+            if one_epoch is None or one_epoch > setting.epsilon:
+                raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
+    line.clear()
+
+
+def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
+    """State the numbers of runs, and the time that the missing ones take."""
+    trials = [_trials(study, arm.setting) for arm in progress]
+    done = sum(len(arm.trials) + len(arm.finals.recorded) for arm in progress)
+    firsts = [arm.setting.trial({}) for arm in progress]
+    seconds = durations.estimated(firsts, times)
+    left, unknown = 0.0, 0
+    for arm, first, planned in zip(progress, firsts, trials, strict=True):
+        runs = max(planned - len(arm.trials), 0)
+        runs += len(arm.finals) - len(arm.finals.recorded) if arm.chosen is not None else len(study.seeds)
+        left += runs * seconds.get(first.run_id, 0.0)
+        unknown += runs if first.run_id not in seconds else 0
+    at_once = at_once or workers(firsts)
+    lines = [
+        f"{study.title}: {len(study.arms)} arms, {len(progress) // len(study.arms)} pairs of data set and ε, "
+        f"{sum(trials)} trials and {len(study.seeds) * len(progress)} final runs, {done} of them recorded.",
+        f"About {duration(left / at_once)} with --jobs {at_once}, on a machine that does nothing else"
+        + (f", and {unknown} runs of unknown time." if unknown else "."),
+    ]
+    if study.widen and any(trials):
+        lines.append(f"A best value at the edge of its range gives each arm up to {MOST_WIDENED} further trials.")
+    return "\n".join(lines)
+
+
+def _trials(study: Study, setting: Setting) -> int:
+    return (study.trials or combinations_of(setting.search) or 0) if setting.search else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runner study", description=__doc__)
+    parser.add_argument("file", type=Path, help="mine.yaml; docs/extending.md lists its keys")
+    parser.add_argument("--plan", action="store_true", help="count the runs and estimate their time; run nothing")
+    parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
+    parser.add_argument("--config-dir", type=Path, help="the folder of your options, as for a run")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
+    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
+    parser.add_argument(
+        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
+    )
+    return parser

@@ -1,0 +1,78 @@
+"""The leaderboard with the arms of a study in it, marked as yours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from runner.config import REPOSITORY
+from runner.report.files import Table, markdown, mean_text, read_csv
+from runner.study.file import Study
+from runner.study.outcome import Compared
+from runner.terminal import number
+
+_CSV = REPOSITORY / "results" / "leaderboard" / "leaderboard.csv"
+_ADDED = "add-or-remove-one"  # the neighbouring data sets of the leaderboard's page
+
+
+def board(study: Study, found: Sequence[Compared]) -> str:
+    """Write a section that ranks the arms among the methods of the leaderboard, at each epsilon that it shows.
+
+    A method stands there with the setting that stands on the leaderboard's page. Arms with other neighbouring data sets
+    are left out.
+    """
+    rows = read_csv(_CSV) if _CSV.exists() else []
+    places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
+    for dataset, epsilon in dict.fromkeys(map(_place, found)):
+        of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
+        known = [row for row in of if row["method"] and row["neighbours"] == _ADDED]
+        ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
+        best = {row["method"]: row for row in reversed(ranked)}.values()
+        lines = [(float(row["mean"]), row["method"], _plus_minus(row)) for row in best]
+        for one in _shown(study, found):
+            values = list(one.arm.accuracies().values())
+            if _place(one) == (dataset, epsilon) and values and _is_added(one):
+                lines.append(
+                    (
+                        fmean(values),
+                        f"**{one.arm.setting.arm.name}** (*yours*)",
+                        f"{mean_text(values, '%')} ({len(values)})",
+                    )
+                )
+        if best and len(lines) > len(best):
+            places.append((dataset, f"{epsilon:g}", sorted(lines, reverse=True)))
+    if not places:
+        return ""
+    cells = [[dataset, epsilon, name, text] for dataset, epsilon, lines in places for _, name, text in lines]
+    table = Table(("data set", "sound ε at most", "method", "test accuracy (%)"), cells)
+    return (
+        "\n## On the leaderboard\n\nThe methods of the [leaderboard](../../leaderboard/README.md), which have their "
+        f"own networks and epochs, and the arms of this study.\n\n{markdown(table)}"
+    )
+
+
+def _shown(study: Study, found: Sequence[Compared]) -> list[Compared]:
+    """Return the arms to show: all, but of a factorial only the first one and the best of each cell of the table."""
+    if not study.parts:
+        return list(found)
+    best: dict[tuple[str, float], Compared] = {}
+    for one in found:
+        known = best.setdefault(one.arm.setting.pair, one)
+        if one.gain and (known.gain is None or one.gain.value > known.gain.value):
+            best[one.arm.setting.pair] = one
+    return [one for one in found if one.gain is None or one in best.values()]
+
+
+def _plus_minus(row: dict[str, str]) -> str:
+    spread = f" ± {number(float(row['std']), '%')}" if row["std"] else ""
+    return f"{number(float(row['mean']), '%')}{spread} ({row['n']})"
+
+
+def _is_added(one: Compared) -> bool:
+    return all(
+        run.record["final"].get("neighbouring_relation", _ADDED) == _ADDED for run in one.arm.finals if run.record
+    )
+
+
+def _place(one: Compared) -> tuple[str, float]:
+    return one.arm.setting.dataset_name, one.arm.setting.epsilon

@@ -1,0 +1,354 @@
+"""Read the YAML file of a study, and name the line of each mistake.
+
+    base: experiment=tempered_sigmoid/fashion_mnist_tanh
+    arms:
+      flat clipping: clipping=flat
+      DP-PSAC: clipping=psac
+    datasets: [mnist, fashion_mnist]
+    epsilon: [1, 3]
+    seeds: 5
+    search: {optimizer.lr: [0.25, 0.5, 1, 2, 4]}
+
+An arm is a text of overrides, or a block with `overrides` and a `search` of its own. A searched field has a list of
+values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. If that depends on
+epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
+says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
+one, which are written as arms are.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import yaml
+
+from runner.claims.contrasts import Cell, cells_of
+from runner.config import ConfigError, Dimension
+from runner.terminal import nearest
+
+SEEDS, SEARCH_SEED = 5, 0
+EPSILON = 3.0
+_KEYS = ("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen")
+_OF_ARM = ("overrides", "search")
+_RANGE = ("from", "to", "log", "times")
+_OF_STUDY = {  # fields that a study sets itself, and the key that sets them
+    **{"dataset": "datasets", "seed": "seeds", "evaluation": "search", "scale": "--scale", "accountant": "epsilon"},
+    **{"runtime": "the command line", "tracking": "the command line"},
+}
+
+Value: TypeAlias = float | str | bool
+Values: TypeAlias = tuple[Value, ...]
+Place: TypeAlias = tuple[str, ...]  # the keys that lead to a value of the file
+
+
+class Times(tuple[float, ...]):
+    """Factors of the value that an arm's config has."""
+
+    __slots__ = ()
+
+
+class ByEpsilon(dict[float, Any]):
+    """Values, factors or a range of a field for each epsilon of the study."""
+
+
+Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
+Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
+RATES: Search = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method that is compared: its overrides, and the fields that are searched for it.
+
+    Attributes:
+        place: the name of its place in the file, for messages.
+        cell: the levels of the parts, in a factorial.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    search: Search
+    place: str
+    cell: Cell = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """The question of a study file.
+
+    Attributes:
+        arms: the first one is the baseline.
+        datasets: options of the group `dataset`; "" for the base's own.
+        seeds: of the final runs.
+        trials: the number of each arm; None for all combinations of the listed values.
+        equal: give all arms the same number of trials.
+        widen: have a range widened whose best value is at its edge.
+        parts: the names of the parts of a factorial; empty for other studies.
+    """
+
+    name: str
+    path: Path
+    title: str
+    base: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    datasets: tuple[str, ...]
+    epsilons: tuple[float, ...]
+    seeds: tuple[int, ...]
+    trials: int | None = None
+    equal: bool = True
+    widen: bool = True
+    parts: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        ConfigError: the file is no study. The message has one sentence, with the line and the key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}."
+        ) from error
+    return _Reader(path, text).study()
+
+
+@dataclass
+class _Reader:
+    """The content of a file, and the line of each key."""
+
+    path: Path
+    text: str
+    content: dict[str, Any] = field(init=False)
+    lines: dict[Place, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        loader = yaml.SafeLoader(self.text)
+        try:
+            node = loader.get_single_node()
+            if not isinstance(node, yaml.MappingNode):
+                raise ConfigError(f"{self.path} is no study: expected keys, of {', '.join(_KEYS)}.")
+            self._number(node, ())
+            self.content = loader.construct_document(node)
+        except yaml.MarkedYAMLError as error:
+            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise ConfigError(f"{self.path}{line}: {error.problem}.") from error
+
+    def _number(self, node: yaml.MappingNode, place: Place) -> None:
+        for key, value in node.value:
+            inner = (*place, str(key.value))
+            line = key.start_mark.line + 1
+            if inner in self.lines:
+                raise ConfigError(f"{self.path}, line {line}: {'.'.join(inner)} is here twice.")
+            self.lines[inner] = line
+            if isinstance(value, yaml.MappingNode):
+                self._number(value, inner)
+
+    def study(self) -> Study:
+        self._names((), self.content, _KEYS)
+        if "arms" not in self.content:
+            raise ConfigError(f"{self.path} has no arms: name two methods or more, each with its overrides.")
+        factorial = self._flag("factorial", False)
+        common = self._search(("search",), self.content["search"]) if "search" in self.content else RATES
+        found = (
+            {"parts": tuple(self._arms()), "arms": tuple(self._cells(common))}
+            if factorial
+            else {"arms": tuple(self._arm(name, common) for name in self._arms())}
+        )
+        trials = self.content.get("trials")
+        if trials is not None and not _whole(trials, 1):
+            self._wrong(("trials",), f"expected a number of trials >= 1, got {trials!r}")
+        epsilons = self._list("epsilon", [EPSILON], lambda e: _number(e) and 0 < e < math.inf, "numbers > 0")
+        study = Study(
+            name=self.path.stem,
+            path=self.path,
+            title=str(self.content.get("title", self.path.stem.replace("_", " "))),
+            base=self._overrides(("base",), self.content.get("base", "")),
+            datasets=tuple(self._list("datasets", [""], lambda name: isinstance(name, str), "names of data sets")),
+            epsilons=tuple(map(float, epsilons)),
+            seeds=self._seeds(),
+            trials=trials,
+            equal=self._flag("equal", True),
+            widen=self._flag("widen", True),
+            **found,
+        )
+        self._check_trials(study)
+        return study
+
+    def _arms(self) -> list[str]:
+        arms = self.content["arms"]
+        least = 1 if self.content.get("factorial") else 2
+        if not isinstance(arms, dict) or len(arms) < least:
+            self._wrong(("arms",), f"expected {least} names or more, each with its overrides")
+        return [str(name) for name in arms]
+
+    def _arm(self, name: str, common: Search) -> Arm:
+        place = ("arms", name)
+        overrides, own = self._level(place, self._of(name))
+        return Arm(name, overrides, {**common, **own}, self._where(place))
+
+    def _level(self, place: Place, found: Any) -> tuple[tuple[str, ...], Search]:
+        """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
+        if not isinstance(found, dict):
+            return self._overrides(place, found), {}
+        self._names(place, found, _OF_ARM)
+        return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
+
+    def _cells(self, common: Search) -> Iterator[Arm]:
+        """Combine the levels of all parts."""
+        parts = self._arms()
+        levels = []
+        for name in parts:
+            place, found = ("arms", name), self._of(name)
+            pair = found if isinstance(found, list) else ["", found]
+            if len(pair) != 2:
+                self._wrong(place, "a part of a factorial has its new level, or a list of its old and its new one")
+            levels.append([self._level(place, level) for level in pair])
+        for cell in cells_of(len(parts)):
+            of = [level[new] for level, new in zip(levels, cell, strict=True)]
+            overrides = tuple(text for texts, _ in of for text in texts)
+            search = {name: values for own in (common, *(own for _, own in of)) for name, values in own.items()}
+            names = [name for name, new in zip(parts, cell, strict=True) if new]
+            yield Arm(" + ".join(names) or "none of them", overrides, search, self._where(("arms",)), cell)
+
+    def _of(self, name: str) -> Any:
+        return next(value for key, value in self.content["arms"].items() if str(key) == name)
+
+    def _overrides(self, place: Place, text: Any) -> tuple[str, ...]:
+        if text is None or not isinstance(text, str):
+            self._wrong(place, f"expected overrides such as clipping=flat, got {text!r}")
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            self._wrong(place, f"{text!r}: {error}")
+        for word in words:
+            name, equals, _ = word.partition("=")
+            top = name.lstrip("+~").partition(".")[0]
+            if not equals and not word.startswith("~"):
+                self._wrong(place, f"{word!r} is no override: write name=value, such as clipping=flat")
+            if top in _OF_STUDY:
+                self._wrong(place, f"{word} is set by the study: use {_OF_STUDY[top]}")
+        return tuple(words)
+
+    def _search(self, place: Place, content: Any) -> Search:
+        if not isinstance(content, dict):
+            self._wrong(place, "expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
+        return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}
+
+    def _searched(self, place: Place, of: Any) -> Any:
+        if isinstance(of, dict) and of and all(map(_number, of)):
+            return ByEpsilon({float(epsilon): self._searched(place, values) for epsilon, values in of.items()})
+        if isinstance(of, dict):
+            self._names(place, of, _RANGE)
+            if "times" in of:
+                factors = self._searched(place, of["times"])
+                if len(of) > 1 or not all(isinstance(each, float) and each > 0 for each in factors):
+                    self._wrong(place, "multiples are {times: [0.5, 1, 2]}, with factors above 0")
+                return Times(factors)
+            low, high, log = _read(of.get("from")), _read(of.get("to")), of.get("log", True)
+            if not (isinstance(low, float) and isinstance(high, float) and low < high and isinstance(log, bool)):
+                self._wrong(place, "a range is {from: 0.1, to: 10}, and log: false if it is not of magnitudes")
+            if log and low <= 0:
+                self._wrong(place, f"a range of magnitudes begins above 0, not at {low}: or set log: false")
+            return Dimension(low, high, log)
+        values = of if isinstance(of, list) else [of]
+        values = [_read(value) for value in values]
+        if not values or not all(isinstance(value, (float, str, bool)) for value in values):
+            self._wrong(place, f"expected values such as [0.5, 1, 2], got {of!r}")
+        if len(set(values)) < len(values):
+            self._wrong(place, "a value is here twice")
+        return tuple(values)
+
+    def _seeds(self) -> tuple[int, ...]:
+        seeds = self.content.get("seeds", SEEDS)
+        listed = seeds if isinstance(seeds, list) else range(1, seeds + 1) if _whole(seeds, 1) else []
+        if len(listed) < 2 or len(set(listed)) < len(listed) or not all(_whole(seed, 0) for seed in listed):
+            self._wrong(("seeds",), f"expected a number of seeds >= 2, or a list of different ones, got {seeds!r}")
+        return tuple(listed)
+
+    def _list(self, key: str, otherwise: list[Any], holds: Any, words: str) -> list[Any]:
+        content = self.content.get(key, otherwise)
+        listed = content if isinstance(content, list) else [content]
+        if not listed or not all(map(holds, listed)) or len(set(listed)) < len(listed):
+            self._wrong((key,), f"expected {words}, each once, got {content!r}")
+        return listed
+
+    def _flag(self, key: str, otherwise: bool) -> bool:
+        found = self.content.get(key, otherwise)
+        if not isinstance(found, bool):
+            self._wrong((key,), f"expected true or false, got {found!r}")
+        return bool(found)
+
+    def _check_trials(self, study: Study) -> None:
+        """Check that each arm has values at each epsilon, and that all get the same number of trials."""
+        for arm, epsilon in product(study.arms, study.epsilons):
+            for name, of in arm.search.items():
+                if isinstance(of, ByEpsilon) and epsilon not in of:
+                    raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
+            size = combinations_of(space_at(arm.search, epsilon))
+            if study.trials is None and size is None:
+                raise ConfigError(f"{arm.place}: a range needs the number of trials of each arm, such as trials: 20.")
+            if study.trials is not None and size is not None and size < study.trials and arm.search:
+                raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
+        for arm, epsilon in product(study.arms[1:], study.epsilons):
+            first, size = (combinations_of(space_at(of.search, epsilon)) for of in (study.arms[0], arm))
+            if study.equal and study.trials is None and size != first:
+                raise ConfigError(
+                    f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
+                    f"set trials, or set equal: false."
+                )
+
+    def _names(self, place: Place, content: Mapping[Any, Any], known: Sequence[str]) -> None:
+        for name in map(str, content):
+            if name not in known:
+                self._wrong((*place, name), f"there is no key {name!r} here. {nearest(name, known)}")
+
+    def _where(self, place: Place) -> str:
+        known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in self.lines), ())
+        line = f", line {self.lines[known]}" if known else ""
+        return f"{self.path}{line}: {'.'.join(place)}"
+
+    def _wrong(self, place: Place, text: str) -> NoReturn:
+        raise ConfigError(f"{self._where(place)}: {text}{'' if text[-1] in '.?' else '.'}")
+
+
+def space_at(search: Search, epsilon: float) -> Space:
+    """Return the fields that are searched at an epsilon."""
+    return {name: of[epsilon] if isinstance(of, ByEpsilon) else of for name, of in search.items()}
+
+
+def combinations_of(search: Space) -> int | None:
+    """Return the number of combinations of listed values, or None if a range is among them."""
+    if any(isinstance(of, Dimension) for of in search.values()):
+        return None
+    return math.prod(len(of) for of in search.values() if not isinstance(of, Dimension))
+
+
+def grid(search: Space) -> list[dict[str, Value]]:
+    """List all combinations of listed values."""
+    listed = [of for of in search.values() if not isinstance(of, Dimension)]
+    return [dict(zip(search, values, strict=True)) for values in product(*listed)]
+
+
+def _read(value: Any) -> Any:
+    """Return a number as a float, also one such as 1e-3, which YAML takes for a text."""
+    try:
+        return value if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,165 @@
+"""Plan a study: the runs of each arm on each data set at each epsilon, as ordinary jobs with ordinary ids.
+
+An override of an arm replaces the same one of the base. The noise is calibrated to the study's epsilon by PLD, the
+accountant of the sound epsilon. An arm may override that, for example by a `noise_multiplier`. Its runs then count with
+the last epoch within the epsilon.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
+from runner.records.identity import plain, resolved
+from runner.records.jobs import Job, command_of, composed
+from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
+
+HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
+_DIGITS = 3
+
+
+class ArmError(Exception):
+    """Hydra refused the config of an arm: see the cause. `place` names the place in the study's file."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One arm on one data set at one epsilon.
+
+    Attributes:
+        study: its name.
+        config: before a value that is searched is set. Nothing in it is resolved.
+        overrides: what it was composed from.
+    """
+
+    study: str
+    arm: Arm
+    dataset: str
+    epsilon: float
+    config: DictConfig
+    overrides: tuple[str, ...]
+
+    @property
+    def pair(self) -> tuple[str, float]:
+        """The option of the data set, and epsilon: the arms with the same two are compared."""
+        return self.dataset, self.epsilon
+
+    @property
+    def dataset_name(self) -> str:
+        """The name of the data set for people."""
+        return str(self.config.dataset.get("name") or self.dataset)
+
+    @cached_property
+    def search(self) -> Space:
+        """The searched fields, with multiples as values."""
+        return {name: self._values(name, of) for name, of in space_at(self.arm.search, self.epsilon).items()}
+
+    def _values(self, name: str, of: Any) -> Any:
+        if not isinstance(of, Times):
+            return of
+        own: Any = OmegaConf.select(resolved(self.config), name)
+        if not isinstance(own, (int, float)) or not own:
+            raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
+        return tuple(rounded(own * factor) for factor in of)
+
+    def trial(self, values: Mapping[str, Value]) -> Job:
+        """Return the run of searched values on held-out training images, with the seed that all arms have."""
+        return self._job(values, SEARCH_SEED, EvaluationSplit.holdout)
+
+    def finals(self, values: Mapping[str, Value], seeds: Sequence[int]) -> list[Job]:
+        """Return the runs of chosen values on test images. A scale may have fewer seeds."""
+        jobs = [self._job(values, seed, EvaluationSplit.test) for seed in seeds]
+        return list({job.run_id: job for job in jobs}.values())
+
+    def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
+        known = tuple(values.items()), seed, evaluation
+        if known not in self._jobs:
+            self._jobs[known] = self._made(values, seed, evaluation)
+        return self._jobs[known]
+
+    @cached_property
+    def _jobs(self) -> dict[Any, Job]:
+        """The jobs made before, because a search asks for the same ones after each round."""
+        return {}
+
+    def _made(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
+        config = copy.deepcopy(self.config)
+        try:
+            for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
+                OmegaConf.update(config, name, value)
+            final = resolved(config)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ArmError(self.arm.place) from error
+        except ConfigError as error:
+            raise ConfigError(f"{self.arm.place}: {error}") from error
+        typed = [f"{name}={_typed(value)}" for name, value in values.items()]
+        final.tracking.command = command_of(
+            [*self.overrides, *typed, f"seed={final.seed}", f"evaluation={evaluation.value}"]
+        )
+        final.tracking.group = f"study/{self.study}"
+        with open_dict(final.tracking):
+            final.tracking.tags = sorted({*final.tracking.tags, HELD_OUT})
+        experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
+        final.tracking.job_type = experiment or self.arm.name
+        names = {"arm": self.arm.name, "dataset": str(plain(final)["dataset"]["name"])}
+        told = {**names, "ε": f"{self.epsilon:g}", **{name: _typed(value) for name, value in values.items()}}
+        return Job.of(f"study/{self.study}", {**told, "seed": str(final.seed)}, final)
+
+
+def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
+    """Compose the settings of a study: by data set, then by epsilon, then by arm.
+
+    Args:
+        study: the question.
+        scale: an option of the group `scale`.
+        extra: further overrides of the machine, and of Hydra's search path.
+
+    Raises:
+        ArmError: Hydra refuses the config of an arm.
+    """
+    found = []
+    for dataset in study.datasets:
+        for epsilon in study.epsilons:
+            for arm in study.arms:
+                told = [f"dataset={dataset}"] if dataset else []
+                told += ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
+                told += [] if scale == PAPER else [f"scale={scale}"]
+                overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
+                try:
+                    config = composed(overrides)
+                except (HydraException, OmegaConfBaseException) as error:
+                    raise ArmError(arm.place) from error
+                found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
+    return found
+
+
+def merged(overrides: Sequence[str]) -> list[str]:
+    """Keep the last override of each field or group, where it stands."""
+    last = {text.partition("=")[0].lstrip("+"): place for place, text in enumerate(overrides)}
+    return [text for place, text in enumerate(overrides) if last[text.partition("=")[0].lstrip("+")] == place]
+
+
+def rounded(value: float) -> float:
+    """Round a number to three significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def within(dimension: Dimension, value: float) -> float:
+    """Round a number, within a range."""
+    return min(max(rounded(value), dimension.low), dimension.high)
+
+
+def _typed(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value

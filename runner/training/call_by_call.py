@@ -1,0 +1,139 @@
+"""The steps of one run, taken call by call, for any clipping, mechanism, update rule and diagnostic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from runner.clipping import gradient_sum
+from runner.config import StepMode
+from runner.data.datasets import Split
+from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.mechanism.seeds import generator
+from runner.speed.slices import Pieces
+from runner.training.diagnostics import Diagnostics
+from runner.training.first_batch import check_first_batch
+from runner.training.prepare import Run
+from runner.training.state import Stateful
+from runner.training.updates import Updates
+from runner.training.watch import Watch
+
+
+class Steps(Protocol):
+    """A way in which R runs take their steps. Its `mode` is the name in records."""
+
+    @property
+    def mode(self) -> StepMode: ...
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """Return every run's objective, with its weights."""
+        ...
+
+    @property
+    def updates(self) -> Updates | None:
+        """Return the update rule of a single run, or None if every update is kept."""
+        ...
+
+    @property
+    def parts(self) -> Mapping[str, Stateful]:
+        """Return what a single run's next epoch depends on, apart from `generators`; nothing of several runs."""
+        ...
+
+    @property
+    def generators(self) -> Mapping[str, Generator]:
+        """Return a single run's generators, by stream."""
+        ...
+
+    @property
+    def physical_batch(self) -> int:
+        """Return the number of a run's examples that pass the network at a time."""
+        ...
+
+    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
+        """Take the steps of an epoch, counted from 1, after `before` earlier ones. Yield after each if it is kept."""
+        ...
+
+    def seen(self) -> tuple[Sequence[float], Sequence[int]]:
+        """Return the sum of the losses of this epoch's examples, before each update, and their number, by run."""
+        ...
+
+
+class CallByCall:
+    """`Steps` of one run.
+
+    Batches pass through a separate copy of a private objective, as an optimizer, for example, holds the weights and
+    could hook them.
+    """
+
+    mode = StepMode.eager
+
+    def __init__(self, run: Run, data: tuple[Split, ...], watch: Watch | None) -> None:
+        self._training, _, *aside = data
+        self._run, self._watch = run, watch
+        self._objective = objective = run.new_objective()
+        with undisturbed():
+            self._differentiated = private_copy(objective) if run.mechanism.private else objective
+            self._engine = run.engine(self._differentiated)
+        self.updates = updates = run.rule.updates(run, objective, aside)
+        self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
+        self.objectives = [objective]
+        self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
+        self._unchecked, self._pieces = True, Pieces(run.physical_batch)
+        self._losses, self._seen = 0.0, 0
+
+    @property
+    def physical_batch(self) -> int:
+        return self._pieces.size
+
+    def seen(self) -> tuple[list[float], list[int]]:
+        return [self._losses], [self._seen]
+
+    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
+        """Take an epoch's steps, but none after the one that exhausts a budget of kept steps."""
+        for each in {self._objective, self._differentiated}:
+            each.start_epoch(epoch - 1)
+        self.updates.start_epoch()
+        self._losses, self._seen = 0.0, 0
+        batches = self._run.mechanism.batches(self.generators["sampling"])
+        for step, indices in enumerate(batches, start=before):
+            yield self._take(step, epoch, self._training.images[indices], self._training.targets[indices], diagnostics)
+            if self.updates.finished:
+                return
+
+    def _take(self, step: int, epoch: int, inputs: Tensor, targets: Tensor, diagnostics: Diagnostics) -> bool:
+        """Take a step, counted from 0 over the whole run. Return True if it is kept."""
+        mechanism, objective = self._run.mechanism, self._objective
+        if self._differentiated is not objective:
+            self._differentiated.take_values_of(objective)
+        computed = self._sum(inputs, targets)
+        if self._unchecked and len(targets) > 1:
+            self._unchecked = False
+            check_first_batch(
+                mechanism,
+                lambda kept: self._sum(inputs[kept], targets[kept]).gradients,
+                computed.losses if computed.norms is None else computed.norms,
+            )
+        diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
+        noise = self.generators["noise"]
+        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise))
+        for name, parameter in objective.named_parameters():
+            parameter.grad = gradients[name]
+        weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()
+        kept = self.updates.step()
+        if self._watch is not None and weights and len(targets) > 0:
+            self._watch.measure(step + 1, mechanism, computed, objective, weights)
+        self._losses += computed.losses.double().sum().item()
+        self._seen += len(targets)
+        return kept
+
+    def _sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
+        """Return the bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
+        return _sum(self._run, self._engine, inputs, targets, self._pieces)
+
+
+def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor, pieces: Pieces) -> GradientSum:
+    clipping, groups = run.mechanism.applied(run.clipping, len(targets)), run.mechanism.noise_groups
+    return pieces.fitting(lambda size: gradient_sum(clipping, engine, inputs, targets, size, groups), len(targets))

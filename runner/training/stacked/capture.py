@@ -1,0 +1,73 @@
+"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Generator
+from torch._dynamo import config as dynamo
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor import config as inductor
+
+_WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
+
+
+def captured(
+    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+) -> Callable[[], None]:
+    """Return the replay of a graph that draws noise and then advances, compiled if that is possible.
+
+    Some passes are made before, so the caller restores the state and the generators.
+
+    Args:
+        drawing: the generators that `draw` draws from. A replay moves them on.
+
+    Raises:
+        RuntimeError: the calls cannot be captured.
+    """
+    try:
+        return _captured(draw, compiled(advance), drawing, device)
+    except TorchDynamoException as error:
+        said = str(error).strip().partition("\n")[0]
+        print(f"step: it cannot be compiled ({said}), so its kernels are the library's.", file=sys.stderr)
+        return _captured(draw, advance, drawing, device)
+
+
+def _captured(
+    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+) -> Callable[[], None]:
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                draw()
+                advance()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        for each in drawing:
+            graph.register_generator_state(each)
+        with torch.cuda.graph(graph, stream=side):
+            draw()
+            advance()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "inductor") -> Callable[[], None]:
+    """Return a function compiled as one graph, with the backward pass in it, for the shapes of its first call.
+
+    Images keep their layout, in which windows are copied in the order of memory. Code that was compiled before is
+    dropped, as a captured graph has no use for it.
+    """
+    torch._dynamo.reset()
+    made: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+
+    def call() -> None:
+        with dynamo.patch(trace_autograd_ops=True), inductor.patch(layout_optimization=False):
+            made()
+
+    return call

@@ -1,0 +1,92 @@
+"""Paired gains: by hand, against SciPy, and their error rates in simulated studies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from runner.claims.contrasts import ERROR, estimate, holm, more_than_parts, sum_of_gains, weights_of
+
+GAIN = {"arm": 1.0, "first": -1.0}
+
+
+def gain_of(arm, first):
+    return estimate({"arm": dict(enumerate(arm)), "first": dict(enumerate(first))}, GAIN)
+
+
+def test_the_p_value_and_the_interval_are_those_of_the_paired_test() -> None:
+    random = np.random.default_rng(0)
+    arm, first = random.normal(82, 0.5, 5), random.normal(81, 0.3, 5)
+    found, theirs = gain_of(arm, first), stats.ttest_rel(arm, first)
+    assert found.p == pytest.approx(theirs.pvalue)
+    interval = theirs.confidence_interval(0.95)
+    assert (found.interval.low, found.interval.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_without_a_spread_nothing_is_decided() -> None:
+    for arm in ([82.0], [82.0, 82.0]):
+        found = gain_of(arm, [81.0] * len(arm))
+        assert (found.p, found.seeds_to_decide(1)) == (1.0, None)
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.03, 0.4 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.4, never falling."""
+    assert holm([0.4, 0.01, 0.03, 0.02]) == pytest.approx([0.4, 0.04, 0.06, 0.06])
+    assert holm([]) == []
+    assert holm([0.7, 0.9]) == [1.0, 1.0]
+
+
+def test_the_number_of_seeds_decides_with_the_probability_that_it_states() -> None:
+    """A true gain of one standard deviation of the differences, at 5%: ten seeds have a power of 80.3%, nine 75.0%."""
+    differences = [1.0 - math.sqrt(0.5), 1.0 + math.sqrt(0.5)]  # mean 1, standard deviation 1
+    assert gain_of(differences, [0.0, 0.0]).seeds_to_decide(1) == 10
+    drawn = np.random.default_rng(0).normal(1.0, 1.0, (20_000, 10))
+    power = (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue <= ERROR).mean()
+    assert power == pytest.approx(0.803, abs=0.01)
+    assert gain_of(differences, [0.0, 0.0]).seeds_to_decide(10) > 10
+    assert gain_of([1e-4, -1e-4, 1e-9], [0.0] * 3).seeds_to_decide(1) is None
+
+
+def test_error_rates_in_simulated_studies() -> None:
+    """Four arms of equal accuracy, of five seeds each; each arm stands at the best of five rates by a noisy trial.
+
+    Seeds that are luckier in all arms, and arms of different spreads, change no rate. Any wrong word: at most 5% with
+    Holm's correction, 12% without. An arm that is better by three points is found, and the others' error stays.
+    """
+    random, studies = np.random.default_rng(2), 2000
+    wrong = {"holm": 0, "uncorrected": 0, "one true": 0}
+    held = found_better = 0
+    for _ in range(studies):
+        luck = random.normal(0, 0.5, 5)
+        rates = random.normal(90, 0.01, (4, 5))  # true accuracies at five rates, nearly equal
+        chosen = [int(np.argmax(of + random.normal(0, 0.5, 5))) for of in rates]
+        arms = [
+            of[rate] + luck + random.normal(0, spread, 5)
+            for of, rate, spread in zip(rates, chosen, (0.3, 0.3, 0.6, 1.0), strict=True)
+        ]
+        gains = [gain_of(arm, arms[0]) for arm in arms[1:]]
+        wrong["holm"] += min(holm([gain.p for gain in gains])) <= ERROR
+        wrong["uncorrected"] += min(gain.p for gain in gains) <= ERROR
+        held += gains[0].interval.low <= 0 <= gains[0].interval.high
+        better = [gain_of(arms[1] + 3, arms[0]), *gains[1:]]
+        adjusted = holm([gain.p for gain in better])
+        found_better += adjusted[0] <= ERROR
+        wrong["one true"] += min(adjusted[1:]) <= ERROR
+    assert held / studies == pytest.approx(0.95, abs=0.015)
+    assert wrong["holm"] / studies <= 0.05 + 0.01
+    assert 0.09 < wrong["uncorrected"] / studies < 0.15
+    assert wrong["one true"] / studies <= 0.05 + 0.01
+    assert found_better / studies > 0.95
+
+
+def test_effects_of_a_factorial_of_two_parts_by_hand() -> None:
+    """80 with none, 82 and 83 with one, 88 with both: effects (85 - 81.5), (85.5 - 81), interaction (5 - 2) / 2."""
+    cells = {(False, False): 80.0, (True, False): 82.0, (False, True): 83.0, (True, True): 88.0}
+    runs = {cell: {0: value} for cell, value in cells.items()}
+    values = [estimate(runs, weights_of(places, 2)).value for places in ((0,), (1,), (0, 1))]
+    assert values == pytest.approx([3.5, 4.5, 1.5])
+    assert estimate(runs, more_than_parts(2)).value == pytest.approx(3)
+    assert estimate(runs, sum_of_gains(2)).value == pytest.approx(5)

@@ -1,0 +1,115 @@
+"""Every option of every group trains on the made-up GPU as on the CPU, call by call and by the default step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from checks.parity.cases import case, options, prepared
+from checks.parity.runs import SMALL, apart, on, trained
+from checks.rehearsal import made_up_cuda
+from runner.config import StepMode
+from runner.training.instantiation import instantiated
+from runner.training.prepare import Run
+
+AGREE = 2e-6
+SHORT = (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5")
+LIPSCHITZ = (
+    *SMALL, "epochs=1", "architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort",
+    "features=bounded", "clipping=lipschitz", "constraint=spectral",
+)  # fmt: skip
+
+# Settings that have, together, every option of the groups that compute on the device, and the step that they take.
+SETTINGS = [
+    ("graph", (*SHORT, "loss=cross_entropy", "clipping=flat", "schedule=linear")),
+    ("graph", (*SHORT, "loss=losing_less", "clipping=automatic", "activation=tempered_sigmoid", "optimizer=adam")),
+    ("graph", (*LIPSCHITZ, "loss=hinge", "clipping.noise=global")),
+    ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy_quantile", "loss.gradient_bound=1.2")),
+    ("eager", (*SHORT, "screening=annealing", "optimizer.momentum=0.9")),
+]
+MORE = [
+    ("graph", (*SHORT, "loss=focal", "clipping=per_layer", "activation=relu", "sampling=shuffled", "schedule=none")),
+    ("graph", (*SHORT, "loss=huber", "clipping=none", "noise_multiplier=0", "screening=none", "optimizer=sgd")),
+    ("eager", (*SHORT, "optimizer=adam_bc")),
+    ("graph", (*SHORT, "loss=sse", "optimizer.momentum=0.9", "runtime.physical_batch=3", "evaluation=test")),
+    ("graph", (*SHORT, "loss=sae", "normalization=group_norm", "normalization.groups=1")),
+    ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),
+    ("graph", (*SHORT, "loss=sse_focal", "activation=tanh", "normalization=private_statistics")),
+    ("graph", (*SHORT, "loss=hkr")),
+    ("graph", (*SHORT, "dataset=cifar10", "normalization=private_statistics_cifar10")),
+    ("graph", (*LIPSCHITZ, "loss=cosine")),
+    ("graph", (*LIPSCHITZ, "loss=kr", "diagnostics=[confusion,per_class_accuracy,bound_ratios]")),
+    ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy")),
+    ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy_falling")),
+    ("eager", (*SMALL, "epochs=1", "experiment=backprop_clipping/fashion_mnist_clipping", "clipping=backprop")),
+    (
+        "eager",
+        (
+            *SHORT,
+            "diagnostics=[activation_norms,gradient_norms,gradient_histogram,gradient_cosine,hessian,layer_norms,norm_histograms]",
+            "diagnostics_every=1",
+        ),
+    ),
+]
+ON_THE_DEVICE = (
+    "activation", "clipping", "constraint", "loss", "normalization", "optimizer", "schedule", "screening",
+)  # fmt: skip
+EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
+
+CONVOLUTIONS = ("backprop_clipping_cifar10", "handcrafted_cifar10", "tempered_sigmoid_cifar10")  # of any images
+
+
+def test_every_option_is_in_a_setting() -> None:
+    named = {override for _, setting in (*SETTINGS, *MORE) for override in setting}
+    assert {f"{group}={option}" for group in ON_THE_DEVICE for option in options(group)} <= named
+
+
+def agrees(run: Run, step: str, *, modes: Sequence[StepMode] = (StepMode.eager, StepMode.auto)) -> None:
+    """Train a run on the CPU, and in both ways on the made-up device."""
+    (expected,) = trained([on(run, "cpu", StepMode.eager, torch.float32)], torch.float32)
+    with made_up_cuda() as gpu:
+        for mode in modes:
+            (found,) = trained([on(run, "cuda:0", mode, torch.float32)], torch.float32)
+            taken = "eager" if mode is StepMode.eager else step
+            assert found.step == taken
+            assert apart(found, expected, AGREE).times < 1, f"{taken}: {apart(found, expected, AGREE)}"
+            assert found.history["train_loss"] == pytest.approx(expected.history["train_loss"], rel=1e-5)
+            assert gpu.together <= 1, "two graphs are held at a time"
+
+
+@pytest.mark.parametrize(("step", "setting"), SETTINGS, ids=lambda each: each[-1] if isinstance(each, tuple) else each)
+def test_trains_as_on_the_cpu(step: str, setting: tuple[str, ...]) -> None:
+    agrees(prepared(*setting), step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "setting"), MORE, ids=lambda each: each[-1] if isinstance(each, tuple) else each)
+def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...]) -> None:
+    agrees(prepared(*setting), step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("group", "option"), [(group, option) for group in ("architecture", "mechanism") for option in options(group)]
+)
+def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
+    more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
+    if option in CONVOLUTIONS:
+        more += ("dataset.shape=[3,16,16]",)
+    agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
+
+
+@pytest.mark.parametrize("option", options("features"))
+def test_features_are_those_of_the_cpu(option: str, composed: Any) -> None:
+    colours = ("dataset=cifar10",) if option.endswith("imagenet") else ()
+    features = instantiated(composed(f"features={option}", *colours), "features")
+    images = torch.rand(2, 3, 32, 32) if colours else torch.rand(2, 1, 28, 28)
+    expected: Tensor = features(images)
+    with made_up_cuda():
+        found = features(images.to("cuda"))
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), expected, rtol=AGREE, atol=AGREE)

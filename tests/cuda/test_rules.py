@@ -1,0 +1,261 @@
+"""The made-up device catches planted faults, and a run's start, end, resumption and memory are as on a real one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
+
+from checks.parity import runs
+from checks.parity.cases import prepared
+from checks.parity.runs import SMALL, apart, on, together_against_alone, trained
+from checks.parity.step import made_up
+from checks.rehearsal import Gpu, made_up_cuda
+from runner.accounting import sound_epsilon
+from runner.accounting.accountants import Pld
+from runner.clipping import Flat
+from runner.config import ConfigError, StepMode
+from runner.data.datasets import Split
+from runner.runs.execute import execute
+from runner.training.loop import Trained, training
+from runner.training.prepare import Run, stacked_step
+from runner.training.stacked import StackedStep, draw_epoch
+from runner.training.stacked.updates import Sgd
+
+NETWORK = ("architecture.filters=[3,4]", "architecture.units=5")
+LIPSCHITZ = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return prepared(*SMALL, *NETWORK)
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with made_up_cuda() as made:
+        yield made
+
+
+def step_of(run: Run) -> StackedStep:
+    inputs, targets = made_up(run, run.mechanism.examples)
+    device = torch.device("cuda", 0)
+    return stacked_step([run], [run.new_objective().to(device)], Split(inputs.to(device), targets.to(device)))
+
+
+def waits(values: Tensor) -> None:
+    float(values.sum())
+
+
+def uploads(values: Tensor) -> None:
+    values.add_(torch.as_tensor(0.0, device=values.device))
+
+
+@pytest.mark.parametrize(("fault", "said"), [(waits, "not permitted"), (uploads, "Cannot copy between CPU and CUDA")])
+def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
+    fault: Callable[[Tensor], None], said: str, run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any
+) -> None:
+    update = Sgd.__call__
+
+    def faulty(self: Sgd, values: Tensor, *rest: Any) -> tuple[Tensor, list[Tensor]]:
+        fault(values)
+        return update(self, values, *rest)
+
+    monkeypatch.setattr(Sgd, "__call__", faulty)
+    (found,) = trained([on(run, "cuda:0")])
+    assert found.step == "eager"
+    assert said in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=said):
+        trained([on(run, "cuda:0", StepMode.graph)])
+
+
+def test_tensors_of_two_devices_are_refused(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones(norms.shape) * norms)
+    with pytest.raises(RuntimeError, match="same device"):
+        trained([on(run, "cuda:0")])
+
+
+def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
+    """One graph at a time holds memory. A step that keeps the first during the second capture is found."""
+    for keeps, together in ((False, 1), (True, 2)):
+        gpu.together = 0
+        step = step_of(run)
+        step.make_room(16)
+        kept = [step._take] if keeps else []
+        step.make_room(32)
+        assert gpu.together == together
+        del step, kept
+
+
+def test_a_shape_that_changes_after_the_capture_is_found(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    body, shown = StackedStep.body, 2
+
+    def some(self: StackedStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        return body(self, state, indices[:, :shown], mask[:, :shown], noise)
+
+    monkeypatch.setattr(StackedStep, "body", some)
+    step = step_of(run)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    shown = batches.length
+    with pytest.raises(RuntimeError, match="not the step that was captured"):
+        step.take(batches, 0)
+
+
+# Kernels and library calls of a step that is not compiled, without its noise. The numbers may only fall.
+LAUNCHES = {
+    "private": (NETWORK, 131),
+    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 56),
+    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 157),
+    "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 139),
+}
+
+
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: Gpu) -> None:
+    setting, most = LAUNCHES[kind]
+    run = prepared(*SMALL, *setting)
+    step = step_of(run)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    step.take(batches, 0)
+    gpu.clear()
+    step.take(batches, 1)
+    assert not gpu.waits
+    assert not gpu.uploads
+    gpu.clear()
+    step.advance()
+    assert gpu.launches.total() <= most, gpu.launches
+
+
+def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", *NETWORK))
+    assert not [name for name, check in together_against_alone("cuda:0") if check().wrong]
+
+
+@pytest.mark.parametrize(
+    ("setting", "step"),
+    [
+        (("optimizer=adam",), "eager"),
+        (("screening=annealing", "optimizer.momentum=0.9"), "eager"),
+        (("optimizer=adam", "schedule=linear", "normalization=private_statistics"), "graph"),
+    ],
+)
+def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gpu: Gpu) -> None:
+    run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode(step))
+    inputs, targets = made_up(run, run.mechanism.examples)
+    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+    data = split, *run.rule.split(split)
+    states: list[Any] = []
+    (whole,) = training([run], data, on_state=lambda state: states.append(on_cpu(state())))([lambda row: None])
+    (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    assert whole.step == resumed.step == step
+    assert apart(resumed, whole).times == 0
+    assert resumed.history == whole.history
+
+
+def on_cpu(state: Any) -> Any:
+    """Return a state as a checkpoint keeps it."""
+    if isinstance(state, Tensor):
+        return state.detach().cpu().clone()
+    if isinstance(state, dict):
+        return {name: on_cpu(each) for name, each in state.items()}
+    return [on_cpu(each) for each in state] if isinstance(state, list) else state
+
+
+def test_a_run_is_recorded_by_the_device_that_auto_finds(smoke: Any, tmp_path: Any, gpu: Gpu) -> None:
+    config = smoke("runtime.device=auto", *NETWORK, "epochs=1", "scale.epochs=1", "scale.batch_size=500")
+    assert execute(config, lambda row, run: None) == "finished"
+    (path,) = tmp_path.glob("results/**/runs/*.json")
+    provenance = json.loads(path.read_text())["provenance"]
+    assert (provenance["device"], provenance["step"]) == ("made-up GPU", "graph")
+
+
+@pytest.mark.parametrize(("mode", "fits"), [(StepMode.eager, 700_000), (StepMode.graph, 700_000)])
+def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, fits: int, run: Run, gpu: Gpu, capsys: Any) -> None:
+    run = on(run, "cuda:0", mode)
+    inputs, targets = made_up(run, run.mechanism.examples)
+    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+
+    def take() -> Trained:
+        return training([run], (split, Split(split.images[:1], split.targets[:1])))([lambda row: None])[0]
+
+    whole = take()
+    gpu.largest = fits
+    found = take()
+    assert (whole.step, found.step) == (mode.value, mode.value)
+    assert found.physical_batch < 8
+    assert f"runtime.physical_batch={found.physical_batch}" in capsys.readouterr().err
+    assert not apart(found, whole).wrong
+    if mode is StepMode.eager:
+        gpu.largest = 100_000  # less than the windows of one example
+        with pytest.raises(torch.OutOfMemoryError) as error:
+            take()
+        assert "JOBS" in error.value.__notes__[0]
+
+
+def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: Any) -> None:
+    (expected,) = trained([on(run, "cpu", StepMode.eager)])
+    with made_up_cuda(2):
+        for mode in (StepMode.eager, StepMode.graph):
+            (found,) = trained([on(run, "cuda:1", mode)])
+            assert not apart(found, expected).wrong
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        trained([on(run, "cuda:1")])
+    assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("screening", ["none", "annealing"])
+def test_epsilons_that_no_data_decide_are_computed_beside_the_steps(screening: str, gpu: Gpu, monkeypatch: Any) -> None:
+    """A changed ledger would be computed when the epoch ends, by the thread that takes the steps."""
+    run = prepared(*SMALL, *NETWORK, f"screening={screening}")
+    sound_epsilon.cache_clear()
+    threads: list[str] = []
+    computed = Pld.epsilon
+
+    def seen(self: Pld, *arguments: Any) -> float:
+        threads.append(threading.current_thread().name)
+        return computed(self, *arguments)
+
+    monkeypatch.setattr(Pld, "epsilon", seen)
+    (found,) = trained([on(run, "cuda:0")])
+    assert len(threads) == 2
+    assert (threading.main_thread().name in threads) == (screening == "annealing")
+    charged = [run.mechanism.charges_of_epochs(epoch).actual for epoch in (1, 2)]
+    assert found.history["epsilon_sound"] == [computed(Pld(), each, run.config.delta) for each in charged]
+
+
+def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
+    prepared(*SMALL, *NETWORK)
+
+
+def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise TorchDynamoException("no compiler")
+
+    monkeypatch.setattr(torch, "compile", refuses)
+    (found,) = trained([on(run, "cuda:0")])
+    assert found.step == "graph"
+    assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("forgotten", ["noise", "_mask", "_indices"])
+def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, forgotten: str) -> None:
+    """A buffer that is replaced after the capture is not the one that the graph reads."""
+    step = step_of(run)
+    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    step.make_room(batches.length)
+    if forgotten == "noise":
+        step.noise = [torch.Generator("cuda").manual_seed(0)]
+    else:
+        setattr(step, forgotten, getattr(step, forgotten).clone())
+    with pytest.raises(RuntimeError, match="not the step that was captured"):
+        step.take(batches, 0)

@@ -1,0 +1,116 @@
+"""The file of a study: what it means, and how a mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from runner.config import REPOSITORY, ConfigError, Dimension
+from runner.study import file
+from runner.study.file import ByEpsilon, Study, Times, read, space_at
+
+FILE = dedent((file.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def study(folder: Path, text: str) -> Study:
+    return read(written(folder, text))
+
+
+def test_what_a_stranger_writes(tmp_path: Path) -> None:
+    found = study(tmp_path, FILE)
+    assert (found.name, found.base) == ("mine", ("experiment=tempered_sigmoid/fashion_mnist_tanh",))
+    assert [(arm.name, arm.overrides) for arm in found.arms] == [
+        ("flat clipping", ("clipping=flat",)),
+        ("DP-PSAC", ("clipping=psac",)),
+    ]
+    assert (found.datasets, found.epsilons, found.seeds) == (("mnist", "fashion_mnist"), (1.0, 3.0), (1, 2, 3, 4, 5))
+    assert {tuple(arm.search["optimizer.lr"]) for arm in found.arms} == {(0.25, 0.5, 1.0, 2.0, 4.0)}
+
+
+def test_what_may_be_left_out(tmp_path: Path) -> None:
+    found = study(tmp_path, "arms: {tanh: activation=tanh, ReLU: activation=relu}")
+    assert (found.datasets, found.epsilons, found.seeds) == (("",), (3.0,), (1, 2, 3, 4, 5))
+    assert isinstance(found.arms[0].search["optimizer.lr"], Times)  # of its own rate
+
+
+def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
+    text = """
+    arms:
+      one: {overrides: clipping=flat, search: {clipping.norm: {from: 1e-2, to: 1}}}
+      other: clipping=automatic
+    epsilon: [1, 3]
+    trials: 3
+    search: {optimizer.lr: {1: [0.1, 0.2, 0.4], 3: [1, 2, 4]}}
+    """
+    one, other = study(tmp_path, text).arms
+    assert isinstance(one.search["optimizer.lr"], ByEpsilon)
+    assert space_at(one.search, 3.0) == {"optimizer.lr": (1.0, 2.0, 4.0), "clipping.norm": Dimension(0.01, 1.0, True)}
+    assert space_at(other.search, 1.0) == {"optimizer.lr": (0.1, 0.2, 0.4)}
+
+
+def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
+    text = "factorial: true\narms: {tanh: [activation=relu, activation=tanh], AUTO-S: clipping=automatic}"
+    found = study(tmp_path, text)
+    assert found.parts == ("tanh", "AUTO-S")
+    assert [(arm.name, arm.cell, arm.overrides) for arm in found.arms] == [
+        ("none of them", (False, False), ("activation=relu",)),
+        ("AUTO-S", (False, True), ("activation=relu", "clipping=automatic")),
+        ("tanh", (True, False), ("activation=tanh",)),
+        ("tanh + AUTO-S", (True, True), ("activation=tanh", "clipping=automatic")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("seeds: 5", "seed: 5"), "line 7: seed: there is no key 'seed' here. Did you mean seeds?"),
+        (("seeds: 5", "seeds: 1"), "line 7: seeds: expected a number of seeds >= 2"),
+        (("epsilon: [1, 3]", "epsilon: [1, -3]"), "line 6: epsilon: expected numbers > 0, each once"),
+        (("clipping=psac", "psac"), "line 4: arms.DP-PSAC: 'psac' is no override: write name=value"),
+        (("clipping=psac", "clipping=psac seed=3"), "line 4: arms.DP-PSAC: seed=3 is set by the study: use seeds."),
+        (("  DP-PSAC: clipping=psac\n", ""), "line 2: arms: expected 2 names or more"),
+        (("DP-PSAC:", "flat clipping:"), "line 4: arms.flat clipping is here twice."),
+        (("[0.25, 0.5, 1, 2, 4]", "{from: 4, to: 1}"), "line 8: search.optimizer.lr: a range is {from: 0.1, to: 10}"),
+        (
+            ("[0.25, 0.5, 1, 2, 4]", "{from: 1, to: 4}"),
+            "line 3: arms.flat clipping: a range needs the number of trials",
+        ),
+        (("[0.25, 0.5, 1, 2, 4]", "{1: [2]}"), "optimizer.lr has nothing to search at ε = 3."),
+        (
+            ("clipping=psac", "{overrides: clipping=psac, search: {optimizer.lr: [1, 2]}}"),
+            "line 4: arms.DP-PSAC: 2 trials, but 5 for flat clipping. Give each arm the same number",
+        ),
+        (("seeds: 5", "trials: 9"), "line 3: arms.flat clipping: 5 combinations are less than trials: 9."),
+        (("epsilon: [1, 3]", "epsilon: [1, 3"), "line 7: expected ',' or ']'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_key(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:
+    assert change[0] in FILE
+    path = written(tmp_path, FILE.replace(*change))
+    with pytest.raises(ConfigError) as refused:
+        read(path)
+    assert str(refused.value).startswith(str(path))
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="is no study: expected keys"):
+        study(tmp_path, "")
+    with pytest.raises(ConfigError, match="has no arms"):
+        study(tmp_path, "seeds: 3")
+
+
+def test_the_committed_studies_can_be_read() -> None:
+    for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
+        assert read(path).arms

@@ -1,0 +1,84 @@
+"""The search of a study: equal and equally drawn trials, and ranges that are widened."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from runner.config import Dimension
+from runner.study.search import MOST_WIDENED, Trial, at_edge, best_of, next_points, widened
+
+RATES = {"optimizer.lr": (0.5, 1.0, 2.0)}
+RANGE = {"optimizer.lr": Dimension(0.1, 10.0, log=True)}
+
+
+def tried(space, best: float, number: int | None = None) -> list[Trial]:
+    """Carry out a search of one rate whose accuracy falls with the distance from the best one, in magnitudes."""
+    trials: list[Trial] = []
+    while points := next_points(space, trials, number):
+        trials += [Trial(p, 90 - abs(math.log(p["optimizer.lr"] / best))) for p in points]
+    return trials
+
+
+def test_listed_values_are_tried_in_all_combinations_and_once() -> None:
+    space = {**RATES, "clipping.norm": (0.1, 1.0)}
+    points = next_points(space, [], None)
+    assert len(points) == 6
+    assert next_points(space, [Trial(point, 1.0) for point in points], None) == []
+    assert next_points(space, [Trial(point, 1.0) for point in points[:4]], None) == points[4:]
+    assert next_points({}, [], None) == []
+
+
+def test_arms_with_the_same_range_begin_with_the_same_draws_and_get_closer_to_the_best() -> None:
+    low, high = tried(RANGE, 0.2, 24), tried(RANGE, 5.0, 24)
+    assert len(low) == len(high) == 24
+    assert [t.values for t in low[:12]] == [t.values for t in high[:12]]
+    assert [t.values for t in low[12:]] != [t.values for t in high[12:]]
+    for trials, best in ((low, 0.2), (high, 5.0)):
+        assert best_of(trials).values["optimizer.lr"] == pytest.approx(best, rel=0.2)
+        assert all(0.1 <= t.values["optimizer.lr"] <= 10 for t in trials)
+        assert len({t.values["optimizer.lr"] for t in trials}) == 24
+    assert tried(RANGE, 0.2, 24) == low  # a search that is stopped goes on as it would have
+
+
+def test_fewer_trials_than_combinations_are_different_ones() -> None:
+    space = {"optimizer.lr": tuple(float(n) for n in range(1, 11))}
+    trials = tried(space, 3.0, 8)
+    assert len({t.values["optimizer.lr"] for t in trials}) == 8
+
+
+@pytest.mark.parametrize(("best", "beyond"), [(0.1, 0.25), (9.0, 4.0), (1.0, None)])
+def test_a_best_value_at_the_edge_gets_the_next_one_beyond(best: float, beyond: float | None) -> None:
+    trials = tried(RATES, best)
+    assert widened([(RATES, trials)], equal=True) == [beyond and {"optimizer.lr": beyond}]
+    assert at_edge(RATES, trials) == (["optimizer.lr"] if beyond else [])
+
+
+def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:
+    """The other is best at 1, and better at 2 than at 0.5: the next is at the square root of 2."""
+    arms = [(RATES, tried(RATES, 9.0)), (RATES, tried(RATES, 1.2))]
+    points = widened(arms, equal=True)
+    assert points == [{"optimizer.lr": 4.0}, {"optimizer.lr": 1.41}]
+    assert widened(arms, equal=False) == [{"optimizer.lr": 4.0}, None]
+    for _ in range(MOST_WIDENED - 1):
+        for (_, trials), point in zip(arms, points, strict=True):
+            trials.append(Trial(point, 90 - abs(math.log(point["optimizer.lr"] / 9.0))))
+        points = widened(arms, equal=True)
+        assert all(points)
+    assert len(arms[0][1]) == len(arms[1][1]) == 5
+
+
+def test_a_range_is_widened_near_its_end_only() -> None:
+    """It covers two magnitudes: a quarter more is half a magnitude, from 9.5 to 30."""
+    inside = [Trial({"optimizer.lr": rate}, accuracy) for rate, accuracy in ((0.3, 80.0), (6.0, 90.0))]
+    outside = [*inside, Trial({"optimizer.lr": 9.5}, 91.0)]
+    assert widened([(RANGE, inside)], equal=True) == [None]
+    assert widened([(RANGE, outside)], equal=True) == [{"optimizer.lr": 30.0}]
+
+
+def test_values_that_are_no_numbers_have_no_edge() -> None:
+    space = {"clipping.norm": ("a", "b")}
+    assert widened([(space, [Trial({"clipping.norm": "a"}, 1.0), Trial({"clipping.norm": "b"}, 2.0)])], equal=True) == [
+        None
+    ]
