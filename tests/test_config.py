@@ -113,7 +113,7 @@ BAD = {
     "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
     "+loss.weight=3": "loss: ",
     "architecture.filters=[]": "architecture: list index out of range (filters=[]",
-    "architecture.filters=[16,900000000000]": "architecture: its weights take",
+    "architecture.filters=[16,900000000000]": "memory: you tried to allocate",
     "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
     "+optimizer.differentiable=true": "optimizer: a step fails: ",
     "optimizer=adam +optimizer.capturable=true": "optimizer: a step fails: ",

@@ -6,6 +6,8 @@ import inspect
 import math
 import os
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import is_dataclass, make_dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +17,8 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
 
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective
@@ -109,19 +113,31 @@ def _holder(name: str, expected: Any) -> DictConfig:
     return made
 
 
-def check_size(objective: Objective) -> None:
-    """Check that the weights of an objective, which may be on the meta device, fit into the memory of this machine.
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Refuse weights that do not fit into the memory of this machine with their gradient and its noise.
+
+    PyTorch registers a parameter before its first values are drawn. Until then, no memory is taken.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: the weights are too large.
     """
-    needed = sum(p.numel() * p.element_size() for p in objective.parameters())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
-        raise ConfigError(
-            f"architecture: its weights take {needed / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f} GiB "
-            f"of memory: choose a smaller network."
-        )
+    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal needed
+        needed += 0 if is_lazy(parameter) else 3 * parameter.numel() * parameter.element_size()
+        if needed > there:
+            raise ConfigError(
+                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB of this "
+                f"machine: choose a smaller network"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def check_weights(objective: Objective) -> None:
@@ -190,22 +206,22 @@ def check_constraint(objective: Objective) -> None:
         raise ConfigError(f"constraint: {error}") from error
 
 
-def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int) -> None:
+def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:
     """Take a step with a gradient of zero, and all steps of the schedule, because some fail only there.
 
     Args:
-        optimizer: one for copies of the weights, which is not used otherwise.
+        optimizer: one for a copy of a weight on the CPU, which is not used otherwise.
         schedule: its schedule.
+        epochs: the steps of the schedule.
+        device: the run's. The optimizer is not tried for a GPU, which would be started wherever a run is planned.
 
     Raises:
         ConfigError: a step fails.
     """
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
     part = "optimizer"
     try:
-        optimizer.step()
+        if device.type == "cpu":
+            optimizer.step()
         part = "schedule"
         for _ in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()

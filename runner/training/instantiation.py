@@ -43,7 +43,9 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
         return built if call_with is None else built(call_with)
     except InstantiationException as error:
         cause = error.__cause__ or error
-        vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError))  # names none of the arguments
+        vague = isinstance(
+            cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)
+        )  # names none of the arguments
         raise ConfigError(f"{group}: {cause}{_given(config[group]) if vague else ''}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{group}: {error}") from error

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,9 +47,9 @@ from runner.training.checks import (
     check_fields,
     check_momentum,
     check_objective,
-    check_size,
     check_steps,
     check_weights,
+    within_memory,
 )
 from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
@@ -265,9 +264,10 @@ def prepare(config: DictConfig) -> Run:
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    trial = [torch.zeros_like(p, device=device, requires_grad=True) for p in objective.parameters()]
-    trial_optimizer = instantiated(config, "optimizer", call_with=trial)
-    check_steps(trial_optimizer, schedule_of(config, trial_optimizer), epochs)
+    trial = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)
+    trial.grad = torch.zeros_like(trial)
+    trial_optimizer = instantiated(config, "optimizer", call_with=[trial])
+    check_steps(trial_optimizer, schedule_of(config, trial_optimizer), epochs, device)
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
@@ -299,13 +299,7 @@ def prepare(config: DictConfig) -> Run:
 
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
     """Return a copy of the network with its first weights and its loss; the network's maker may hold the original."""
-    with torch.random.fork_rng(devices=[]):
-        if config.architecture._target_.startswith(("runner.", "torch.")):  # a user's class is called once
-            made: list[Objective] = []
-            with torch.device("meta"), suppress(Exception):  # its error is raised below
-                made.append(objective_of(config, dataset, features))
-            for objective in made:
-                check_size(objective)
+    with torch.random.fork_rng(devices=[]), within_memory():
         torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
         objective = objective_of(config, dataset, features)
     try:
