@@ -42,6 +42,9 @@ def refused(error: Exception) -> str | None:
     return str(error) if isinstance(error, (ConfigError, DataError, ValueError)) else None
 
 
+_MEMORY = re.compile("MemoryError|allocate memory|out of memory|bad_alloc|could not create a primitive")
+
+
 def explained(error: Exception) -> tuple[str, int]:
     """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run."""
     from runner.data import DataError
@@ -50,9 +53,15 @@ def explained(error: Exception) -> tuple[str, int]:
         return sentence(error), 2
     if isinstance(error, (ConfigError, DataError)):
         said = str(error).partition(_FRAMES)[0]
-        return said + file_of(said), 2
+        return _of_memory(said) + said + file_of(said), 2
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return f"failed, {type(error).__name__}: {error}{notes}", 1
+    said = f"failed, {type(error).__name__}: {error}{notes}"
+    return _of_memory(said) + said, 1
+
+
+def _of_memory(said: str) -> str:
+    """Return a beginning for the message of an error that comes from a lack of memory, which may not say so."""
+    return "there is not enough memory: " if _MEMORY.search(said) else ""
 
 
 def file_of(said: str) -> str:

@@ -83,7 +83,7 @@ def test_options_of_ones_own_are_found(python: Path, tmp_path: Path, typed: tupl
         (("reproduce", "tempered-sigmoid", "--plan", "--items", "fig-3"), 0, "fig-3"),
         (("claims", "--paper", "lipschitz"), 2, "no aggregated claims"),
         (("new-paper", "mine"), 2, "checkout"),
-        (("explain", "tempered_sigmoid/fig-3"), 0, "fig_3"),
+        (("explain", "tempered_sigmoid/fig-3"), 0, "--items fig-3"),
     ],
 )
 def test_commands_find_their_files(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -171,14 +170,3 @@ def _fault(each: Try, here: Path, code: int | None, said: str) -> str:
         if found != each.records:
             return f"{found} records, not {each.records}"
     return each.then(here, said)
-
-
-def without_memory(megabytes: int) -> Callable[[], None]:
-    """Return a function that limits the memory of this process to that much more than it has."""
-
-    def limit() -> None:
-        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-        most = pages * resource.getpagesize() + (megabytes << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-    return limit

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from checks.faults.tries.attempt import Try
 from checks.faults.tries.files import RUN
+from runner.config import REPOSITORY
+from runner.report.files import read_csv
 
 _OWN = """import torch
 from torch import nn
@@ -23,6 +25,11 @@ class Attends(nn.Module):
         super().__init__(); self.a = nn.MultiheadAttention(28, 4, batch_first=True); self.l = nn.Linear(28, classes)
     def forward(self, x): x = x.squeeze(1); return self.l(self.a(x, x, x)[0].mean(1))
 def attends(input_shape, classes, activation): return Attends(classes)
+class Recurrent(nn.Module):
+    def __init__(self, kind, classes):
+        super().__init__(); self.r = kind(28, 8, batch_first=True); self.l = nn.Linear(8, classes)
+    def forward(self, x): return self.l(self.r(x.squeeze(1))[0][:, -1])
+def gru(input_shape, classes, activation): return Recurrent(nn.GRU, classes)
 """
 
 
@@ -140,13 +147,15 @@ def tries() -> list[Try]:
         m("batch_norm in a class of the user's", (*RUN, "architecture._target_=own.normed", "~architecture.filters"),
           says="architecture", before=_written("x", "")),
     ]  # fmt: skip
-    for name in ("normed", "spectral", "attends"):
+    for name in ("normed", "spectral", "attends", "gru"):
         option = f"_target_: own.{name}\n"
-        code = {"normed": 2, "spectral": 0, "attends": 0}[name]
+        code = 2 if name == "normed" else 0
         found.append(m(f"an architecture of one's own: {name}", (*own, *RUN, "architecture=mine", "scale.batch_size=4"),
                        code=code, records=None, says="" if code == 0 else "architecture.*more than 1 value",
                        before=_written("architecture/mine.yaml", option), seconds=120.0))  # fmt: skip
     found += [
+        m("no memory left", (*RUN, "architecture.units=900000000000"), says="there is not enough memory: "),
+        m("explain of a setting of the leaderboard", ("explain", _setting()), code=0, says=f"setting {_setting()}"),
         m("an unknown command", ("sho",), says="Did you mean show"),
         m("show of an absent folder", ("show", "--results", "{here}/absent"), says="absent"),
         m("explain of an unknown run", ("explain", "0123456789ab"), says="0123456789ab"),
@@ -159,6 +168,12 @@ def tries() -> list[Try]:
         m("search of a sweep that draws nothing", ("search", "tempered_sigmoid/fig_3", "--jobs", "0"), says="jobs"),
     ]  # fmt: skip
     return found
+
+
+def _setting() -> str:
+    """Return a setting of the leaderboard with one run."""
+    rows = read_csv(REPOSITORY / "results" / "leaderboard" / "leaderboard.csv")
+    return next(row["setting_id"] for row in rows if row["n"] == "1")
 
 
 def _half(here: Path) -> None:

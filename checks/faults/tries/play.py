@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
@@ -22,6 +22,9 @@ from runner.runs.execute import execute
 from runner.terminal import printable
 
 _BEFORE = Path(__file__).with_name("before.csv")  # the same tries on an earlier version of the code
+_CASES = Path(__file__).with_name(
+    "cases.csv"
+)  # reports of faults, with the tries, or the file of tests, that show each
 Tried = tuple[Try, Answer]
 
 
@@ -88,8 +91,34 @@ def lines(tried: Sequence[Tried]) -> list[str]:
         markdown(Table(header, [tuple(map(str, row)) for row in [*rows, total]])),
         *left_out,
         "",
+        "## Reports of faults",
+        "",
+        "Faults that were reported of this or other tools, and tries of the same kind.",
+        "",
+        markdown(
+            Table(("case", "reported", "tries", "faults before", "faults now", "an answer"), _cases(tried, earlier))
+        ),
+        "",
+        "## All tries",
+        "",
         markdown(Table(("kind", "surroundings or input", "before", "exit code", "now", "its last line"), every)),
     ]
+
+
+def _cases(tried: Sequence[Tried], earlier: Mapping[tuple[str, str], str]) -> list[tuple[str, ...]]:
+    rows = []
+    for case in read_csv(_CASES):
+        shown = case["shown by"]
+        if shown.startswith("tests/"):
+            rows.append((case["case"], case["reported"], f"`{shown}`", "", "", ""))
+            continue
+        its = [(each, answer) for each, answer in tried if re.search(shown, f"{each.kind}: {each.name}")]
+        before = sum(earlier.get((each.kind, each.name), "clean") != "clean" for each, _ in its)
+        now = sum(bool(answer.fault) for _, answer in its)
+        rows.append(
+            (case["case"], case["reported"], str(len(its)), str(before), str(now), _last(its[0][1]) if its else "")
+        )
+    return rows
 
 
 def _last(answer: Answer) -> str:

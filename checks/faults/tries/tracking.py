@@ -16,6 +16,8 @@ from typing import Any
 from checks.faults.tries.attempt import Try
 from checks.faults.tries.files import RUN, failing
 from runner.config import REPOSITORY
+from runner.report.dashboard import command
+from runner.runs import tracking as runs_tracking
 
 _KEY = {"WANDB_API_KEY": "0" * 40}
 _RUN = (*RUN[:3], RUN[4], "tracking.directory={here}/tracking")
@@ -117,6 +119,16 @@ def _all_sent(here: Path, said: str) -> str:
     return "" if sent == {"good", "fine"} else f"only {sorted(sent)} are sent"
 
 
+def _hurried() -> None:
+    """Wait for W&B a third as long, as a run does it."""
+    vars(runs_tracking)["_PATIENCE"] = 10.0
+
+
+def _undrawn() -> None:
+    """Draw no page of the dashboard, which has nothing to do with W&B."""
+    vars(command)["_write_page"] = lambda *_: None
+
+
 def tries() -> list[Try]:
     """List the tries."""
     w = partial(Try, "W&B", seconds=150.0)
@@ -131,9 +143,9 @@ def tries() -> list[Try]:
     later = r"finished: accuracy.*wandb sync"
     return [
         served("well", "online", online, 0, "finished: accuracy", 1),
-        served("sleepy", "online, silent after the run began", online, 0, later, 1),
+        served("sleepy", "online, silent after the run began", online, 0, later, 1, inside=_hurried),
         served("sleepy", "online, silent after the first of two runs began", ("-m", *online, "seed=1,2"), 0,
-               later, 2),
+               later, 2, inside=_hurried),
         served("silent", "online, silent from the start", online, 2, "tracking=online", 0),
         w("online, no network", online, 2, "tracking=online", 0,
           environment=_KEY | {"WANDB_BASE_URL": "http://127.0.0.1:9"}),
@@ -155,5 +167,5 @@ def tries() -> list[Try]:
         served("well", "sync, one a link to itself", sync, 1, "link", damage=_attempts("link"), then=_all_sent),
         served("silent", "sync, a silent server", sync, 2, "wandb-sync", damage=_attempts()),
         served("silent", "dashboard, a silent server", ("dashboard", "tempered-sigmoid", "--output", "{here}/d"), 0,
-               "nothing was sent to W&B"),
+               "nothing was sent to W&B", inside=_undrawn),
     ]  # fmt: skip
