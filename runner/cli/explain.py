@@ -20,7 +20,9 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
-    parser.add_argument("what", help="the beginning of the id of a run or a setting (9f3a), or an item (tempered_sigmoid/fig-3)")
+    parser.add_argument(
+        "what", help="the beginning of the id of a run or a setting (9f3a), or an item (tempered_sigmoid/fig-3)"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()

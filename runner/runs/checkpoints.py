@@ -34,11 +34,10 @@ _KNOWN = ("runner", "torch")
 @cache
 def code_digest() -> str:
     """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
-    package = PACKAGE
-    sources = [path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
     digest = hashlib.sha256()
     for path in sorted(sources):
-        name = path.relative_to(package)
+        name = path.relative_to(PACKAGE)
         if name.parts[0] not in _NOT_TRAINING:
             digest.update(f"{name.as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -222,12 +222,7 @@ def tries() -> list[Try]:
         f("its checkpoint is empty", (*RUN, "runtime.checkpoint_above=0"), records=1,
           before=_checkpoint(lambda path: path.touch())),
     ]  # fmt: skip
-    scatter = (
-        *RUN[1:],
-        "experiment=tempered_sigmoid/mnist_tanh",
-        "features=scatternet",
-        "architecture=scatternet_mnist",
-    )
+    scatter = (*RUN, "features=scatternet", "architecture=scatternet_mnist")
     cache = {"XDG_CACHE_HOME": "{here}/cache"}
     far = partial(f, environment=cache, records=1)
     found += [
@@ -236,14 +231,9 @@ def tries() -> list[Try]:
         ),
         far("features: a lock that stays held", scatter, inside=_held_features, seconds=150.0),
         far("features: no memory maps", scatter, inside=_no_maps),
-        f(
-            "features: the cache is read-only",
-            scatter,
-            2,
-            "XDG_CACHE_HOME",
-            environment={"XDG_CACHE_HOME": "/proc/none"},
-        ),
-    ]
+        f("features: the cache is read-only", scatter, 2, "XDG_CACHE_HOME",
+          environment={"XDG_CACHE_HOME": "/proc/none"}),
+    ]  # fmt: skip
     return found
 
 

@@ -106,18 +106,14 @@ def lines(tried: Sequence[Tried]) -> list[str]:
 
 
 def _cases(tried: Sequence[Tried], earlier: Mapping[tuple[str, str], str]) -> list[tuple[str, ...]]:
-    rows = []
+    """Return the rows of the table of reports. A report that a file of tests shows has no counts."""
+    rows: list[tuple[str, ...]] = []
     for case in read_csv(_CASES):
         shown = case["shown by"]
-        if shown.startswith("tests/"):
-            rows.append((case["case"], case["reported"], f"`{shown}`", "", "", ""))
-            continue
         its = [(each, answer) for each, answer in tried if re.search(shown, f"{each.kind}: {each.name}")]
         before = sum(earlier.get((each.kind, each.name), "clean") != "clean" for each, _ in its)
-        now = sum(bool(answer.fault) for _, answer in its)
-        rows.append(
-            (case["case"], case["reported"], str(len(its)), str(before), str(now), _last(its[0][1]) if its else "")
-        )
+        counts = (len(its), before, sum(bool(answer.fault) for _, answer in its), _last(its[0][1])) if its else ()
+        rows.append((case["case"], case["reported"], *(map(str, counts or (f"`{shown}`", "", "", "")))))
     return rows
 
 

@@ -81,24 +81,11 @@ def tries() -> list[Try]:
         t("stderr that nobody reads", RUN, 0, records=1, inside=partial(_unread, 2)),
         t("output on a full disk", RUN, records=1, inside=_full),
     ]  # fmt: skip
-    for name in (
-        "a b",
-        "it's",
-        "a=b",
-        "a,b",
-        "a$HOME",
-        'say "x"',
-        "für ε",
-        "[1]",
-        "-x",
-        "a;b",
-        "a b/c=d,e",
-        "~",
-        "%s {x}",
-    ):
-        pasted = partial(_pasted)
-        root = _root(name)
-        found.append(t(f"results in {name!r}: what is printed can be pasted", root, then=pasted, seconds=90.0))
+    names = ("a b", "it's", "a=b", "a,b", "a$HOME", 'say "x"', "für ε", "[1]", "-x", "a;b", "a b/c=d,e", "~", "%s {x}")
+    found += [
+        t(f"results in {name!r}: what is printed can be pasted", _root(name), then=_pasted, seconds=90.0)
+        for name in names
+    ]
     again = [("a title", "title='a b=c, \\'d\\''"), ("tags", "tracking.tags=[a b,c]")]
     found += [
         t(f"{what} with quotes: what is printed can be pasted", (*RUN, text), then=_pasted) for what, text in again
