@@ -1,9 +1,8 @@
-"""Put conf/, sweeps/ and the leaderboard into the wheel, below runner/checkout. The rest is in pyproject.toml."""
+"""Put conf/, sweeps/ and the leaderboard into the wheel, below runner/checkout. pyproject.toml names the class."""
 
 import shutil
 from pathlib import Path
 
-from setuptools import setup
 from setuptools.command.build_py import build_py
 
 KEPT = ("conf", "sweeps", "results/leaderboard/leaderboard.csv", "results/record.schema.json")
@@ -22,6 +21,3 @@ class WithCheckout(build_py):
                     shutil.copytree(source, target, dirs_exist_ok=True)
                 else:
                     shutil.copyfile(source, target)
-
-
-setup(cmdclass={"build_py": WithCheckout})
