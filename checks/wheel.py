@@ -8,7 +8,7 @@ from setuptools.command.build_py import build_py
 KEPT = ("conf", "sweeps", "results/leaderboard/leaderboard.csv", "results/record.schema.json")
 
 
-class WithCheckout(build_py):
+class WithCheckout(build_py):  # type: ignore[misc]  # setuptools is not typed where there are no stubs
     """Copies the kept files. An editable installation finds them in the checkout."""
 
     def run(self) -> None:

@@ -41,7 +41,9 @@ def test_a_field_that_states_none_is_refused() -> None:
 def test_groups_of_classes_are_required_unless_they_are_null_by_default() -> None:
     groups = {name: field for name, field in FIELDS.items() if field.names_class}
     optional = {name for name, field in groups.items() if field.optional}
-    assert optional == {"normalization", "mechanism", "screening", "schedule", "constraint"}
+    assert optional == {
+        "augmentation", "normalization", "mechanism", "screening", "schedule", "averaging", "constraint",
+    }  # fmt: skip
     assert set(groups) - optional == {
         "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
     }  # fmt: skip

@@ -18,7 +18,10 @@ from runner.training.prepare import Run, prepare
 CONF = REPOSITORY / "conf"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 STEPS = ("activation", "architecture", "clipping", "constraint", "loss", "mechanism")  # groups, for single steps
-RUNS = ("clipping", "constraint", "loss", "mechanism", "normalization", "optimizer", "schedule", "screening")
+RUNS = (
+    "augmentation", "averaging", "clipping", "constraint", "loss", "mechanism", "normalization", "optimizer",
+    "schedule", "screening",
+)  # fmt: skip
 _EVERYWHERE = ("tracking=disabled", "diagnostics=[]", "max_epsilon=null", "runtime.threads=1", "runtime.device=cpu")
 _FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
 

@@ -1,8 +1,10 @@
 """The inverse of accounting: the least noise, or the most steps, that a privacy budget allows."""
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
 from runner.accounting.ledger import Releases
@@ -26,10 +28,12 @@ def calibrate_noise_multiplier(
 ) -> float:
     """Return the smallest noise multiplier whose epsilon is at most `target_epsilon`, at most `tolerance` above it.
 
-    Brackets and bisects by powers of two, always on the side with epsilon <= `target_epsilon`. Let 2^-m be the largest
-    power of two up to `tolerance`. The result is the least multiple of 2^-m that meets the budget. It is an exact
-    float, and the same on machines whose accountants differ in the last digits of epsilon. It could move by 2^-m only
-    if epsilon at one of these multiples equals the budget to within such digits.
+    Let 2^-m be the largest power of two up to `tolerance`. The result is the least multiple of 2^-m that meets the
+    budget: it does, and the multiple below does not. A bracket of powers of two gets smaller by interpolation, in the
+    logarithms of noise and epsilon. Every third time it is halved instead. As epsilon does not increase with the noise,
+    no result depends on the way there. The result is an exact float, and the same on machines whose accountants differ
+    in the last digits of epsilon. It could move by 2^-m only if epsilon at one of these multiples equals the budget to
+    within such digits.
 
     Args:
         accountant: anything with `epsilon(releases, delta)`, not increasing in the noise multiplier.
@@ -47,11 +51,12 @@ def calibrate_noise_multiplier(
     if not 0 < tolerance < math.inf:
         raise ValueError(f"Expected tolerance > 0 and finite, got {tolerance}.")
 
-    def within(noise_multiplier: float) -> bool:
-        return accountant.epsilon(releases_for(noise_multiplier), delta) <= target_epsilon
+    @cache
+    def epsilon(noise_multiplier: float) -> float:
+        return accountant.epsilon(releases_for(noise_multiplier), delta)
 
     high = 1.0
-    while not within(high):
+    while epsilon(high) > target_epsilon:
         high *= 2
         if high > _LARGEST_NOISE:
             raise ValueError(
@@ -59,17 +64,29 @@ def calibrate_noise_multiplier(
                 f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
             )
     low = high / 2
-    while within(low):
+    while epsilon(low) <= target_epsilon:
         high, low = low, low / 2
         if low < _SMALLEST_NOISE:
             raise ValueError(
                 f"Expected a target_epsilon that needs noise, but a noise multiplier of {high:g} gives"
                 f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
             )
-    while high - low > tolerance:
-        middle = (low + high) / 2
-        low, high = (low, middle) if within(middle) else (middle, high)
+    unit = 2.0 ** math.floor(math.log2(tolerance))
+    for turn in itertools.count(1):
+        if high - low <= tolerance:
+            break
+        share = 0.5 if turn % 3 == 0 else _share(epsilon(low), target_epsilon, epsilon(high))
+        tried = unit * round(low * (high / low) ** share / unit)
+        tried = min(max(tried, low + unit), high - unit)
+        low, high = (low, tried) if epsilon(tried) <= target_epsilon else (tried, high)
     return high
+
+
+def _share(above: float, target: float, within: float) -> float:
+    """Return the share of the way from `above` to `within` at which `target` lies, in logarithms; 1/2 if unknown."""
+    if above == math.inf or within == 0:
+        return 0.5
+    return math.log(above / target) / math.log(above / within)
 
 
 def last_within(

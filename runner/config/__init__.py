@@ -158,6 +158,7 @@ class Config:
 
     dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
     features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
+    augmentation: Any = of_class("runner.data.augmentation.Augmentation", differs=Differs.nothing, optional=True)
     normalization: Any = of_class("runner.mechanism.statistics.Normalization", differs=Differs.nothing, optional=True)
     architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing)
     activation: Any = of_class("torch.nn.Module", differs=Differs.numbers)
@@ -167,6 +168,7 @@ class Config:
     mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, optional=True)
     optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers)
     schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, optional=True)
+    averaging: Any = of_class("runner.training.averaging.Averaging", differs=Differs.nothing, optional=True)
     constraint: Any = of_class("runner.networks.objective.Constraint", differs=Differs.nothing, optional=True)
     screening: Any = of_class("runner.training.updates.UpdateRule", differs=Differs.nothing, optional=True)
     runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing)

@@ -17,7 +17,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """One layer at one input size. Sizes are (height, width)."""
+    """One layer at one input size. Sizes are (height, width).
+
+    views: the images of each example, which a convolution gets one after another. A linear layer has their positions in
+        a row.
+    """
 
     channels_in: int
     channels_out: int
@@ -28,11 +32,12 @@ class Geometry:
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    views: int = 1
 
     @property
     def positions(self) -> int:
         """Return T, the number of terms in the sum that gives a weight's gradient."""
-        return math.prod(self.output)
+        return self.views * math.prod(self.output)
 
     @property
     def padded(self) -> Pair:
@@ -61,10 +66,13 @@ def _same(module: nn.Conv2d, dimension: int) -> Pair:
     return divmod(module.dilation[dimension] * (module.kernel_size[dimension] - 1), 2)
 
 
-def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Geometry:
-    """Return the geometry of a supported layer from one call: inputs [batch, ...], outputs [batch, ...]."""
+def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1) -> Geometry:
+    """Return the geometry of a supported layer from one call: inputs and outputs [batch * views, ...].
+
+    The views of an example are one after another.
+    """
     if isinstance(module, nn.Linear):
-        positions = (1, math.prod(inputs.shape[1:-1]))
+        positions = (1, views * math.prod(inputs.shape[1:-1]))
         return Geometry(module.in_features, module.out_features, positions, positions)
     assert isinstance(module, nn.Conv2d)
     if module.padding == "same":
@@ -81,6 +89,7 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor) -> Geometry:
         padding,
         _pair(module.dilation),
         module.groups,
+        views,
     )
 
 

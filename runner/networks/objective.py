@@ -45,7 +45,11 @@ class Objective(nn.Module):
         inputs: properties of the inputs, if known.
         constraint: the set in which its weights are before every step; None: they are not projected.
         epoch: the last epoch that began, counted from 0; None before the first.
+        views: K. With K > 1, inputs are K views of each example, [batch, K, ...]. Loss i is then the mean over the
+            views of example i, and its gradient is the mean of theirs.
     """
+
+    views = 1
 
     def __init__(
         self,
@@ -65,10 +69,13 @@ class Objective(nn.Module):
             self.constraint.project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()})
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.predict(inputs, targets)[1]
+        if self.views == 1:
+            return self.predict(inputs, targets)[1]
+        _, losses = self.predict(inputs.flatten(0, 1), targets.repeat_interleave(self.views))
+        return losses.view(-1, self.views).mean(1)
 
     def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [batch, classes] and losses [batch]."""
+        """Return logits [batch, classes] and losses [batch] of single images, [batch, ...]."""
         if not getattr(self.loss, "reads_pre_activations", False):
             logits = self.network(inputs)
             return logits, self.loss(logits, targets)

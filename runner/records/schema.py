@@ -44,7 +44,10 @@ Epoch = Annotated[int, Field(ge=1)]
 Percent = Annotated[Finite, Field(ge=0, le=100)]
 Epsilon = Amount | Literal["inf"]
 # Fields of a config that the oldest records lack.
-_LATER = {"normalization", "mechanism", "schedule", "constraint", "screening", "confusion_epochs", "sources"}
+_LATER = {
+    "augmentation", "normalization", "mechanism", "schedule", "averaging", "constraint", "screening",
+    "confusion_epochs", "sources",
+}  # fmt: skip
 _GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
 _AT_MOST = "epsilon_sound_at_max_tries"
 

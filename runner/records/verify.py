@@ -36,6 +36,7 @@ from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
 from runner.records.sources import check_sources
 from runner.terminal import Line, Parser, printable
+from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
 from runner.training.prepare import Run, prepare
@@ -60,7 +61,7 @@ def verify(record: dict[str, Any]) -> list[str]:
     """
     run = _run_of_setting(_text(record["config"]))
     history, expected = record["history"], run.rule.column_names
-    names = [*HISTORY, *(history.keys() - HISTORY if expected is None else expected)]
+    names = [*HISTORY, *(LAST if run.averaging else ()), *(history.keys() - HISTORY if expected is None else expected)]
     if history.keys() != set(names):
         return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
     due = _due_history(run, record)
@@ -129,7 +130,8 @@ def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
     due["epsilon"] = [_epsilon(setting, count) for count in kept]
     due["epsilon_sound"] = [None if run.unsound else _epsilon_sound(setting, count) for count in steps]
     if (images := _images(run)) is not None:
-        due["test_accuracy"] = [round(float(said) * images / 100) * 100 / images for said in due["test_accuracy"]]
+        for name in due.keys() & {"test_accuracy", LAST[1]}:
+            due[name] = [round(float(said) * images / 100) * 100 / images for said in due[name]]
     return due
 
 

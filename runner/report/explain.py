@@ -41,7 +41,10 @@ from runner.terminal import bound_text, command, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
-_NAMED = ("dataset", "features", "normalization", "architecture", "activation", "loss", "optimizer", "schedule")
+_NAMED = (
+    "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
+    "schedule", "averaging",
+)  # fmt: skip
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 

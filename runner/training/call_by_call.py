@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+import torch
 from torch import Generator, Tensor
 
 from runner.clipping import gradient_sum
 from runner.config import StepMode
+from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.seeds import generator
 from runner.speed.slices import Pieces
+from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
 from runner.training.prepare import Run
@@ -35,6 +38,11 @@ class Steps(Protocol):
     @property
     def updates(self) -> Updates | None:
         """Return the update rule of a single run, or None if every update is kept."""
+        ...
+
+    @property
+    def averages(self) -> Sequence[Mapping[str, Tensor]]:
+        """Return every run's averaged weights by parameter name; nothing if the config asks for none."""
         ...
 
     @property
@@ -74,19 +82,32 @@ class CallByCall:
         self._training, _, *aside = data
         self._run, self._watch = run, watch
         self._objective = objective = run.new_objective()
+        self._augmentation = run.augmentation
         with undisturbed():
-            self._differentiated = private_copy(objective) if run.mechanism.private else objective
+            copied = run.mechanism.private or self._augmentation is not None
+            self._differentiated = private_copy(objective) if copied else objective
+            if self._augmentation is not None:
+                self._differentiated.views = self._augmentation.views
             self._engine = run.engine(self._differentiated)
         self.updates = updates = run.rule.updates(run, objective, aside)
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
+        if self._augmentation is not None:
+            self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))
         self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
+        self._average = None if run.averaging is None else Average(run.averaging, objective)
+        if self._average is not None:
+            self.parts["average"] = self._average
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
 
     @property
     def physical_batch(self) -> int:
         return self._pieces.size
+
+    @property
+    def averages(self) -> list[dict[str, Tensor]]:
+        return [] if self._average is None else [self._average.weights]
 
     def seen(self) -> tuple[list[float], list[int]]:
         return [self._losses], [self._seen]
@@ -99,9 +120,17 @@ class CallByCall:
         self._losses, self._seen = 0.0, 0
         batches = self._run.mechanism.batches(self.generators["sampling"])
         for step, indices in enumerate(batches, start=before):
-            yield self._take(step, epoch, self._training.images[indices], self._training.targets[indices], diagnostics)
+            images, targets = self._training.images[indices], self._training.targets[indices]
+            yield self._take(step, epoch, self._views(images), targets, diagnostics)
             if self.updates.finished:
                 return
+
+    def _views(self, images: Tensor) -> Tensor:
+        """Return a batch's images [batch, ...], or views of them, [batch, views, ...]."""
+        if self._augmentation is None:
+            return images
+        drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
+        return viewed(self._augmentation, images, drawn.to(images.device))
 
     def _take(self, step: int, epoch: int, inputs: Tensor, targets: Tensor, diagnostics: Diagnostics) -> bool:
         """Take a step, counted from 0 over the whole run. Return True if it is kept."""
@@ -123,6 +152,8 @@ class CallByCall:
             parameter.grad = gradients[name]
         weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()
         kept = self.updates.step()
+        if kept and self._average is not None:
+            self._average.update()
         if self._watch is not None and weights and len(targets) > 0:
             self._watch.measure(step + 1, mechanism, computed, objective, weights)
         self._losses += computed.losses.double().sum().item()

@@ -151,8 +151,8 @@ def check_weights(objective: Objective) -> None:
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(
-                f"architecture: {name} is of {parameter.dtype}: weights have to be float32 or float64, as noise is for "
-                f"these types only."
+                f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
+                f"types of the noise."
             )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
@@ -207,12 +207,11 @@ def check_constraint(objective: Objective) -> None:
 
 
 def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:
-    """Take a step with a gradient of zero, and all steps of the schedule, because some fail only there.
+    """Take a step with a gradient of zero, and as many of the schedule as there are epochs: some fail only there.
 
     Args:
         optimizer: one for a copy of a weight on the CPU, which is not used otherwise.
         schedule: its schedule.
-        epochs: the steps of the schedule.
         device: the run's. The optimizer is not tried for a GPU, which would be started wherever a run is planned.
 
     Raises:
@@ -225,6 +224,7 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
         part = "schedule"
         for _ in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()
+            schedule.start_step()
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
 

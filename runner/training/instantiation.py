@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,12 +18,15 @@ from torch import nn
 
 from runner.config import ConfigError
 from runner.config.origin import is_own
+from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
 from runner.data.examples import Examples, splits_of
-from runner.data.features import Features
+from runner.data.features import Features, Pixels
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
+from runner.training.averaging import Averaging
+from runner.training.own import OwnViews
 from runner.training.targets import check_targets
 from runner.training.updates import Plain, Schedule, UpdateRule
 
@@ -105,15 +109,45 @@ def normalization_of(config: DictConfig) -> Normalization | None:
     return None if config.normalization is None else instantiated(config, "normalization")
 
 
+def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]) -> Augmentation | OwnViews | None:
+    """Return the config's views of images of this shape, or None.
+
+    Raises:
+        ConfigError: the features are not pixels, or the views do not fit.
+    """
+    if config.augmentation is None:
+        return None
+    made = instantiated(config, "augmentation")
+    if type(features) is not Pixels:
+        raise ConfigError(
+            f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
+        )
+    try:
+        made = OwnViews(made) if is_own(made) else made
+        views = made(torch.zeros(1, *shape), made.draw(1, torch.Generator()))
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
+    assert views.shape == (1, made.views, *shape)
+    return made
+
+
+def averaging_of(config: DictConfig) -> Averaging | None:
+    """Return the config's average of the weights, or None."""
+    return None if config.averaging is None else instantiated(config, "averaging")
+
+
 def update_rule_of(config: DictConfig) -> UpdateRule:
     """Return the config's update rule, the plain one by default."""
     rule: UpdateRule = instantiated(config, "screening") if config.screening else Plain()
     return rule
 
 
-def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer) -> Schedule:
-    """Return the schedule of an optimizer's learning rate, constant by default."""
-    return Schedule(instantiated(config, "schedule", call_with=optimizer) if config.schedule else None)
+def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:
+    """Return the schedule of an optimizer's learning rate, constant by default, in a run of `steps` steps."""
+    if not config.schedule:
+        return Schedule(None)
+    by_step = getattr(get_object(config.schedule._target_), "by_step", False)
+    return Schedule(instantiated(config, "schedule", call_with=optimizer, **({"steps": steps} if by_step else {})))
 
 
 def device_of(name: str) -> torch.device:

@@ -7,18 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from runner.accounting import Ledger
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
 from runner.gradients import Objective, private_copy
 from runner.mechanism.seeds import derived_seed, generator
+from runner.training.averaging import LAST, with_weights
 from runner.training.call_by_call import CallByCall, Steps
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
@@ -41,7 +43,8 @@ class Trained:
     `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
     which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
     number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
-    on updates, is part of `seconds_training`. `objective`: the trained objective.
+    on updates, is part of `seconds_training`. `objective`: the trained objective, with the averaged weights if there
+    are any. They are then evaluated in `test_loss` and `test_accuracy`, and the last weights in `LAST`.
     """
 
     status: Literal["finished", "diverged", "stopped"] = "finished"
@@ -199,12 +202,19 @@ class Progress:
         seen: int,
         seconds: float,
         updates: Updates | None = None,
+        average: Mapping[str, Tensor] | None = None,
     ) -> bool:
-        """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on."""
+        """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on.
+
+        The run's accuracy is measured at its averaged weights, if there is an `average`.
+        """
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
         trained.seconds_training += seconds
-        measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
+        last = measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
+        if average is not None:
+            with with_weights(objective, average):
+                measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
         wait(self._ahead.get(epoch, ()))
         row: dict[str, Any] = {
@@ -216,8 +226,10 @@ class Progress:
             "test_loss": measured.loss,
             "test_accuracy": measured.accuracy,
         }
+        if average is not None:
+            row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
         if updates is not None:
-            row |= updates.columns(measured)
+            row |= updates.columns(last)
             trained.seconds_deciding = updates.seconds
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
@@ -228,9 +240,10 @@ class Progress:
             trained.status = "diverged"
         return trained.status == "finished" and epoch < run.epochs
 
-    def part_from_others(self) -> None:
-        """Copy the objective with its present weights, as the step goes on changing the original."""
-        self.trained.objective = private_copy(self._objective)
+    def part_from_others(self, average: Mapping[str, Tensor] | None = None) -> None:
+        """Copy the objective with its present weights or their average, as the step goes on changing the original."""
+        with nullcontext() if average is None else with_weights(self._objective, average):
+            self.trained.objective = private_copy(self._objective)
 
     def state_dict(self) -> State:
         """Return the measurements up to the end of an epoch, and the kept steps, from which the ledger follows."""
@@ -314,11 +327,12 @@ def _train(
                 on_step(epoch, step_in_epoch + 1)
         losses, seen = steps.seen()
         seconds = time.perf_counter() - started
+        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(runs)
         for run in sorted(going):
-            if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates):
+            if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates, averages[run]):
                 going.remove(run)
-                if going:
-                    progress[run].part_from_others()
+                if going or averages[run]:
+                    progress[run].part_from_others(averages[run])
         if going and steps.parts:
             on_state(lambda: state_of(parts, steps.generators, device))
     for each in progress:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError
+from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.gradients import Engine, IsolatedEngine, Mapped, NotMappableError, Objective, is_known
@@ -94,6 +95,54 @@ class _OfOneImage:
         return features[0]
 
 
+class OwnViews:
+    """Views that a user wrote, of one image at a time.
+
+    The user's object has the numbers `views` and `numbers`, and `view(image, drawn)`: from an image
+    [channels, height, width] and uniform numbers [numbers] in [0, 1) to an image of the same shape.
+
+    Raises:
+        ValueError: it has no view, or a negative number of numbers.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self.own, self.views, self._numbers = own, int(own.views), int(own.numbers)
+        if self.views < 1 or self._numbers < 0:
+            raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
+        self._mapped: dict[Any, Mapped] = {}
+
+    def draw(self, examples: int, generator: Generator) -> Tensor:
+        """Return uniform numbers [examples, views, numbers]."""
+        return torch.rand(examples, self.views, self._numbers, generator=generator)
+
+    def __call__(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Return views [examples, views, *shape], each a function of one image and of its numbers."""
+        if len(images) == 0:
+            return images.unsqueeze(1).expand(0, self.views, *images.shape[1:])
+        repeated = images.repeat_interleave(self.views, 0)
+        made: Tensor = self.mapped(repeated)({}, repeated, drawn.flatten(0, 1))
+        return made.view(-1, self.views, *images.shape[1:])
+
+    def mapped(self, images: Tensor) -> Mapped:
+        """Return the view of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
+        key = (images.shape[1:], images.dtype, images.device)
+        if key not in self._mapped:
+            image, numbers = torch.zeros_like(images[0]), torch.zeros(self._numbers, device=images.device)
+            self._mapped[key] = Mapped(_View(self.own), {}, (image, numbers), torch.empty_like(image, device="meta"))
+        return self._mapped[key]
+
+
+@dataclass(frozen=True)
+class _View:
+    """A user's view of one image, as a function that can be recorded and pickled."""
+
+    own: Any
+
+    def __call__(self, shared: dict[str, Tensor], image: Tensor, drawn: Tensor) -> Tensor:
+        view: Tensor = self.own.view(image, drawn)
+        return view
+
+
 def mapped_parts(
     objective: Objective,
     engine: Engine,
@@ -102,6 +151,7 @@ def mapped_parts(
     dataset: ImageDataset,
     device: torch.device,
     apart: str | None,
+    augmentation: Augmentation | None = None,
 ) -> dict[str, Mapped]:
     """Return the user's parts that are applied to each example separately, by a readable name.
 
@@ -121,6 +171,9 @@ def mapped_parts(
         if isinstance(features, OwnFeatures):
             images = torch.zeros(1, *dataset.shape, device=device)
             parts[type(features.own).__qualname__] = features.mapped(images)
+        where = "augmentation"
+        if isinstance(augmentation, OwnViews):
+            parts[type(augmentation.own).__qualname__] = augmentation.mapped(inputs)
         where = "clipping"
         if isinstance(clipping, OwnClipping):
             parts[type(clipping.own).__qualname__] = clipping.mapped(objective)

@@ -17,9 +17,10 @@ from torch import nn
 
 from runner.accounting import Ledger, calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping, own_clipping
+from runner.clipping import Clipping, NoClipping, own_clipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.config.origin import is_own
+from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.features import Features
 from runner.gradients import (
@@ -41,6 +42,7 @@ from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import examples_in_cache
+from runner.training.averaging import Averaging
 from runner.training.checks import (
     check_arguments,
     check_constraint,
@@ -53,6 +55,8 @@ from runner.training.checks import (
 )
 from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
+    augmentation_of,
+    averaging_of,
     device_of,
     instantiated,
     normalization_of,
@@ -60,7 +64,7 @@ from runner.training.instantiation import (
     schedule_of,
     update_rule_of,
 )
-from runner.training.own import OwnFeatures, mapped_parts
+from runner.training.own import OwnFeatures, OwnViews, mapped_parts
 from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates import Schedule, UpdateRule
 
@@ -89,6 +93,16 @@ class Run:
     built: Objective
     apart: str | None
 
+    @cached_property
+    def augmentation(self) -> Augmentation | None:
+        """Return the views that an example's gradient is averaged over, or None for the image itself."""
+        return augmentation_of(self.config, self.features, self.dataset.shape)
+
+    @cached_property
+    def averaging(self) -> Averaging | None:
+        """Return the average of the weights that is evaluated, or None for the last weights."""
+        return averaging_of(self.config)
+
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
         objective = private_copy(self.built)
@@ -112,7 +126,8 @@ class Run:
             return self.mechanism.examples
         if self.apart:
             return self.mechanism.examples
-        return examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
+        images = examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
+        return images if self.augmentation is None else max(1, images // self.augmentation.views)
 
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
@@ -126,6 +141,7 @@ class Run:
             self.dataset,
             self.device,
             self.apart,
+            self.augmentation,
         )
 
     def engine(self, objective: Objective) -> Engine:
@@ -175,7 +191,7 @@ class Run:
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
         """Return the learning rate's schedule, which begins with the first epoch's rate."""
-        return schedule_of(self.config, optimizer)
+        return schedule_of(self.config, optimizer, self.epochs * self.mechanism.steps_per_epoch)
 
 
 def prepare(config: DictConfig) -> Run:
@@ -203,6 +219,8 @@ def prepare(config: DictConfig) -> Run:
         groups.append((clipping, "clipping", Clipping))
     if normalization is not None:
         groups.append((normalization, "normalization", Normalization))
+    if config.averaging is not None:
+        groups.append((averaging_of(config), "averaging", Averaging))
     for part, group, methods in groups:
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
@@ -267,7 +285,8 @@ def prepare(config: DictConfig) -> Run:
     trial = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)
     trial.grad = torch.zeros_like(trial)
     trial_optimizer = instantiated(config, "optimizer", call_with=[trial])
-    check_steps(trial_optimizer, schedule_of(config, trial_optimizer), epochs, device)
+    schedule = schedule_of(config, trial_optimizer, epochs * chosen.steps_per_epoch)
+    check_steps(trial_optimizer, schedule, epochs, device)
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
@@ -282,6 +301,7 @@ def prepare(config: DictConfig) -> Run:
             f"diagnostics: {looking[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {apart}: leave it out."
         )
+    _check_views(run)
     if run.unsound:
         try:
             accountant.epsilon(chosen.charges(1).claimed, config.delta)
@@ -295,6 +315,24 @@ def prepare(config: DictConfig) -> Run:
     if config.runtime.step is StepMode.graph:
         _check_graph(run, objective, Split(*made_up))
     return run
+
+
+def _check_views(run: Run) -> None:
+    """Check that the other parts of a run can take views of examples, if there are any.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    if run.augmentation is None:
+        return
+    if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
+        raise ConfigError(
+            f"augmentation: {type(run.clipping).__name__} bounds single images inside a pass, not the mean of an "
+            "example's views: use clipping=flat, automatic or per_layer."
+        )
+    for name in run.config.diagnostics:
+        if diagnostic(name).measures_steps and diagnostic(name).passes_training_images:
+            raise ConfigError(f"diagnostics: {name} measures batches of images, not of views: leave it out.")
 
 
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
@@ -388,6 +426,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
                 raise NotStackableError(f"the diagnostic {name} reads every step")
         if run.apart:
             raise NotStackableError(run.apart)
+        if isinstance(run.augmentation, OwnViews):
+            raise NotStackableError("the views are made of one image at a time")
     optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
     return StackedStep(
         objectives,
@@ -398,4 +438,6 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         runs[0].config.runtime.physical_batch,
         [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
         [run.config.seed for run in runs],
+        runs[0].averaging,
+        runs[0].augmentation,
     )

@@ -30,6 +30,7 @@ SETTINGS = [
     ("graph", (*LIPSCHITZ, "loss=hinge", "clipping.noise=global")),
     ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy_quantile", "loss.gradient_bound=1.2")),
     ("eager", (*SHORT, "screening=annealing", "optimizer.momentum=0.9")),
+    ("graph", (*SHORT, "augmentation=views", "averaging=ema", "schedule=cosine_by_step", "schedule.warmup_steps=1")),
 ]
 MORE = [
     ("graph", (*SHORT, "loss=focal", "clipping=per_layer", "activation=relu", "sampling=shuffled", "schedule=none")),
@@ -40,6 +41,7 @@ MORE = [
     ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),
     ("graph", (*SHORT, "loss=sse_focal", "activation=tanh", "normalization=private_statistics")),
     ("graph", (*SHORT, "loss=hkr")),
+    ("graph", (*SHORT, "schedule=linear_by_step", "optimizer=adam", "averaging=ema", "averaging.decay=0.5")),
     ("graph", (*SHORT, "dataset=cifar10", "normalization=private_statistics_cifar10")),
     ("graph", (*LIPSCHITZ, "loss=cosine")),
     ("graph", (*LIPSCHITZ, "loss=kr", "diagnostics=[confusion,per_class_accuracy,bound_ratios]")),
@@ -56,7 +58,8 @@ MORE = [
     ),
 ]
 ON_THE_DEVICE = (
-    "activation", "clipping", "constraint", "loss", "normalization", "optimizer", "schedule", "screening",
+    "activation", "augmentation", "averaging", "clipping", "constraint", "loss", "normalization", "optimizer",
+    "schedule", "screening",
 )  # fmt: skip
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 

@@ -278,6 +278,8 @@ def test_a_broken_example_contributes_zero(architecture: str, bad: float, path: 
 class PreActivations(nn.Module):
     """A network that is its own objective: a loss on logits, on a hidden pre-activation, and with a layer in it."""
 
+    views = 1
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4 * 36, 10)

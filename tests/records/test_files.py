@@ -104,7 +104,7 @@ def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 # What a version that is not written yet may write, or somebody by hand: the place, and the value there.
 ODD = [
-    (("config", "augmentation"), {"_target_": "runner.augment.Flip"}),
+    (("config", "mixture"), {"_target_": "runner.augment.Flip"}),
     (("config", "secure"), None),
     (("config", "epochs"), None),
     (("config", "epochs"), "many"),

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import io
 import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -16,7 +11,7 @@ import pytest
 
 from runner.claims.evidence import folder_of
 from runner.cli.search import main
-from runner.config import REPOSITORY, ConfigError
+from runner.config import ConfigError
 from runner.launch import Work
 from runner.launch.away import relocated
 from runner.launch.processes import Tally
@@ -307,38 +302,3 @@ def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path
 )
 def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
     assert said in refusal(main, arguments)
-
-
-@pytest.mark.slow
-def test_a_search_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    """SIGKILL to the driver of two workers: every trial is there in the end, and none was run to its end twice."""
-    command = [sys.executable, "-m", "runner", "search", SWEEP, "--scale", "smoke", "--trials", "5", "--draws", "2"]
-    command += ["--jobs", "2", "--retrain", "1", f"runtime.results_root={tmp_path}", "tracking=disabled"]
-    killed = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    waited = time.monotonic() + 300
-    while not _trials(tmp_path) and time.monotonic() < waited:
-        assert killed.poll() is None, killed.stderr.read() if killed.stderr else ""
-        time.sleep(0.05)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert killed.stderr is not None
-    time.sleep(2)  # its workers end with it
-    before = _trials(tmp_path)
-    assert 1 <= len(before) < 5
-
-    resumed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert resumed.returncode == 0, resumed.stderr
-    after = _trials(tmp_path)
-    assert {run_id: after[run_id] for run_id in before} == before, "what was recorded stays as it was"
-    started = [line.split(" · ")[1] for line in resumed.stderr.splitlines() if line.endswith("starts")]
-    assert len(started) == len(set(started)) == 5 - len(before)
-    assert set(started).isdisjoint(before)
-    chosen = [path for path in tmp_path.glob("smoke/runs/*.json") if path.stem not in {*before, *started}]
-    assert [read_record(path)["config"]["evaluation"] for path in chosen] == ["test"]
-    assert "5 trials" in resumed.stdout
-
-
-def _trials(root: Path) -> dict[str, int]:
-    """Records of a search on held-out images, whole and stopped."""
-    paths = [*root.glob("smoke/runs/*.json"), *root.glob("smoke/stopped/*.json")]
-    return {p.stem: p.stat().st_mtime_ns for p in paths if read_record(p)["config"]["evaluation"] == "holdout"}

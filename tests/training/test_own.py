@@ -252,8 +252,8 @@ class Normalised(coupling.Plain):
 
 
 REFUSED = {
-    "Cast": "is of torch.bfloat16: weights have to be float32 or float64",
-    "Complex": "is of torch.complex64: weights have to be float32 or float64",
+    "Cast": "has type torch.bfloat16: weights have to be float32 or float64",
+    "Complex": "has type torch.complex64: weights have to be float32 or float64",
     "Lazy": "gets its shape in the first pass",
     "Normalised": "Expected more than 1 value per channel",
 }

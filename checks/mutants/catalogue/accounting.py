@@ -218,8 +218,8 @@ MUTANTS = (
     ),
     Mutant(
         "accounting/calibration.py",
-        "accountant.epsilon(releases_for(noise_multiplier), delta) <= target_epsilon",
-        "accountant.epsilon(releases_for(noise_multiplier), delta) <= 1.01 * target_epsilon",
+        "return accountant.epsilon(releases_for(noise_multiplier), delta)",
+        "return accountant.epsilon(releases_for(noise_multiplier), delta) / 1.01",
         "calibrated noise exceeds the budget by 1%",
         _CALIBRATION,
     ),

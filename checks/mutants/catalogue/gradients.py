@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         "gradients/one_pass/engine.py",
-        "if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:",
+        "if name not in plan or len(g) != rows or len(tape.inputs[name]) != rows:",
         "if name not in plan:",
         "a layer's rows are taken for examples",
         _ONE_PASS,
@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "training/loop.py",
-        "                    progress[run].part_from_others()\n",
+        "                    progress[run].part_from_others(averages[run])\n",
         "                    pass\n",
         "a run that is over is trained on beside the others",
         "training/stacked/test_stacked_runs.py",

@@ -31,5 +31,6 @@ def choose(shape: Geometry, compiled: bool) -> str:
             costs = {"kernel": product + _STORED_BY_KERNEL * shape.weights}
         else:
             costs = {"instantiate": _SMALL_PRODUCT * product + _STORED * shape.weights}
-        costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
+        if shape.views == 1:
+            costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
     return min(costs, key=lambda method: costs[method])

@@ -103,7 +103,7 @@ class OnePassEngine(OrdinaryPass):
         plan: Plan = {}
         for name, module in self._layers.items():
             if name in tape.outputs:
-                shape = geometry(module, tape.inputs[name], tape.outputs[name])
+                shape = geometry(module, tape.inputs[name], tape.outputs[name], self.objective.views)
                 plan[name] = Planned(shape, choose(shape, usable(inputs)))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
@@ -143,15 +143,17 @@ class OnePassEngine(OrdinaryPass):
     ) -> Tensor:
         """Add a slice's contributions to `total`. Return the norms before clipping: [examples]."""
         gradients, examples = output_gradients(tape, losses), len(losses)
+        rows = examples * self.objective.views
         for name, g in gradients.items():
-            if name not in plan or len(g) != examples or len(tape.inputs[name]) != examples:
+            if name not in plan or len(g) != rows or len(tape.inputs[name]) != rows:
                 raise NotRecordableError(f"{name} is not called on one row an example")
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
         norms = group_norms(terms, groups, losses.new_zeros(examples))
         broken = ~torch.isfinite(norms).all(dim=1)
         if broken.any():  # rare: repeat the slice with these examples' inputs and gradients set to zero
+            every = broken.repeat_interleave(self.objective.views)
             terms = {
-                name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], broken), silenced(g, broken))
+                name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], every), silenced(g, every))
                 for name, g in gradients.items()
             }
         for name, added in weighted_sums(terms, groups, factors_of(norms, broken, factors)):
@@ -166,7 +168,7 @@ def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
     if planned.method == "outer":
         return linear(a.flatten(1), g.flatten(1), has_bias)
     if isinstance(module, nn.Linear):
-        a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
+        a, g = (each.reshape(-1, 1, shape.positions, each.shape[-1]) for each in (a, g))
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
     terms = METHODS[planned.method](a, g, shape, has_bias, planned.scratch)

@@ -24,11 +24,14 @@ _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast, s
 
 
 def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
-    """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out]."""
-    rows = g.flatten(1, 2)
-    formed = scratch.empty(a, len(a), shape.weights)
-    if shape.kernel[1] * shape.channels_in < _SHORT_ROW:
-        torch.bmm(windows(a, shape).transpose(1, 2), rows, out=formed.view(len(a), -1, shape.channels_out))
+    """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out].
+
+    With K views of each example, these are [batch * K, ...], and the sum over positions is one over views, too.
+    """
+    rows = g.reshape(-1, shape.positions, shape.channels_out)
+    formed = scratch.empty(a, len(rows), shape.weights)
+    if shape.views > 1 or shape.kernel[1] * shape.channels_in < _SHORT_ROW:
+        torch.bmm(windows(a, shape).transpose(1, 2), rows, out=formed.view(len(rows), -1, shape.channels_out))
     else:
         _by_kernel_rows(a, rows, shape, formed)
     return formed_terms(formed, squared_norms(formed), rows.sum(1) if has_bias else None, shape)
@@ -52,13 +55,13 @@ def padded(a: Tensor, shape: Geometry) -> Tensor:
 
 
 def windows(a: Tensor, shape: Geometry) -> Tensor:
-    """Return every window: [batch, T, kh * kw * in]."""
+    """Return every window of each example's images: [batch, T, kh * kw * in]."""
     a = padded(a, shape)
     batch, row, column, channel = a.stride()
     (sy, sx), (dy, dx) = shape.stride, shape.dilation
     size = (len(a), *shape.output, *shape.kernel, shape.channels_in)
     view = a.as_strided(size, (batch, sy * row, sx * column, dy * row, dx * column, channel))
-    return view.reshape(len(a), shape.positions, -1)
+    return view.reshape(len(a) // shape.views, shape.positions, -1)
 
 
 def _by_kernel_rows(a: Tensor, rows: Tensor, shape: Geometry, formed: Tensor) -> None:

@@ -13,10 +13,11 @@ from runner.networks.geometry import Geometry
 
 
 def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
-    """Return terms of any convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out]."""
-    formed = torch.stack([weight_gradient(x, y, shape) for x, y in zip(a.split(1), g.split(1), strict=True)])
+    """Return terms of any convolution, channels last: a [batch * views, h, w, in], g [batch * views, h', w', out]."""
+    pieces = zip(a.split(shape.views), g.split(shape.views), strict=True)
+    formed = torch.stack([weight_gradient(x, y, shape) for x, y in pieces])
     return Terms(
         squares=squared_norms(formed),
         weight_sum=lambda factors: torch.tensordot(factors, formed, 1),
-        biases=g.sum((1, 2)) if has_bias else None,
+        biases=g.reshape(len(formed), -1, shape.channels_out).sum(1) if has_bias else None,
     )

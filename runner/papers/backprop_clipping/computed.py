@@ -81,8 +81,8 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
         "times as large.",
         "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
         "its noise is too small by a factor of B where a row comes up to b. The upper bound is for that in all layers.",
-        "The lower bound is of the last layer alone. One example there has a row of up to √2 / B, which is below b: an "
-        "adversary who crafts it anew in each epoch tells the data sets apart by that.",
+        "The lower bound holds for the last layer alone. One example there has a row of up to √2 / B, which is below "
+        "b: an adversary who crafts it anew in each epoch tells the data sets apart by that.",
     )
     left_out = ("E", "L", "ρ in all", "noise multiplier of a layer")
     return Table.of(rows, notes, [name for name in rows[0] if name not in left_out])

@@ -46,7 +46,7 @@ _HELD_OUT = (
     "counts once all its rates have been searched and its runs are at the chosen one."
 )
 _SCREENED = (
-    "Where updates are screened, every second test image screens them in the search, too; no accuracy here is of these."
+    "Where updates are screened, every second test image screens them, in the search, too. No accuracy here uses it."
 )
 
 
@@ -178,10 +178,10 @@ def effects_of(dataset: str) -> Tabulate:
                 row[f"target ε {epsilon:g}: runs, ε, sound ε"] = _cost(counted, found)
             rows.append(row)
         note = (
-            "Points of test accuracy [95%]. Of one part: the mean of the eight cells that have its new level less that "
-            "of the eight with its old. Of two: half of what the effect of the one gains when the other becomes new: "
-            "0 means that they add up. Of more, so on. An effect is shown where all sixteen cells have run. Of so many "
-            "intervals at 95%, one in twenty misses by chance."
+            "Points of test accuracy [95%]. The effect of one part is the mean of the eight cells that have its new "
+            "level, less the mean of the eight with its old level. The effect of two parts is half of the gain of the "
+            "one's effect when the other becomes new; 0 means that they add up. Three and four parts continue this. "
+            "An effect is shown if all sixteen cells have run. One in twenty intervals at 95% misses by chance."
         )
         rates = (_rates(epsilon, counted) for epsilon, counted in by_epsilon.items())
         return Table.of(rows, (note, _HELD_OUT, *filter(None, rates), *_reasons(judged[:1])))

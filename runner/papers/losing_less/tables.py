@@ -154,12 +154,12 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
             }
         )
     notes = (
-        f"{delta_text(*deltas)}. Steps per epoch: floor(N/B), Poisson sampling. Every ε is of the stated "
+        f"{delta_text(*deltas)}. Steps per epoch: floor(N/B), Poisson sampling. Every ε is for the stated "
         "epochs and of what is released before the first: on ScatterNet features of MNIST and CIFAR-10 also two noisy "
         "statistics.",
         "The paper's ε of 3 is that of RDP with the classic conversion, to within 0.01 except for ScatterNet features "
         "of MNIST, where it is the steps' alone. The paper speaks of no statistics: that there are some, and "
-        "their noise multiplier of 8, is of the code that it takes its networks from.",
+        "their noise multiplier of 8, belongs to the code that it takes its networks from.",
     )
     shown = ("features", "dataset", "batch size", "epochs", "noise multiplier", "RDP classic", "PLD")
     return Table.of(rows, notes, shown)
@@ -185,6 +185,6 @@ def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values_tried(sweep))])
     note = (
         "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
-        "are of this project. One parameter is varied at a time, the others as in table 6."
+        "here are this project's. One parameter is varied at a time, the others as in table 6."
     )
     return Table(("parameter", "values"), rows, (note,))

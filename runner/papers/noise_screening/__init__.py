@@ -71,8 +71,10 @@ PAPER = Paper(
     ITEMS,
     place=3,
     remarks=(
-        "The sound ε of a screened run is the cost of the most attempts that it may make. The attempts that it made "
-        "would cost less, had their number been fixed beforehand: see `epsilon_tries` in each `claims.csv`.",
+        "Four numbers are called ε here. The paper's charges the kept updates alone. `epsilon_tries` in each "
+        "`claims.csv` charges the tries that a run made, as if their number had been fixed beforehand. The sound ε "
+        "charges the most tries that the run may make. [Theorem 1]({results}noise_screening/theorem-1/table.md) has a "
+        "lower bound for the worst rule that it allows.",
         "Noise-screening: the paper gives no momentum. Its settings are those of code with momentum 0.9, which leads "
         "here. Its listing has none, and the authors' later code does not restore it on rejection: both are run, too.",
         "Its accuracies, and so those of the same settings here, are on the very test images that chose the updates "

@@ -75,7 +75,9 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         made, sound = until(reached)
         text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
         if screened(recorded[0]):
-            text += f"; a run that is to end at so many kept updates may take tries that cost {bound_text(sound)}"
+            text += (
+                f"; a run that is to end at this number of kept updates may take tries that cost {bound_text(sound)}"
+            )
         found = of_sample("mean", reached.sample("epsilon"), explanation=text)
         tries = made if screened(recorded[0]) else None
         found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries, planned_each=(len(planned),))

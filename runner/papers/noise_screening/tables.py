@@ -160,15 +160,13 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs; where some do "
-        "not reach it, at least the mean with what these have spent. "
+        "not reach it, a lower bound on the mean, with the ε that these have spent. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
-        "others run to about 3, and of a run that ends there no more is known than that it needs more: undecided, "
-        "unless that is too much for the claim already, or the same run was carried on to 6"
-        f"{carried}. Epochs of "
-        "screened runs are of tries. ε is the paper's, which charges kept updates only. Steps until then: the largest "
-        "cost of all steps up to that epoch, had their number been fixed beforehand. Guaranteed: the same; of screened "
-        "runs, where only the number of kept updates can be fixed beforehand, the cost of the most tries that so many "
-        "may take.",
+        "others run to about 3. A run that ends there needs more, and no more is known of it, unless the same run was "
+        f"carried on to 6{carried}. Screened runs count tries as epochs. ε is the paper's, which charges kept updates "
+        "only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
+        "beforehand. Guaranteed: the same. Screened runs can only fix the number of kept updates beforehand, so theirs "
+        "is the cost of the most tries that this number may take.",
     )
     shown = (*header[:5], "reached by", "guaranteed, sound ε")
     return Table(header, rows, notes, shown)

@@ -1,7 +1,8 @@
 // Per-example weight gradients of a convolution, channels last, float32:
 //
-//   out[i, ky, kx, c, o] = sum_{y, x} a[i, y*sy + ky*dy, x*sx + kx*dx, c] * g[i, y, x, o]      (a padded with zeros)
+//   out[i, ky, kx, c, o] = sum_{v, y, x} a[i, v, y*sy + ky*dy, x*sx + kx*dx, c] * g[i, v, y, x, o]    (a zero-padded)
 //
+// v counts the images of an example (its views): one, as a rule.
 // One example at a time, so that its images stay in the cache. A tile of R consecutive (kx, c) by J vectors of
 // output channels is kept in registers over all positions: R broadcasts and J loads for R*J multiply-adds, no
 // unfolded copy of the input. The squared norm is taken while a finished tile is still in registers, the
@@ -19,12 +20,12 @@ constexpr int kRows = kLanes == 16 ? 12 : 6;  // with two vectors each, three qu
 constexpr int kVectors = 2;
 
 struct Shape {
-    int64_t height, width, in, out_height, out_width, out, kh, kw, sy, sx, ph, pw, dy, dx;
+    int64_t height, width, in, out_height, out_width, out, kh, kw, sy, sx, ph, pw, dy, dx, views;
 };
 
 struct Tile {
     const float *a, *g;
-    int64_t out_height, out_width, a_row, a_column, g_column;
+    int64_t views, out_height, out_width, a_image, a_row, a_column, g_column;
 };
 
 template <int R, int J>
@@ -33,18 +34,19 @@ static float accumulate(const Tile &t, float *out, int64_t out_row) {
     const float *g = t.g;
     for (int r = 0; r < R; r++)  // the memory that the tile will be written to is not waited for then
         for (int j = 0; j < J; j++) __builtin_prefetch(out + r * out_row + j * kLanes, 1);
-    for (int64_t y = 0; y < t.out_height; y++) {
-        const float *a = t.a + y * t.a_row;
-        for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
-            Vector gradient[J];
+    for (int64_t view = 0; view < t.views; view++)
+        for (int64_t y = 0; y < t.out_height; y++) {
+            const float *a = t.a + view * t.a_image + y * t.a_row;
+            for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
+                Vector gradient[J];
 #pragma GCC unroll 4
-            for (int j = 0; j < J; j++) gradient[j] = load(g + j * kLanes);
+                for (int j = 0; j < J; j++) gradient[j] = load(g + j * kLanes);
 #pragma GCC unroll 16
-            for (int r = 0; r < R; r++)
+                for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-                for (int j = 0; j < J; j++) sum[r][j] += a[r] * gradient[j];
+                    for (int j = 0; j < J; j++) sum[r][j] += a[r] * gradient[j];
+            }
         }
-    }
     Vector squares = {};
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
@@ -68,7 +70,7 @@ static float accumulate_rows(int rows, const Tile &t, float *out, int64_t out_ro
 // biases[o] = sum over positions of g[position, o], row by row of the image: a shorter sum rounds less.
 static void sum_positions(const float *g, float *biases, const Shape &s, std::vector<float> &row) {
     std::fill(biases, biases + s.out, 0.0f);
-    for (int64_t y = 0; y < s.out_height; y++) {
+    for (int64_t y = 0; y < s.views * s.out_height; y++) {
         std::fill(row.begin(), row.end(), 0.0f);
         for (int64_t x = 0; x < s.out_width; x++, g += s.out)
             by_vectors(s.out, [&](int64_t o, int64_t n) { store(&row[o], load(&row[o], n) + load(g + o, n), n); });
@@ -76,14 +78,15 @@ static void sum_positions(const float *g, float *biases, const Shape &s, std::ve
     }
 }
 
-// One example: `a` padded, `g` and `out` with `lanes` (a multiple of kLanes) output channels, the surplus ones zero.
+// One example: its images `a` padded, `g` and `out` with `lanes` (a multiple of kLanes) output channels, the surplus ones zero.
 static float example(const float *a, const float *g, float *out, const Shape &s, int64_t lanes) {
     const int64_t padded_width = s.width + 2 * s.pw;
     const bool joined = s.dx == 1;  // then the columns of a kernel row are neighbours in memory
     const int64_t runs = joined ? 1 : s.kw, run = joined ? s.kw * s.in : s.in;
     const int64_t tiles = (run + kRows - 1) / kRows;
     float total = 0;
-    Tile t{nullptr, nullptr, s.out_height, s.out_width, s.sy * padded_width * s.in, s.sx * s.in, lanes};
+    Tile t{nullptr, nullptr, s.views, s.out_height, s.out_width, (s.height + 2 * s.ph) * padded_width * s.in,
+           s.sy * padded_width * s.in, s.sx * s.in, lanes};
     for (int64_t ky = 0; ky < s.kh; ky++)
         for (int64_t kx = 0; kx < runs; kx++) {
             const float *base = a + (ky * s.dy * padded_width + kx * s.dx) * s.in;
@@ -104,21 +107,23 @@ static float example(const float *a, const float *g, float *out, const Shape &s,
 
 static void examples(const float *a, const float *g, float *out, float *squares, float *biases, int64_t first,
                      int64_t last, const Shape &s) {
-    const int64_t lanes = (s.out + kLanes - 1) / kLanes * kLanes, positions = s.out_height * s.out_width;
+    const int64_t lanes = (s.out + kLanes - 1) / kLanes * kLanes, positions = s.views * s.out_height * s.out_width;
     const int64_t padded_width = s.width + 2 * s.pw, padded_height = s.height + 2 * s.ph;
-    const int64_t image = s.height * s.width * s.in, weights = s.kh * s.kw * s.in;
+    const int64_t images = s.views * s.height * s.width * s.in, weights = s.kh * s.kw * s.in;
     const bool pads = s.ph || s.pw, widens = lanes != s.out;
-    std::vector<float> padded(pads ? padded_height * padded_width * s.in : 0);
+    std::vector<float> padded(pads ? s.views * padded_height * padded_width * s.in : 0);
     std::vector<float> row(s.out);
     std::vector<float> wide(widens ? positions * lanes : 0), wide_out(widens ? weights * lanes : 0);
     for (int64_t i = first; i < last; i++) {
-        const float *image_a = a + i * image, *image_g = g + i * positions * s.out;
+        const float *image_a = a + i * images, *image_g = g + i * positions * s.out;
         float *image_out = out + i * weights * s.out;
         if (biases) sum_positions(image_g, biases + i * s.out, s, row);
         if (pads) {
-            for (int64_t y = 0; y < s.height; y++)
-                std::memcpy(&padded[((y + s.ph) * padded_width + s.pw) * s.in], image_a + y * s.width * s.in,
+            for (int64_t line = 0; line < s.views * s.height; line++) {
+                const int64_t y = line / s.height * padded_height + line % s.height + s.ph;
+                std::memcpy(&padded[(y * padded_width + s.pw) * s.in], image_a + line * s.width * s.in,
                             s.width * s.in * sizeof(float));
+            }
             image_a = padded.data();
         }
         if (widens) {
@@ -137,7 +142,7 @@ static void examples(const float *a, const float *g, float *out, float *squares,
 extern "C" void per_example_weight_gradients(const float *a, const float *g, float *out, float *squares, float *biases,
                                              int64_t batch, const int64_t *shape, int64_t threads) {
     Shape s;
-    static_assert(sizeof(Shape) == 14 * sizeof(int64_t), "the shape is handed over as 14 numbers");
+    static_assert(sizeof(Shape) == 15 * sizeof(int64_t), "the shape is handed over as 15 numbers");
     std::memcpy(&s, shape, sizeof(Shape));
     by_rows(batch, threads, [=](int64_t first, int64_t last) { examples(a, g, out, squares, biases, first, last, s); });
 }

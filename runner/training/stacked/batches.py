@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
 from runner.config import Sampling
+from runner.data.augmentation import Augmentation
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.sampling import poisson_memberships
 
@@ -23,11 +24,13 @@ class EpochBatches:
         indices: [steps, R, P], the examples of each batch in the order in which a single run draws them, then zeros.
         mask: [steps, R, P], true if an index belongs to the batch.
         seen: examples in all batches, by run.
+        drawn: [steps, R, P, views, numbers], the random numbers of the examples' views, or none without views.
     """
 
     indices: Tensor
     mask: Tensor
     seen: list[int]
+    drawn: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -56,6 +59,17 @@ def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int
         starts = size.cumsum(0) - size
         indices[step, run, torch.arange(len(index), device=sizes.device) - starts[step]] = index
     return EpochBatches(indices, mask, seen)
+
+
+def with_views(batches: EpochBatches, augmentation: Augmentation, generators: Sequence[Generator]) -> EpochBatches:
+    """Return the batches with the numbers of their views, as a single run draws them, from each run's generator."""
+    sizes = batches.mask.sum(2).tolist()
+    like = augmentation.draw(0, generators[0])
+    drawn = like.new_zeros(*batches.indices.shape, *like.shape[1:])
+    for by_run, of_step in zip(sizes, drawn, strict=True):
+        for size, numbers, generator in zip(by_run, of_step, generators, strict=True):
+            numbers[:size] = augmentation.draw(size, generator)
+    return replace(batches, drawn=drawn.to(batches.indices.device))
 
 
 def _draw(mechanism: Mechanism, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:

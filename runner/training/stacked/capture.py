@@ -1,4 +1,7 @@
-"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise."""
+"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise.
+
+The compiler is imported by the functions that need it, because its import takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,6 @@ from typing import Any
 
 import torch
 from torch import Generator
-from torch._dynamo import config as dynamo
-from torch._dynamo.exc import TorchDynamoException
-from torch._inductor import config as inductor
 
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
 
@@ -28,6 +28,8 @@ def captured(
     Raises:
         RuntimeError: the calls cannot be captured.
     """
+    from torch._dynamo.exc import TorchDynamoException
+
     try:
         return _captured(draw, compiled(advance), drawing, device)
     except TorchDynamoException as error:
@@ -63,7 +65,11 @@ def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "
     Images keep their layout, in which windows are copied in the order of memory. Code that was compiled before is
     dropped, as a captured graph has no use for it.
     """
-    torch._dynamo.reset()
+    from torch._dynamo import config as dynamo
+    from torch._dynamo import reset
+    from torch._inductor import config as inductor
+
+    reset()
     made: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
 
     def call() -> None:

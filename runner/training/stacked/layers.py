@@ -26,8 +26,12 @@ class Layer(nn.Module):
 
     Attributes:
         weight: [R, O, ...]; bias: [R, O] or None. They require no gradients, and a pass may be given others.
+        views: K images of an example, one after another: rows below are then [R P K, ...], and their positions are one
+            sum.
         inputs, output: [R P, ...], from the last pass; None before it.
     """
+
+    views = 1
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -72,6 +76,9 @@ class Layer(nn.Module):
         A sum adds the numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
         """
         outputs, rows = self.rows_of(g), self.rows()
+        if self.views > 1:
+            outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
+            rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
         biases = outputs.sum(2) if self.bias is not None else None
         if rows.shape[1] > 1:
             formed = torch.bmm(outputs, rows)
@@ -185,7 +192,8 @@ def numbers_per_example(layers: Sequence[Layer]) -> int:
     kept, most = 0, 0
     for each in layers:
         if each.inputs is not None and each.output is not None:
-            inputs, output, weights = each.inputs[0].numel(), each.output[0].numel(), each.weight[0].numel()
+            inputs, output = each.views * each.inputs[0].numel(), each.views * each.output[0].numel()
+            weights = each.weight[0].numel()
             positions = output // each.weight.shape[1]
             kept += inputs + output + (weights if positions > 1 else 0)
             most = max(most, positions * weights // each.weight.shape[1])

@@ -28,6 +28,8 @@ Place = tuple[str, str]  # a module's path and an attribute's name
 class StackedObjectives(nn.Module):
     """The objectives of R runs: values, inputs [R P, ...] and targets [R P] to losses [R P], P together from each run.
 
+    With several `views` of each example, inputs are [R P, views, ...].
+
     Attributes:
         values: [R, numbers], the present weights. Every objective's parameters become views of its row.
         parts: by parameter name, its columns of `values`, and its shape.
@@ -37,7 +39,7 @@ class StackedObjectives(nn.Module):
         NotStackableError: the runs differ in more than numbers, or have a layer that is not known.
     """
 
-    def __init__(self, objectives: Sequence[Objective]) -> None:
+    def __init__(self, objectives: Sequence[Objective], views: int = 1) -> None:
         super().__init__()
         self.objectives = list(objectives)
         self.parts: dict[str, tuple[slice, torch.Size]] = {}
@@ -61,6 +63,9 @@ class StackedObjectives(nn.Module):
         self._mapped: list[_Mapped] = []
         stacked: Any = self._stack([pool_first(each) for each in objectives], "")
         self._stacked = _Stacked(stacked.network, stacked.loss)
+        self._stacked.views = self.views = views
+        for found in self.layers.values():
+            found.views = views
         names = {id(each): name for name, each in self.layers.items()}
         self._places = {  # the parameters' names, by those in `_stacked`
             f"{place}.{kind}": f"{names[id(module)]}.{kind}"

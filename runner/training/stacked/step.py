@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from runner.clipping import Clipping, Numbers, OfNorms, is_of_norms
 from runner.config import StepMode
+from runner.data.augmentation import Augmentation, viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
@@ -23,9 +24,10 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.speed.slices import Pieces
+from runner.training.averaging import Averaging, averaged, begun
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import Sums, check_first_batch
-from runner.training.stacked.batches import EpochBatches, draw_epoch
+from runner.training.stacked.batches import EpochBatches, draw_epoch, with_views
 from runner.training.stacked.capture import captured
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
@@ -49,11 +51,13 @@ class StackedStep:
         per_slice: examples of a run that pass the network at a time; None: as many as fit.
         schedules: the schedules of the optimizers' learning rates, one per run; if empty, rates are constant.
         seeds: of every run.
+        averaging: the average of the weights, if any.
+        augmentation: the views of each example, if a step uses any.
 
     Attributes:
-        sampling, noise: the generators of every run's batches and noise.
-        state: all that a step changes: weights [R, numbers], the sums of losses [R], and the optimizers' buffers. Only
-            the shares after private counts are elsewhere, in the losses that they belong to.
+        sampling, noise, augmenting: the generators of every run's batches, noise and views.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], the optimizers' buffers, and the
+            average, if any. Only the shares after private counts are elsewhere, in the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
@@ -73,8 +77,11 @@ class StackedStep:
         per_slice: int | None = None,
         schedules: Sequence[Schedule] = (),
         seeds: Sequence[int] = (0,),
+        averaging: Averaging | None = None,
+        augmentation: Augmentation | None = None,
     ) -> None:
-        self.stacked = StackedObjectives(objectives)
+        self._augmentation = augmentation
+        self.stacked = StackedObjectives(objectives, 1 if augmentation is None else augmentation.views)
         self.objectives = self.stacked.objectives
         self._mechanisms, self._data = mechanisms, data
         self._optimizers, self._schedules = optimizers, schedules
@@ -104,14 +111,18 @@ class StackedStep:
             for noise in self._noise
         ]
         losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
-        self.state = [values, losses, *self._update.state]
+        self._averaging, self._average = averaging, [] if averaging is None else begun([values])
+        self.state = [values, losses, *self._update.state, *self._average]
         self._seen, self._unchecked = [0] * len(objectives), True
+        self._rates: Tensor | None = None  # of every step of an epoch, by step [steps, R, 1]
         device = torch.device("cpu") if values.is_meta else values.device
         self.sampling, self.noise = (
             [generator(seed, name, device) for seed in seeds] for name in ("sampling", "noise")
         )
         self._indices = torch.zeros(len(objectives), 0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
+        self.augmenting = [generator(seed, "augmentation", torch.device("cpu")) for seed in seeds]
+        self._drawn: list[Tensor] = []  # the numbers of a batch's views, if there are any
         self._take: Callable[[], None] = self._drawn_and_taken
         self._unproven = False
         self._try()
@@ -154,6 +165,8 @@ class StackedStep:
     def _unclipped(self, some: slice) -> tuple[dict[str, Tensor], Tensor]:
         """Return sums [R, *shape] and norms [R, examples] of the same examples' gradients in every run."""
         runs, images, targets = len(self.losses), self._data.images[some], self._data.targets[some]
+        if self.stacked.views > 1:  # equal ones
+            images = images.unsqueeze(1).expand(-1, self.stacked.views, *images.shape[1:])
         inputs = images.repeat(runs, *[1] * (images.dim() - 1)), targets.repeat(runs)
         mask = torch.ones(runs, len(targets), dtype=torch.bool, device=self.losses.device)
         found = StackedEngine(self.stacked, self.stacked.values, mask).clipped_sum(
@@ -185,6 +198,9 @@ class StackedStep:
         runs, device = len(self.losses), self.losses.device
         self._indices = torch.zeros(runs, length, dtype=torch.long, device=device)
         self._mask = torch.zeros(runs, length, dtype=torch.bool, device=device)
+        if self._augmentation is not None:
+            like = self._augmentation.draw(0, self.augmenting[0])
+            self._drawn = [torch.zeros(runs, length, *like.shape[1:], dtype=like.dtype, device=device)]
         if device.type == "cuda":
             try:
                 self._pieces.fitting(self._capture, length)
@@ -198,6 +214,8 @@ class StackedStep:
         self.start_epoch(epoch - 1)
         batches = draw_epoch(self._mechanisms[0], self.sampling, self.length)
         self.make_room(batches.length)
+        if self._augmentation is not None:
+            batches = with_views(batches, self._augmentation, self.augmenting)
         self.losses.zero_()
         self._seen = batches.seen
         if self._unchecked:
@@ -212,30 +230,46 @@ class StackedStep:
         return self.losses.tolist(), self._seen
 
     @property
+    def averages(self) -> list[dict[str, Tensor]]:
+        if not self._average:
+            return []
+        _, average = self._average
+        return [
+            {name: row[columns].view(shape) for name, (columns, shape) in self.stacked.parts.items()} for row in average
+        ]
+
+    @property
     def parts(self) -> dict[str, Stateful]:
         """Return what the next epoch of a single run depends on: see `runner.training.state`."""
         return {"objective": self.objectives[0], "step": self} if len(self.objectives) == 1 else {}
 
     @property
     def generators(self) -> dict[str, Generator]:
-        return {"sampling": self.sampling[0], "noise": self.noise[0]}
+        drawing = {} if self._augmentation is None else {"augmentation": self.augmenting[0]}
+        return {"sampling": self.sampling[0], "noise": self.noise[0], **drawing}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizers and of their schedules."""
-        return {"update": self._update.state, "schedules": [each.state_dict() for each in self._schedules]}
+        """Return the state of the optimizers, of their schedules, and of the average."""
+        schedules = [each.state_dict() for each in self._schedules]
+        return {"update": self._update.state, "schedules": schedules, "average": self._average}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state. Tensors keep their addresses, which a graph may know."""
-        for schedule, begun in zip(self._schedules, state["schedules"], strict=True):
-            schedule.load_state_dict(begun)
-        for tensor, kept in zip(self._update.state, state["update"], strict=True):
-            tensor.copy_(kept)
+        for schedule, counted in zip(self._schedules, state["schedules"], strict=True):
+            schedule.load_state_dict(counted)
+        mine, kept = [*self._update.state, *self._average], [*state["update"], *state["average"]]
+        for tensor, saved in zip(mine, kept, strict=True):
+            tensor.copy_(saved)
 
     @undisturbed()
     def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch. Every run draws its noise from its generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
+        if batches.drawn is not None:
+            self._drawn[0].copy_(batches.drawn[step])
+        if self._rates is not None:
+            self._update.take_rates(self._rates[step])
         if self._unproven:
             self._prove_replay()
         self._take()
@@ -245,12 +279,25 @@ class StackedStep:
         self.stacked.start_epoch(epoch)
         for schedule in self._schedules:
             schedule.start_epoch()
-        self._update.take_rates(self._optimizers)
+        self._update.take_rates(self._update.rates(self._optimizers))
+        if any(schedule.by_step for schedule in self._schedules):
+            self._rates = torch.stack([self._rates_of_next_step() for _ in range(self._mechanisms[0].steps_per_epoch)])
 
-    def body(self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
-        """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance."""
-        values, losses, *buffers = state
-        sums, added = self._sum(values, indices, mask)
+    def _rates_of_next_step(self) -> Tensor:
+        for schedule in self._schedules:
+            schedule.start_step()
+        return self._update.rates(self._optimizers)
+
+    def body(
+        self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
+    ) -> list[Tensor]:
+        """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance.
+
+        `drawn` are the numbers of the examples' views [R, P, views, ...], if there are any.
+        """
+        values, losses, *others = state
+        buffers, average = others[: len(self._update.state)], others[len(self._update.state) :]
+        sums, added = self._sum(values, indices, mask, *drawn)
         losses = losses + added.masked_fill(~mask, 0).sum(1)
         means = (
             sums + self._std * noise if any(each.private for each in self._mechanisms) else sums
@@ -266,12 +313,15 @@ class StackedStep:
         values, buffers = self._update(values, gradients, buffers)
         self.stacked.project(values)
         self.stacked.forget()
-        return [values, losses, *buffers]
+        if self._averaging is not None:
+            average = averaged(self._averaging, average, [values])
+        return [values, losses, *buffers, *average]
 
     @torch.no_grad()
     def advance(self) -> None:
         """Replace the state by the next one, from the buffers with the batch and the noise."""
-        for kept, made in zip(self.state, self.body(self.state, self._indices, self._mask, self._noise), strict=True):
+        after = self.body(self.state, self._indices, self._mask, self._noise, *self._drawn)
+        for kept, made in zip(self.state, after, strict=True):
             kept.copy_(made)
 
     def _draw(self) -> None:
@@ -283,16 +333,16 @@ class StackedStep:
         self._draw()
         self.advance()
 
-    def _in_pieces(self, indices: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip(indices.split(self.physical_batch, 1), mask.split(self.physical_batch, 1), strict=True)
+    def _in_pieces(self, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(each.split(self.physical_batch, 1) for each in batch), strict=True)
 
-    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Return the bounded sums [R, numbers] over examples [R, P], and their losses [R, P], float64."""
-        pieces = [self._sum_of_piece(values, *piece) for piece in self._in_pieces(indices, mask)]
+        pieces = [self._sum_of_piece(values, *piece) for piece in self._in_pieces(indices, mask, *drawn)]
         return reduce(torch.add, [sums for sums, _ in pieces]), torch.cat([losses for _, losses in pieces], dim=1)
 
-    def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, targets = self._gathered(indices, mask)
+    def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._gathered(indices, mask, *drawn)
         found = self._clipping.sum_with(StackedEngine(self.stacked, values, mask), inputs, targets, self._numbers)
         of_parts = [
             found.gradients[name].reshape(len(mask), -1)
@@ -305,13 +355,14 @@ class StackedStep:
     def first_batch(self, batches: EpochBatches) -> Iterator[tuple[Mechanism, Sums, Tensor]]:
         """Yield for each run its mechanism, the sums over some of an epoch's first batch, and that batch's losses."""
         indices, mask, values = batches.indices[0], batches.mask[0], self.stacked.values
-        _, losses = self._sum(values, indices, mask)
+        drawn = [] if batches.drawn is None else [batches.drawn[0]]
+        _, losses = self._sum(values, indices, mask, *drawn)
 
         def sums_of(run: int) -> Sums:
             def sums(kept: Tensor) -> dict[str, Tensor]:
                 changed = mask.clone()
                 changed[run, : len(kept)] = kept
-                found, _ = self._sum(values, indices, changed)
+                found, _ = self._sum(values, indices, changed, *drawn)
                 return {name: found[run, columns] for name, (columns, _) in self._released.items()}
 
             return sums
@@ -319,10 +370,13 @@ class StackedStep:
         for run, mechanism in enumerate(self._mechanisms):
             yield mechanism, sums_of(run), losses[run, : int(mask[run].sum())]
 
-    def _gathered(self, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs [R P, ...], zero outside the mask, and targets [R P]."""
+    def _gathered(self, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs [R P, ...] or their views [R P, views, ...], zero outside the mask, and targets [R P]."""
         inputs, targets = self._data.images[indices.flatten()], self._data.targets[indices.flatten()]
-        return inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0), targets
+        inputs = inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0)
+        if self._augmentation is not None:
+            inputs = viewed(self._augmentation, inputs, drawn[0].flatten(0, 1))
+        return inputs, targets
 
     def _capture(self, per_slice: int) -> None:
         """Capture the step, compiled if it can be. State and generators are as before afterwards."""

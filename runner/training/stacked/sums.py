@@ -66,12 +66,12 @@ class StackedEngine:
         else:
             losses, gradients = self._pass(inputs, targets)
         with torch.no_grad():
-            outside = ~self.mask.flatten()
+            outside = ~self.mask.flatten().repeat_interleave(self.stacked.views)
             for name, g in gradients.items():
                 layer, g = self.stacked.layers[name], silenced(g, outside)
                 found[f"{name}.weight"] = layer.total(g)
                 if layer.bias is not None:
-                    found[f"{name}.bias"] = layer.rows_of(g).unflatten(0, self.mask.shape).sum((1, 3))
+                    found[f"{name}.bias"] = layer.rows_of(g).unflatten(0, (len(self.mask), -1)).sum((1, 3))
         return GradientSum(found, losses.detach(), None)
 
     def _pass(
@@ -82,7 +82,8 @@ class StackedEngine:
             losses = self.stacked(self.values, inputs, targets)
             layers = self.stacked.layers.items()
             of = {name: layer.output for name, layer in layers if layer.output is not None} | dict(others)
-            if any(len(of[name]) != len(losses) for name, _ in layers if name in of):
+            rows = len(losses) * self.stacked.views
+            if any(len(of[name]) != rows for name, _ in layers if name in of):
                 raise NotStackableError("a layer is not called on one row an example")
             if not losses.requires_grad:
                 raise NotStackableError("the losses do not depend on any layer")

@@ -19,8 +19,12 @@ class Update(Protocol):
 
     state: list[Tensor]
 
-    def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Take the present learning rates of the optimizers."""
+    def rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> Tensor:
+        """Return the present learning rates of the optimizers."""
+        ...
+
+    def take_rates(self, rates: Tensor) -> None:
+        """Use these learning rates from now on."""
         ...
 
     def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]: ...
@@ -31,8 +35,11 @@ class _WithRates:
 
     _lr: Tensor
 
-    def take_rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._lr.copy_(_column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr))
+    def rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> Tensor:
+        return _column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr)
+
+    def take_rates(self, rates: Tensor) -> None:
+        self._lr.copy_(rates)
 
 
 class Sgd(_WithRates):

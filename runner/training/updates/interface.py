@@ -106,7 +106,7 @@ class Updates(Protocol):
         ...
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
-        """Return columns for the history, from the measurements on the reported images.
+        """Return columns for the history, from the measurements of the last weights on the reported images.
 
         If steps may be rejected, `accepted` is the number of kept steps so far.
         """

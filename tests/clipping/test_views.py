@@ -1,0 +1,183 @@
+"""The mean over an example's views, clipped: against a loop in float64, in every engine, and its sensitivity."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import Automatic, Flat, NoClipping, PerLayer, gradient_sum
+from runner.config import ConfigError
+from runner.gradients import ENGINES, Objective, private_copy
+from runner.training.loop import load, train, training
+from runner.training.prepare import prepare
+from runner.training.stacked.network import StackedObjectives
+from runner.training.stacked.sums import StackedEngine
+
+VIEWS, EXAMPLES, NORM = 3, 7, 0.4
+EACH = ("one_pass", "isolated", "stacked")
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=1")
+TRAINED = ("augmentation=views", "augmentation.views=3", "augmentation.padding=2", *SMALL)
+
+
+class Tokens(nn.Module):
+    """[batch, 4, h, w] to [batch, h w, 4]: the next linear layer has several positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(2).transpose(1, 2)
+
+
+Tokens.__module__ = "runner.networks.made_up"  # as a known module, so that no engine takes examples one by one
+NETWORKS = {
+    "strided": lambda: nn.Sequential(
+        nn.Conv2d(1, 5, (3, 2), stride=2, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(5, 4, 3, padding=2, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(6),
+        nn.Tanh(),
+        nn.Linear(6, 3),
+    ),
+    "wide, with windows by rows": lambda: nn.Sequential(
+        nn.Conv2d(1, 40, 3), nn.ReLU(), nn.Conv2d(40, 33, 2), nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(3)
+    ),
+    "positions of a sequence": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2), Tokens(), nn.Linear(4, 2), nn.Tanh(), nn.Flatten(), nn.LazyLinear(3)
+    ),
+    "groups": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.LazyLinear(3)
+    ),
+}
+
+
+def made(network: str, scale: float = 1.0) -> tuple[Objective, Tensor, Tensor]:
+    """An objective of several views, with inputs [examples, views, 1, 9, 8] that differ in size, and targets."""
+    torch.manual_seed(3)
+    objective = Objective(NETWORKS[network](), nn.CrossEntropyLoss(reduction="none"))
+    inputs = (
+        torch.randn(EXAMPLES, VIEWS, 1, 9, 8) * scale * torch.linspace(0.05, 3, EXAMPLES)[:, None, None, None, None]
+    )
+    targets = torch.arange(EXAMPLES) % 3
+    objective(inputs[:, 0], targets)
+    objective.views = VIEWS
+    return objective, inputs, targets
+
+
+def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[list[Tensor]]:
+    """Each example's mean gradient over its views, one view at a time in float64."""
+    single = private_copy(objective).double()
+    single.views = 1
+    found = []
+    for views, target in zip(inputs.double(), targets, strict=True):
+        of_views = [torch.autograd.grad(single(v[None], target[None]).sum(), list(single.parameters())) for v in views]
+        found.append([torch.stack(of_parameter).mean(0) for of_parameter in zip(*of_views, strict=True)])
+    return found
+
+
+def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets: Tensor, pieces: int = 100):
+    if engine == "stacked":
+        plain = private_copy(objective)
+        plain.views = 1
+        stacked = StackedObjectives([plain], VIEWS)
+        mask = torch.ones(1, len(targets), dtype=torch.bool)
+        found = clipping.sum_with(StackedEngine(stacked, stacked.values, mask), inputs, targets, vars(clipping))
+        return {name: found.gradients[name].view_as(p) for name, p in objective.named_parameters()}
+    return gradient_sum(clipping, ENGINES[engine](objective), inputs, targets, pieces).gradients
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("engine", EACH)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> None:
+    if engine == "stacked" and network == "groups":
+        pytest.skip("no lockstep of grouped convolutions")
+    objective, inputs, targets = made(network)
+    each = means(objective, inputs, targets)
+    norms = [math.sqrt(sum(float(g.square().sum()) for g in gradients)) for gradients in each]
+    bound = sorted(norms)[len(norms) // 2]  # some are clipped, and some are not
+    expected = [torch.zeros_like(p, dtype=torch.float64) for p in objective.parameters()]
+    for norm, gradients in zip(norms, each, strict=True):
+        expected = [total + min(1.0, bound / norm) * g for total, g in zip(expected, gradients, strict=True)]
+    found = summed(engine, Flat(bound), objective, inputs, targets, pieces=3)
+    scale = math.sqrt(sum(float(e.square().sum()) for e in expected))
+    for (name, _), of in zip(objective.named_parameters(), expected, strict=True):
+        assert (found[name].double() - of).norm() < 1e-5 * scale, name
+
+
+@pytest.mark.parametrize("engine", EACH)
+def test_the_plain_sum_is_the_sum_of_the_means(engine: str) -> None:
+    objective, inputs, targets = made("strided")
+    expected = [torch.stack(each).sum(0) for each in zip(*means(objective, inputs, targets), strict=True)]
+    found = summed(engine, NoClipping(), objective, inputs, targets)
+    for (name, _), of in zip(objective.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(found[name].double(), of, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", EACH)
+@pytest.mark.parametrize(
+    "clipping", [Flat(NORM), Automatic(NORM), PerLayer(NORM)], ids=lambda each: type(each).__name__
+)
+def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(clipping, engine: str) -> None:
+    """Views of any size, all alike or opposite, and one that is not a number, which takes the whole example out."""
+    objective, inputs, targets = made("strided")
+    others = summed(engine, clipping, objective, inputs[1:], targets[1:])
+    moved = []
+    for seed, scale in enumerate((1e-3, 1.0, 30.0, 1e3, 1e3, math.nan)):
+        torch.manual_seed(seed)
+        first = inputs.clone()
+        first[0] = torch.randn(VIEWS, 1, 9, 8) * 30
+        first[0, 0] *= scale
+        if seed == 4:
+            first[0] = first[0, 0]
+        found = summed(engine, clipping, objective, first, targets)
+        moved.append(math.sqrt(sum(float((found[name] - others[name]).double().square().sum()) for name in found)))
+    assert max(moved) <= NORM * (1 + 1e-4)
+    assert max(moved) > 0.9 * NORM, "the bound must be reached"
+    assert moved[-1] < 1e-5
+
+
+def test_a_graph_lockstep_and_single_steps_take_the_same_views(smoke) -> None:
+    """Other views, or the image itself, change the weights by far more."""
+    eager = [prepare(smoke(*TRAINED, f"seed={seed}", "runtime.step=eager")) for seed in (0, 1)]
+    graphs = [prepare(smoke(*TRAINED, f"seed={seed}", "runtime.step=graph")) for seed in (0, 1)]
+    data = load(eager[0])
+    alone = [train(run, data, lambda row: None) for run in eager]
+    together = training(graphs, data)([lambda row: None] * 2)
+    for one, other in zip(alone, together, strict=True):
+        assert (one.step, other.step, other.lockstep) == ("eager", "graph", 2)
+        assert one.examples == other.examples
+        for p, q in zip(one.objective.parameters(), other.objective.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+@pytest.mark.parametrize("views", [1, 3])
+def test_views_that_change_nothing_change_nothing(smoke, step: str, views: int) -> None:
+    same = f"augmentation.views={views}", "augmentation.padding=0", "augmentation.flip=false", f"runtime.step={step}"
+    run, plain = prepare(smoke(*TRAINED, *same)), prepare(smoke(*SMALL, same[-1]))
+    data = load(run)
+    found, expected = (train(each, data, lambda row: None).objective for each in (run, plain))
+    for p, q in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("features=scatternet", "architecture=scatternet_mnist"), "views of pixels, not of ScatterNet"),
+        (("experiment=lipschitz/mnist_mlp", "augmentation=views"), "views of pixels, not of BoundedPixels"),
+        (("experiment=backprop_clipping/mnist_clipping", "augmentation=views"), "Backprop bounds single images"),
+        (("diagnostics=[activation_norms]",), "activation_norms measures batches of images"),
+        (("augmentation.padding=28",), "augmentation: "),
+        (("augmentation.views=0",), "augmentation.views > 0"),
+    ],
+    ids=str,
+)
+def test_parts_that_cannot_take_views_are_refused_in_one_sentence(
+    smoke, overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(smoke("augmentation=views", *overrides))

@@ -1,0 +1,105 @@
+"""Averaged weights: against a weighted mean by hand, in every way of taking steps, and under screening."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from runner.config import ConfigError
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.records.verify import verify
+from runner.runs.execute import execute
+from runner.training.averaging import Average, Averaging
+from runner.training.call_by_call import CallByCall
+from runner.training.diagnostics import Diagnostics
+from runner.training.evaluate import evaluate
+from runner.training.loop import load, train, training
+from runner.training.prepare import prepare, stacked_step
+
+EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=2")
+
+
+def numbers(weights) -> torch.Tensor:
+    return torch.cat([weights[name].detach().flatten() for name in sorted(weights)]).double()
+
+
+@pytest.mark.parametrize("way", ["call by call", "in lockstep"])
+def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
+    runs = [prepare(smoke(*SMALL, *EMA, f"seed={seed}")) for seed in (0, 1)]
+    data = load(runs[0])
+    steps = (
+        CallByCall(runs[0], data, None)
+        if way == "call by call"
+        else stacked_step(runs, [run.new_objective() for run in runs], data[0])
+    )
+    seen = [[numbers(dict(each.named_parameters()))] for each in steps.objectives]
+    first = runs[0]
+    none = Diagnostics(first.config, 2, first.activation_type, steps.objectives[0], data[0])
+    for epoch in (1, 2):
+        for _ in steps.epoch(epoch, 5 * (epoch - 1), none):
+            for weights, each in zip(seen, steps.objectives, strict=True):
+                weights.append(numbers(dict(each.named_parameters())))
+    decays = [min(0.5, (1 + t) / (10 + t)) for t in range(1, len(seen[0]))]
+    assert decays[6] < 0.5 == decays[8]  # both cases
+    for weights, found in zip(seen, steps.averages, strict=True):
+        expected = weights[0]
+        for decay, newest in zip(decays, weights[1:], strict=True):
+            expected = decay * expected + (1 - decay) * newest
+        torch.testing.assert_close(numbers(found), expected, rtol=1e-5, atol=1e-6)
+        assert (numbers(found) - weights[-1]).norm() > 100 * (numbers(found) - expected).norm()
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_the_runs_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, step: str) -> None:
+    runs = [
+        [prepare(smoke(*SMALL, *more, f"seed={seed}", f"runtime.step={step}")) for seed in (0, 1)]
+        for more in (EMA[2:], EMA)
+    ]
+    data = load(runs[0][0])
+    plain, averaged = (
+        training(some, data)([lambda row: None] * 2) if step == "graph" else [train(some[0], data, lambda row: None)]
+        for some in runs
+    )
+    for run, one, other in zip(runs[1], plain, averaged, strict=False):
+        assert other.history["test_accuracy_last"] == one.history["test_accuracy"]
+        assert other.history["test_loss_last"] == one.history["test_loss"]
+        assert other.history["test_loss"] != one.history["test_loss"]
+        again = evaluate(other.objective, data[1], 10)
+        assert again.loss == pytest.approx(other.history["test_loss"][-1], rel=1e-5)
+        assert run.dataset.classes == 10
+
+
+def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("runner.training.call_by_call.Average", lambda *of: made.append(Average(*of)) or made[-1])
+    run = prepare(smoke(*SMALL, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20"))
+    trained = train(run, load(run), lambda row: None)
+    (average,) = made
+    assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_a_decay_out_of_range_is_refused(smoke, decay: float) -> None:
+    with pytest.raises(ConfigError, match=r"Expected averaging.decay from 0 to below 1"):
+        prepare(smoke("averaging=ema", f"averaging.decay={decay}"))
+
+
+def test_the_weights_of_the_warm_up_are_those_of_its_docstring() -> None:
+    """w_k has the weight 9 k^8 / t^9, so the mean age is t / 10."""
+    steps = torch.arange(1, 3001, dtype=torch.float64)
+    shares = torch.stack([Averaging(0.9999).share(t) for t in steps])
+    weights = shares * torch.cat([(1 - shares).flip(0).cumprod(0).flip(0)[1:], torch.ones(1)])
+    assert weights[1499].item() == pytest.approx(9 * 1500.0**8 / 3000.0**9, rel=0.05)
+    assert ((3000 - steps) @ weights).item() == pytest.approx(300, rel=0.02)
+
+
+def test_a_record_follows_from_its_config(smoke) -> None:
+    """The columns of the last weights are expected with an average only."""
+    config = smoke(*SMALL, *EMA, "screening=annealing", "augmentation=views")
+    assert execute(config, lambda row, run: None) == "finished"
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert verify(record) == []
+    del record["history"]["test_loss_last"]
+    assert "has the columns" in verify(record)[0]

@@ -1,0 +1,67 @@
+"""Learning rates by step: against the formulas, and in the steps that runs take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from runner.config import ConfigError
+from runner.training.loop import load, train
+from runner.training.prepare import prepare
+from runner.training.updates.schedule import ByStep, Schedule
+
+STEPS, FULL = 12, 0.5
+SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=2")
+
+
+def rates(**arguments) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=FULL)
+    schedule = Schedule(ByStep(optimizer, STEPS, **arguments))
+    found = []
+    for _ in range(STEPS):
+        schedule.start_epoch()  # changes nothing
+        schedule.start_step()
+        found.append(optimizer.param_groups[0]["lr"])
+    return found
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+@pytest.mark.parametrize("warmup", [0, 1, 4, STEPS - 1])
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_rates_are_those_of_the_formulas(decay: str, warmup: int, share: float) -> None:
+    expected = [FULL * (t + 1) / (warmup + 1) for t in range(warmup)]
+    for t in range(warmup, STEPS):
+        u = (t - warmup) / max(1, STEPS - 1 - warmup)
+        of = {"linear": 1 - (1 - share) * u, "cosine": share + (1 - share) * (1 + math.cos(math.pi * u)) / 2}
+        expected.append(FULL * of[decay])
+    assert rates(warmup_steps=warmup, decay=decay, last_share=share) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_captured_step_and_lockstep_take_the_same_rates(smoke, optimizer: str) -> None:
+    """A rate that stays, or one that is a step late, moves the weights by far more."""
+    schedule = "schedule=cosine_by_step", "schedule.warmup_steps=4", f"optimizer={optimizer}", "optimizer.lr=0.05"
+    ends = []
+    for step in ("eager", "graph"):
+        run = prepare(smoke(*SMALL, *schedule, f"runtime.step={step}"))
+        trained = train(run, load(run), lambda row: None)
+        assert trained.step == step
+        ends.append(torch.cat([p.detach().flatten() for p in trained.objective.parameters()]))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def test_the_last_step_of_a_run_has_the_last_rate(smoke) -> None:
+    run = prepare(smoke(*SMALL, "schedule=linear_by_step", "schedule.last_share=0.25", "optimizer.lr=1"))
+    optimizer = run.optimizer(run.new_objective())
+    schedule = run.schedule(optimizer)
+    for _ in range(run.epochs * run.mechanism.steps_per_epoch):
+        schedule.start_step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("wrong", ["warmup_steps=-1", "warmup_steps=10", "last_share=1.5", "decay=x"])
+def test_what_is_out_of_range_is_refused(smoke, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=rf"schedule\.{wrong.partition('=')[0]}"):
+        prepare(smoke(*SMALL, "schedule=linear_by_step", f"schedule.{wrong}"))
