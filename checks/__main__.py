@@ -9,6 +9,7 @@ import sys
 
 from runner.cli.commands import Command, carry_out, listed, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
+from runner.terminal import prepare_process
 
 COMMANDS = {
     "style": Command("checks.style", "the English of docstrings and comments"),
@@ -31,6 +32,7 @@ def main() -> int:
     Returns:
         The exit code.
     """
+    prepare_process()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print(f"python -m checks COMMAND [options]\n\n{listed(COMMANDS)}")

@@ -15,6 +15,7 @@ import sys
 
 from runner.cli.commands import COMMANDS, carry_out, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
+from runner.terminal import prepare_process
 
 
 def main() -> int:
@@ -23,6 +24,7 @@ def main() -> int:
     Returns:
         The exit code.
     """
+    prepare_process()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     on_termination_as_on_interrupt()
     if name in COMMANDS:

@@ -3,17 +3,73 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import difflib
+import io
 import math
+import os
 import shlex
 import sys
 import time
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Literal, NoReturn, TextIO
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TextIO
 
 _LISTED = 20  # names that a refusal lists, at most
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
+
+
+_PLAIN = {
+    "ε": "epsilon", "δ": "delta", "σ": "sigma", "·": "-", "–": "-", "−": "-", "—": "-", "±": "+/-", "×": "x",
+    "∞": "inf", "≤": "<=", "≥": ">=", "≈": "~", "†": "+", "‡": "++", "…": "...", "’": "'", "→": "->", "√": "sqrt",
+}  # fmt: skip
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that a terminal's encoding lacks: by words of ASCII, else by Python escapes."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode("ascii") for c in lacking), error.end
+
+
+codecs.register_error("plain", _plain)
+
+
+class _Unread(io.FileIO):
+    """A file descriptor that takes what is written to it, also if it is a pipe without a reader, or a full disk."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content) or 0
+        except OSError:
+            return memoryview(content).nbytes
+
+
+def _stream(kind: type[io.FileIO], descriptor: int, before: TextIO | None) -> TextIO:
+    """Return a stream in place of a standard one, in its encoding, for every character."""
+    file = kind(descriptor, "w", closefd=False)
+    encoding = getattr(before, "encoding", None) or "utf-8"
+    by_line = descriptor == 2 or file.isatty()
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding, "plain", line_buffering=by_line)
+
+
+def prepare_process() -> None:
+    """Make this process able to print on any terminal, and to find a home.
+
+    The three standard descriptors are open, so that no file becomes one of them. Every text can be printed in any
+    encoding. Losing stderr ends nothing. Without a home, `~` is the root folder.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout, sys.stderr = _stream(io.FileIO, 1, sys.stdout), _stream(_Unread, 2, sys.stderr)
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 class Parser(argparse.ArgumentParser):

@@ -21,6 +21,8 @@ from torch import Generator, Tensor, nn
 from checks.audit.bounds import Array, Scores
 from checks.audit.targets import Target, World
 from runner.accounting import Ledger
+from runner.mechanism.banded import Banded
+from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.updates.plain import PlainUpdates
@@ -35,11 +37,35 @@ def released(target: Target, world: World, trials: int, stream: str) -> list[dic
     place: dict[tuple[int, ...], int] = {}
     which = torch.tensor([[place.setdefault(b, len(place)) for b in run] for run in _runs(target, trials, sampling)])
     sums = [target.sums(world, list(batch)) for batch in place]
-    steps = []
+    steps, past = [], PastNoise(target.mechanism.coefficients)
     for step in range(target.setting.steps):
         of_step = {name: torch.stack([each[name] for each in sums])[which[:, step]] for name in sums[0]}
-        steps.append(target.mechanism.release(of_step, noise))
+        steps.append(target.mechanism.release(of_step, noise, past))
     return steps
+
+
+def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """Return all that whole cycles of b releases show of the canary, an example of part 0: a release for each turn.
+
+    The attacker multiplies the releases by C, which leaves independent noise. Row k of a turn has c_k times the
+    canary's contribution. The mean with weights c_k is a sufficient statistic. Without bands it is the release itself.
+
+    Raises:
+        ValueError: the canary is in another part.
+    """
+    c = target.mechanism.coefficients
+    if isinstance(target.mechanism, Banded) and target.mechanism.parts[-1] != 0:
+        raise ValueError("Expected the canary in part 0: choose another number of examples.")
+
+    def mean(name: str, first: int) -> Tensor:
+        total = torch.zeros_like(steps[0][name])
+        for k, weight in enumerate(c):
+            row = first + k
+            for back, coefficient in enumerate(c[: row + 1]):
+                total = total + weight * coefficient * steps[row - back][name]
+        return total / sum(each**2 for each in c)
+
+    return [{name: mean(name, first) for name in steps[0]} for first in range(0, len(steps), len(c))]
 
 
 def _runs(target: Target, trials: int, sampling: Generator) -> Iterator[list[tuple[int, ...]]]:
@@ -54,7 +80,9 @@ def of_releases(target: Target, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees every release."""
     seer = _Seer(target, stream)
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
-    sides = [seer.scores(released(target, w, trials, f"{stream}/{i}")) for i, w in enumerate(target.worlds)]
+    sides = [
+        seer.scores(turns(target, released(target, w, trials, f"{stream}/{i}"))) for i, w in enumerate(target.worlds)
+    ]
     return {name: (sides[0][name], sides[1][name]) for name in names}
 
 
@@ -119,7 +147,8 @@ class _Seer:
         means = [quiet.release(target.sums(world, batch), Generator()) for world in target.worlds]
         self.without = means[0]
         empty = {name: torch.zeros(_PILOT, *mean.shape) for name, mean in self.without.items()}
-        noise = mechanism.release(empty, generator(0, f"{stream}/pilot", _CPU))
+        pilot, past = generator(0, f"{stream}/pilot", _CPU), PastNoise(mechanism.coefficients)
+        (noise,) = turns(target, [mechanism.release(empty, pilot, past) for _ in mechanism.coefficients])
         self.direction, square = {}, 0.0
         for name, without in self.without.items():
             shift = means[1][name] - without

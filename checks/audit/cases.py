@@ -15,7 +15,7 @@ from checks.audit.attacks import of_releases, of_statistics, of_weights
 from checks.audit.bounds import Found, lower_bounds
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.screened import Screened, charges, of_screened
-from checks.audit.targets import BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, options, target
+from checks.audit.targets import BANDED, BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, options, target
 from runner.accounting import Ledger, Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
 from runner.config import Sampling
 from runner.mechanism.layerwise import NEIGHBOURS
@@ -139,6 +139,9 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
                 yield replace(setting.sampled(), steps=5), {4.0: 40_000}, "releases"
             else:
                 yield replace(setting, steps=3), {4.0: 15_000}, "releases"
+    for name in ("flat", "per_layer"):
+        yield Setting(name, BANDED, steps=4, more={"bands": 2}).sampled(5), {4.0: 15_000}, "releases"
+        yield Setting(name, BANDED, steps=8, more={"bands": 4}).sampled(), {4.0: 40_000}, "releases"
     for network, sees in (("linear", "releases"), ("one layer", "weights")):
         yield Setting("flat", steps=4, network=network), {1.0: 40_000, 4.0: 15_000}, sees
         yield Setting("flat", steps=5, network=network).sampled(), {4.0: 30_000, 8.0: 25_000}, sees
@@ -148,7 +151,12 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
 
 
 def _variants(mechanism: str) -> Iterator[Setting]:
-    """Yield one mechanism for all the neighbours that it knows, selected by its name if it requires that."""
+    """Yield one mechanism for all the neighbours that it knows, selected by its name if it requires that.
+
+    Nothing is yielded for banded noise, whose batches are never everyone.
+    """
+    if mechanism == BANDED:
+        return
     named = option("mechanism", mechanism)
     setting = Setting("backprop", mechanism, Sampling[named.sampling])
     arguments: DictConfig = named.mechanism

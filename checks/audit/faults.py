@@ -14,11 +14,13 @@ import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor, nn
 
-from checks.audit.targets import Setting, Target
+from checks.audit.targets import BANDED, Setting, Target
 from runner.accounting import Ledger
 from runner.clipping import Backprop, Clipping, NoiseGroup, Numbers, PerLayer
 from runner.config import Sampling
 from runner.gradients import Engine, GradientSum
+from runner.mechanism.banded import Banded
+from runner.mechanism.correlated import PastNoise
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, OriginalBug
 
@@ -33,8 +35,10 @@ class NoiseHalved(Mechanism):
 class NoiseReused(Mechanism):
     """A mechanism that draws from a copy of the generator: all steps get the same noise."""
 
-    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
-        return super().release(sums, torch.Generator().set_state(generator.get_state()))
+    def release(
+        self, sums: dict[str, Tensor], generator: Generator, past: PastNoise | None = None
+    ) -> dict[str, Tensor]:
+        return super().release(sums, torch.Generator().set_state(generator.get_state()), past)
 
 
 class ActualBatchSize(Mechanism):
@@ -58,6 +62,23 @@ class ShufflingAmplified(Mechanism):
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         ledger.release(actual=self._step_event(), claimed=self._step_event())
+
+
+class SampledFromAll(Banded):
+    """A mechanism that samples from parts, and charges for samples from all examples."""
+
+    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
+        event = PoissonSampledDpEvent(self.batch_size / self.examples, GaussianDpEvent(self.noise_multiplier))
+        if step_in_epoch % self.bands == 0:
+            ledger.release(event, event)
+
+
+class LongColumns(Banded):
+    """A mechanism whose strategy has columns of norm two."""
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        return tuple(2 * each for each in super().coefficients)
 
 
 class BugBelieved(OriginalBug):
@@ -144,6 +165,7 @@ class Fault:
     gaussian: bool = True
 
 
+_TURNS = Setting("flat", BANDED, steps=4, more={"bands": 2}).sampled(5)
 _BUG = Setting("backprop", "original_bug", Sampling.shuffled, more={"asked_for": "original_bug"})
 
 FAULTS = (
@@ -183,5 +205,7 @@ FAULTS = (
         _mechanism(ShufflingAmplified),
         gaussian=False,
     ),
+    Fault("samples from parts charged as from all examples", _TURNS, 1.5, _mechanism(SampledFromAll), gaussian=False),
+    Fault("columns of the strategy with norm two", _TURNS, 2.5, _mechanism(LongColumns)),
     Fault("noise too small by the batch size (the original bug)", _BUG, 2.5, _mechanism(BugBelieved)),
 )

@@ -39,6 +39,7 @@ from runner.networks.objective import InputBound
 
 DELTA = 1e-5
 BY_NETWORK = "lipschitz"  # the clipping that clips nothing
+BANDED = "banded"  # the mechanism whose noise is correlated
 PLAIN = "dp_sgd"  # the mechanism of a run whose config names none
 DEFAULT_ACCOUNTANT = "rdp_classic"  # in conf/config.yaml
 _STRONG = 1e6  # a gradient above every bound

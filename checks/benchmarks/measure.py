@@ -116,7 +116,7 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
         return
     methods(network)[method](problem(network, 2))()  # memory that libraries load on first use belongs to no method
     step = methods(network)[method](problem(network, batch))
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak so far
     before = _status("VmRSS")
     step()
     print(json.dumps((_status("VmHWM") - before) / 1024))
@@ -127,5 +127,5 @@ def _status(field: str) -> int:
 
     The peak of getrusage is inherited from the parent process.
     """
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1])

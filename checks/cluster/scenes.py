@@ -80,7 +80,7 @@ def on_ray(folder: Path, played: Played) -> None:
 
 def _end(command: subprocess.Popen[bytes], played: Played, log: Path) -> None:
     command.wait(2 * _PATIENCE)
-    said = log.read_text(errors="replace")
+    said = log.read_text(encoding="utf-8", errors="replace")
     if command.returncode != 0:
         played.wrong.append(f"the command ended with exit code {command.returncode}: {said[-1500:]}")
     played.note("the command that waited", "\n".join(_without_paths(said)))
@@ -131,7 +131,9 @@ def _logs(root: Path) -> str:
 
 
 def _of(log: Path, job: str) -> str:
-    return "\n".join(line for line in log.read_text(errors="replace").splitlines() if f"job {job} " in line)
+    return "\n".join(
+        line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if f"job {job} " in line
+    )
 
 
 def _by(log: Path, job: str) -> str:
@@ -147,7 +149,9 @@ def _records(root: Path) -> list[Path]:
 def _recorded(root: Path, count: int, command: subprocess.Popen[bytes], log: Path) -> None:
     def there() -> bool:
         if command.poll() is not None:
-            raise RuntimeError(f"the command ended before anything was done to it: {log.read_text()[-1500:]}")
+            raise RuntimeError(
+                f"the command ended before anything was done to it: {log.read_text(encoding='utf-8')[-1500:]}"
+            )
         return len(_records(root)) >= count
 
     wait_until(there, _PATIENCE, f"{count} records")

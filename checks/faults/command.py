@@ -34,7 +34,7 @@ class Command:
 
         self.log, self.root = log, root
         self.started = time.monotonic()
-        with log.open("w") as said:
+        with log.open("w", encoding="utf-8") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "checks.faults.driver", str(root)],
                 cwd=REPOSITORY,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checks.faults.scenes import Scene
+from checks.faults.tries import play
 from runner.report.files import Table, markdown, write_text
 
 _HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
@@ -25,7 +26,9 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str]) -> Path:
+def write(
+    folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str], tried: Sequence[play.Tried]
+) -> Path:
     """Write README.md.
 
     Returns:
@@ -47,6 +50,13 @@ def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[st
         *(f"- {text}" for text in every),
         "",
         markdown(Table(_HEADER, [_row(each) for each in found])),
+        "",
+        "# Single commands in hostile surroundings, and with bad input",
+        "",
+        "Each command is tried once. It has to end in time, with the right exit code and message, without a traceback, "
+        "and with the record if it trained. *Before* is the same try in November 2026, before these kinds were mended.",
+        "",
+        *play.lines(tried),
     ]
     return write_text(folder / "README.md", "\n".join(lines))
 

@@ -24,6 +24,7 @@ from checks.faults.command import Command, records
 from checks.faults.driver import planned
 from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
+from checks.faults.tries import play
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 
@@ -37,11 +38,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--only", default="", help="scenes whose name contains this; writes no table")
+    parser.add_argument("--only", default="", help="scenes and tries whose name contains this; writes no table")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "faults")
     chosen = parser.parse_args(arguments)
     random, found = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
+    tried = []
+    for tried_one in play.play(chosen.only):
+        tried.append(tried_one)
+        print(play.line(*tried_one), flush=True)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         stage = _Stage(Path(folder))
         for scene in scenes(chosen.kills):
@@ -50,10 +55,10 @@ def main(arguments: Sequence[str]) -> int:
                 print(_line(found[-1]), flush=True)
         stage.close()
     if not chosen.only:
-        print(write(chosen.output, found, stage.folders, stage.wrong))
+        print(write(chosen.output, found, stage.folders, stage.wrong, tried))
     for each in stage.wrong:
         print(each)
-    return int(bool(stage.wrong) or any(each.wrong for each in found))
+    return int(bool(stage.wrong) or any(each.wrong for each in found) or any(answer.fault for _, answer in tried))
 
 
 def _line(found: Found) -> str:

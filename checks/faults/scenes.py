@@ -101,7 +101,7 @@ def without_memory(command: Command, random: Random) -> int:
     for process, kind in command.members().items():
         if kind == WORKER:
             try:
-                pages = int(Path(f"/proc/{process}/statm").read_text().split()[0])
+                pages = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[0])
                 resource.prlimit(process, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
             except (OSError, ValueError):  # it ended while we looked
                 continue

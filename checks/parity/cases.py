@@ -23,6 +23,7 @@ RUNS = (
     "schedule", "screening",
 )  # fmt: skip
 _EVERYWHERE = ("tracking=disabled", "diagnostics=[]", "max_epsilon=null", "runtime.threads=1", "runtime.device=cpu")
+_FEW = {"banded": ("mechanism.bands=2",)}  # parts, as the data sets here are small
 _FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
 
 
@@ -54,7 +55,7 @@ def case(group: str, option: str, *more: str) -> Case:
     for overrides in _candidates(group, option):
         for without_noise in quiet:
             try:
-                return Case(group, option, prepared(*overrides, *more, *without_noise))
+                return Case(group, option, prepared(*overrides, *_FEW.get(option, ()), *more, *without_noise))
             except ConfigError:
                 continue
     raise ConfigError(f"No experiment can have {group}={option}, so there is no step to compare.")

@@ -29,11 +29,11 @@ def calibrate_noise_multiplier(
     """Return the smallest noise multiplier whose epsilon is at most `target_epsilon`, at most `tolerance` above it.
 
     Let 2^-m be the largest power of two up to `tolerance`. The result is the least multiple of 2^-m that meets the
-    budget: it does, and the multiple below does not. A bracket of powers of two is made smaller by interpolation, in
-    the logarithms of the noise and of epsilon, and every third time by halving. The way there changes no result, as
-    epsilon does not increase. The result is an exact float, and the same on machines whose accountants differ in the
-    last digits of epsilon. It could move by 2^-m only if epsilon at one of these multiples equals the budget to within
-    such digits.
+    budget: it does, and the multiple below does not. A bracket of powers of two gets smaller by interpolation, in the
+    logarithms of noise and epsilon. Every third time it is halved instead. As epsilon does not increase with the noise,
+    no result depends on the way there. The result is an exact float, and the same on machines whose accountants differ
+    in the last digits of epsilon. It could move by 2^-m only if epsilon at one of these multiples equals the budget to
+    within such digits.
 
     Args:
         accountant: anything with `epsilon(releases, delta)`, not increasing in the noise multiplier.

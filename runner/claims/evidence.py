@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, pooled
-from runner.config import PAPER, REPOSITORY, scales
+from runner.config import PAPER, RESULTS, scales
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.search import Space, Trial, trials_of
@@ -81,7 +81,7 @@ def folder_of(scale: str, results_root: Path | None = None) -> Path:
         ValueError: there is no such scale.
     """
     check_scale(scale)
-    root = REPOSITORY / "results" if results_root is None else results_root
+    root = RESULTS if results_root is None else results_root
     return results_folder({"runtime": {"results_root": str(root)}, "scale": {"name": scale}})
 
 

@@ -25,7 +25,7 @@ import yaml
 from runner.claims import epochs, readers
 from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
 from runner.claims.claim import COMPARISONS, DIRECTIONS, OVER_VALUES, STATISTICS, Claim
-from runner.config import REPOSITORY
+from runner.config import PACKAGE, REPOSITORY
 
 _CHOICES: dict[str, Collection[str]] = {
     "direction": DIRECTIONS,
@@ -42,7 +42,7 @@ _NONE = Value(0, ())
 
 def claims_path(paper: str) -> Path:
     """Return the file with a paper's claims."""
-    return REPOSITORY / "runner" / "papers" / paper / "claims.yaml"
+    return PACKAGE / "papers" / paper / "claims.yaml"
 
 
 def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[str] = ()) -> list[Claim]:
@@ -61,7 +61,7 @@ def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[st
     shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
     claims = []
     try:
-        for fields, line in claims_in(path.read_text()):
+        for fields, line in claims_in(path.read_text(encoding="utf-8")):
             for name, value in fields.items():
                 _check_field(name, value, {**_CHOICES, **({"item": items} if items else {})}, formulas)
             claim = _claim(f"{shown}, line {line}", paper, fields)
@@ -171,5 +171,5 @@ def experiments_of(sweep: str) -> tuple[str, ...] | None:
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     if not path.exists():
         return None
-    params = (yaml.safe_load(path.read_text()).get("hydra") or {}).get("sweeper", {}).get("params", {})
+    params = (yaml.safe_load(path.read_text(encoding="utf-8")).get("hydra") or {}).get("sweeper", {}).get("params", {})
     return tuple(name.strip() for name in str(params.get("experiment", "")).split(",") if name.strip())

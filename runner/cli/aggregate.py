@@ -15,7 +15,7 @@ from runner.claims.measure import measure
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
-from runner.config import REPOSITORY
+from runner.config import RESULTS
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
@@ -65,7 +65,7 @@ def aggregate(
         if scale == PAPER_SCALE:
             written.append(write_not_run(folder / known.name, every, evidence))
         written += pages.write_report(folder, scale)
-        if folder == REPOSITORY / "results":
+        if folder == RESULTS:
             written.append(write_readme(folder))
     return written
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from runner.config import RESULTS
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
 from runner.report.markdown import chosen_cells
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, text in _FILTERS.items():
         parser.add_argument(f"--{name}", help=f"only those {text}")
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     folder = chosen.results.expanduser()
     rows = [row for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]

@@ -63,7 +63,10 @@ def diagnostics() -> str:
     """List the diagnostics, a line each, for `--help`: every file with its docstring's first line."""
     folder = Path(__file__).parents[1] / "training" / "diagnostics"
     files = [path for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", "interface")]
-    first = {path.stem: str(ast.get_docstring(ast.parse(path.read_text()))).partition("\n")[0] for path in files}
+    first = {
+        path.stem: str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).partition("\n")[0]
+        for path in files
+    }
     return "\n".join(f"{name}: {line.rstrip('.')}" for name, line in first.items())
 
 

@@ -6,8 +6,10 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -40,6 +42,9 @@ def refused(error: Exception) -> str | None:
     return str(error) if isinstance(error, (ConfigError, DataError, ValueError)) else None
 
 
+_MEMORY = re.compile("MemoryError|allocate memory|out of memory|bad_alloc|could not create a primitive")
+
+
 def explained(error: Exception) -> tuple[str, int]:
     """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run."""
     from runner.data import DataError
@@ -47,9 +52,36 @@ def explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error), 2
     if isinstance(error, (ConfigError, DataError)):
-        return str(error).partition(_FRAMES)[0], 2
+        said = str(error).partition(_FRAMES)[0]
+        return _of_memory(said) + said + file_of(said), 2
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return f"failed, {type(error).__name__}: {error}{notes}", 1
+    said = f"failed, {type(error).__name__}: {error}{notes}"
+    return _of_memory(said) + said, 1
+
+
+def _of_memory(said: str) -> str:
+    """Return a beginning for the message of an error that comes from a lack of memory, which may not say so."""
+    return "there is not enough memory: " if _MEMORY.search(said) else ""
+
+
+def file_of(said: str) -> str:
+    """Return the file and the line that set the field which a message begins with, in brackets.
+
+    Returns "" if no option of the user's own sets it, but the command line or this package.
+    """
+    match = re.search(r"\b([a-z_]+)\.(\w+)=", said)
+    if match is None or not HydraConfig.initialized() or any(match[0] in text for text in sys.argv[1:]):
+        return ""
+    runtime = HydraConfig.get().runtime
+    for group in ("experiment", match[1]):
+        for source in (source for source in runtime.config_sources if source.schema == "file"):
+            path = Path(source.path) / group / f"{runtime.choices.get(group)}.yaml"
+            if path.is_relative_to(REPOSITORY) or not path.is_file():
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if line.strip().startswith(f"{match[2]}:"):
+                    return f" ({path}, line {number})"
+    return ""
 
 
 def sentence(error: BaseException) -> str:

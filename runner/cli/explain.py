@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from runner.config import RESULTS
 from runner.terminal import Parser
 
 
@@ -20,8 +20,10 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
-    parser.add_argument("what", help="a run's id or its beginning (9f3a), or an item (tempered_sigmoid/fig-3)")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    parser.add_argument(
+        "what", help="the beginning of the id of a run or a setting (9f3a), or an item (tempered_sigmoid/fig-3)"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
     from runner.report.explain import found, item_text, named, run_text  # here, because --help needs no PyTorch

@@ -129,6 +129,8 @@ def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
         near = re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_0123456789")
         hint = f": {near} would be" if near and not keyword.iskeyword(near) else ""
         raise ConfigError(f"{name!r} is no identifier of small letters, digits and underscores{hint}.")
+    if not (root / "pyproject.toml").is_file():
+        raise ConfigError("a paper is written into a checkout of this repository, and this is an installed package.")
     taken = [folder for folder in _FOLDERS if (root / folder / name).exists()]
     if taken or name in scales():
         raise ConfigError(f"{name} exists{f': {taken[0]}/{name}' if taken else ''}. Choose another name.")

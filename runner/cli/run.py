@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -69,6 +70,8 @@ def _run(composed: DictConfig) -> None:
     config = resolved(composed)
     choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
     folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
+    folders += [f"--config-dir={each.path}" for each in HydraConfig.get().runtime.config_sources
+                if each.provider == "command-line"]  # fmt: skip
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
     if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
@@ -131,11 +134,12 @@ def main() -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing, for the explanation below
     from runner.data import DataError
     from runner.records.hydra_keys import judge
-    from runner.records.options import check_options
+    from runner.records.options import arranged, check_options
 
     judge()
     try:
         check_options(sys.argv[1:])
+        sys.argv[1:] = arranged(sys.argv[1:])
     except ConfigError as error:
         _stop(str(error), 2)
     try:
@@ -158,11 +162,13 @@ def _show_ended() -> None:
         from runner.report.own import runs_text
         from runner.report.own_plot import drawn
 
-        print(runs_text([read_record(path) for path in _ENDED[-_SHOWN:]]))
+        lines = [runs_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
         if len(_ENDED) > _SHOWN:
-            print(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
+            lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
         if plot := drawn(_ENDED):
-            print(f"Drawn: {plot}")
+            lines.append(f"Drawn: {plot}")
+        with suppress(OSError):  # it is not read, and all runs are recorded
+            print("\n".join(lines), flush=True)
 
 
 def _stop(text: str, code: int) -> NoReturn:

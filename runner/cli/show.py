@@ -9,6 +9,7 @@ sentence.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import RESULTS, ConfigError
 from runner.report.files import aligned, cell, csv_text
 from runner.report.own import Record, explain_command, leaves, own_records, runs_table, settings_table, sound_epsilon_of
 from runner.terminal import Parser, nearest
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     for sentence in refused:
         print(f"show: {sentence}", file=sys.stderr)
     if not (records or refused):
-        print(f"No runs in {folder} but those of this repository: python -m runner --help says how to run one.")
+        unsure = "" if shutil.which("git") else " (without git, results/runs counts as the repository's)"
+        print(f"No runs in {folder} but those of this repository{unsure}: python -m runner --help says how to run one.")
         return 0
     if records:
         _show(_selected([_columns(record) for record in records], chosen), records, chosen)
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runner show", description="Print a table of your own runs, a row a setting.")
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "results", help="the runs' runtime.results_root")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     parser.add_argument("--last", type=int, default=30, help="number of rows, the last ones (default: 30)")
     parser.add_argument("--runs", action="store_true", help="a row a run")
     parser.add_argument(

@@ -26,7 +26,7 @@ from runner.config.fields import (
     COUNT,
     COUNTS,
     DELTA,
-    FINITE,
+    NOISE,
     NOT_NEGATIVE,
     POSITIVE,
     THREADS,
@@ -39,7 +39,11 @@ from runner.config.fields import (
     stated,
 )
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]  # runner/
+_CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
+REPOSITORY = PACKAGE.parent if _CHECKOUT else PACKAGE / "checkout"  # has conf/ and sweeps/
+PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go into by default
+RESULTS = PLACE / "results"
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
@@ -174,7 +178,7 @@ class Config:
     epochs: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
     batch_size: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
     sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing)
-    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=FINITE)
+    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=NOISE)
     target_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
     max_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
     delta: float = stated(part=Part.setting, differs=Differs.freely, within=DELTA)
@@ -272,6 +276,7 @@ def register() -> None:
     """Make the schema and the resolvers known to Hydra. Safe to call again."""
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
+    OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)
     OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)

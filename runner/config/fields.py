@@ -64,7 +64,7 @@ COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
 THREADS = Range("a whole number from 1 to 1024", lambda value: 1 <= value <= 1024)
 COUNTS = Range("whole numbers from 1 up", lambda values: all(isinstance(value, int) and value >= 1 for value in values))
 NOT_NEGATIVE = Range("0 or greater", lambda value: value >= 0)
-FINITE = Range("0 or greater, and finite", lambda value: 0 <= value < math.inf)
+NOISE = Range("0, or from 1e-6 up and finite", lambda value: value == 0 or 1e-6 <= value < math.inf)
 POSITIVE = Range("greater than 0 and finite", lambda value: 0 < value < math.inf)
 DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 

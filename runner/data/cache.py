@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,8 @@ from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 _CHUNK = 16 << 20  # bytes read at a time
-_LONGEST = 3600.0  # seconds that a process waits for another, and that a file may be unfinished
+_SILENT = 60.0  # seconds that a process waits for another that writes nothing
+_LONGEST = 3600.0  # seconds that a file may be unfinished
 
 
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
@@ -27,7 +29,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
 
     `compute` yields the tensor's rows in order, in pieces of any length. They are written one by one and never held
     together. The file is the numbers and then their SHA-256, and is written under a temporary name first. Its SHA-256
-    is checked before each use. One process computes. Others that need the same file wait for it, at most an hour.
+    is checked before each use. One process computes. Others that need the same file wait for it while it grows.
 
     The tensor is a memory map of the file, so processes that use the same file share memory. A write into the tensor
     stays in its process.
@@ -40,7 +42,8 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
         safe_folder(path.parent)
         if not _is_whole(path, shape):
             waits = partial(line.keep, "another process computes the same features: waiting for it")
-            with locked(path.with_suffix(".lock"), wait=_LONGEST, on_wait=waits):
+            sizes = partial(_unfinished, path)
+            with locked(path.with_suffix(".lock"), wait=_SILENT, on_wait=waits, progress=sizes):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
                         line.keep(f"{path} is damaged or open to others, so it is computed again")
@@ -50,7 +53,20 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
         raise DataError(
             f"The features cannot be kept in {path.parent} ({error}): XDG_CACHE_HOME can name another folder."
         ) from error
-    return torch.from_file(str(path), shared=False, size=math.prod(shape), dtype=torch.float32).view(*shape)
+    try:
+        numbers = torch.from_file(str(path), shared=False, size=math.prod(shape), dtype=torch.float32)
+    except RuntimeError:  # a file system without memory maps
+        numbers = torch.from_numpy(np.fromfile(path, np.float32, math.prod(shape)))
+    return numbers.view(*shape)
+
+
+def _unfinished(path: Path) -> dict[str, int]:
+    """Return the sizes of the unfinished copies of a file, by name."""
+    sizes: dict[str, int] = {}
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        with suppress(OSError):  # it was renamed in the meantime
+            sizes[part.name] = part.stat().st_size
+    return sizes
 
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:

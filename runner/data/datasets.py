@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
+from runner.data.examples import Split as Split
+from runner.data.examples import as_split, splits_of
+from runner.data.originals import FOLDERS, missing
+from runner.terminal import one_line
 
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
-
-
-# A run is identified by its config, which names its data. So a name must always mean the same images.
-_DIGESTS = {
-    "MNIST": "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
-    "FashionMNIST": "ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
-    "CIFAR10": "32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
-}
-
-
-@dataclass(frozen=True)
-class Split:
-    """Examples of one split. `images`: [examples, channels, height, width], float32; `targets`: [examples], int64."""
-
-    images: Tensor
-    targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.targets)
 
 
 @dataclass(frozen=True)
@@ -66,17 +50,16 @@ class ImageDataset:
             DataError: the files are neither under `root` nor can be downloaded, or are not the original images, or
                 do not have the stated sizes.
         """
-        train, test = _bundled_digits(self.shape) if self.bundled else _torchvision(self.name, Path(root).expanduser())
+        train, test = (
+            _bundled_digits(self.shape)
+            if self.bundled
+            else _torchvision(self.name, Path(root).expanduser(), self.shape)
+        )
         found = (list(train.images.shape[1:]), len(train), len(test))
         if found != (list(self.shape), self.train_examples, self.test_examples):
             raise DataError(
                 f"{self.name} under {root} has images of shape {found[0]}, {found[1]} for training and {found[2]} for "
                 f"test, but the configuration says {list(self.shape)}, {self.train_examples} and {self.test_examples}."
-            )
-        digest = _DIGESTS.get(self.name)
-        if digest is not None and not self.bundled and _digest(train, test) != digest:
-            raise DataError(
-                f"The files of {self.name} under {root} are not the original ones: their pixels or labels differ."
             )
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
             raise DataError(f"{self.name} has a label beyond dataset.classes={self.classes}.")
@@ -109,7 +92,8 @@ class OwnDataset:
         except AttributeError as error:
             raise ValueError(
                 f"{error}: a data set has `shape` = (channels, height, width), `classes`, `train_examples`, "
-                f"`test_examples` and `load(root)`."
+                f"`test_examples` and `load(root)`. Or it is a class like torchvision's, with root and train or split, "
+                f"or a function that returns the training and the test examples."
             ) from error
         most = (BUNDLED_TRAIN, BUNDLED_TEST) if self.small else (stated.train_examples, stated.test_examples)
         vars(self).update(
@@ -148,15 +132,6 @@ def _evenly(split: Split, count: int) -> Split:
     return Split(split.images[chosen], split.targets[chosen])
 
 
-def _digest(train: Split, test: Split) -> str:
-    """Return the SHA-256 of the pixels (bytes, [examples, channels, height, width]) and labels of both splits."""
-    digest = hashlib.sha256()
-    for split in (train, test):
-        for values in (split.images * 255, split.targets):
-            digest.update(values.round().to(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def holdout_examples(train_examples: int) -> int:
     """Return the number of training examples that evaluation=holdout sets aside."""
     return train_examples // HOLDOUT_PARTS
@@ -171,43 +146,39 @@ def hold_out(train: Split) -> tuple[Split, Split]:
     )
 
 
-def _torchvision(name: str, root: Path) -> tuple[Split, Split]:
+def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Split]:
     import torchvision.datasets
 
-    dataset_class = getattr(torchvision.datasets, name, None)
-    if not isinstance(dataset_class, type):
+    kind = getattr(torchvision.datasets, name, None)
+    if not isinstance(kind, type):
         raise DataError(f"torchvision has no data set named {name}.")
     processed = root / name / "processed"
-    if issubclass(dataset_class, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
+    if issubclass(kind, torchvision.datasets.MNIST) and list(processed.glob("*.pt")):
         # torchvision would read them instead of the original files. They are pickles, which can run any code.
         raise DataError(
             f"{processed} holds files of an older torchvision, which would be unpickled instead of the original files: "
             f"delete or move that folder, the original files in {root / name / 'raw'} are enough."
         )
-
-    def read(download: bool) -> tuple[Split, Split]:
-        train, test = (dataset_class(root=str(root), train=train, download=download) for train in (True, False))
-        return _as_split(train), _as_split(test)
-
+    absent = missing(name, root)
+    place = root / FOLDERS.get(name, "")
     try:
-        return read(download=False)
-    except RuntimeError:  # torchvision raises it if files are missing or damaged
-        pass
-    try:
-        return read(download=True)
-    except (OSError, RuntimeError) as error:
-        folder = "cifar-10-batches-py" if name == "CIFAR10" else f"{name}/raw"
+        if not absent:
+            with suppress(OSError, RuntimeError):  # torchvision raises them if files are missing or damaged
+                return _read(kind, root, shape, download=False)
+        found = _read(kind, root, shape, download=True)
+    except Exception as error:  # of every kind, by data set
+        there = f"{absent[0]} is missing" if absent else f"{name} cannot be read from {place}"
         raise DataError(
-            f"{name} is not in {root} and could not be downloaded: put its original files into {root / folder}, or set "
-            f"DP_DATA_ROOT (or runtime.data_root) to the folder that holds them."
+            f"{there}, and it could not be downloaded ({one_line(f'{type(error).__name__}: {error}')}): put the "
+            f"original files of {name} into {place}, or set DP_DATA_ROOT (or runtime.data_root) to another folder."
         ) from error
+    missing(name, root)
+    return found
 
 
-def _as_split(dataset: object) -> Split:
-    images = torch.as_tensor(dataset.data)  # type: ignore[attr-defined]  # uint8, [examples, height, width(, channels)]
-    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
-    targets = torch.as_tensor(dataset.targets)  # type: ignore[attr-defined]
-    return Split(images.float().div_(255).contiguous(), targets.long())
+def _read(kind: Any, root: Path, shape: Sequence[int], download: bool) -> tuple[Split, Split]:
+    train, test = (kind(root=str(root), download=download, **which) for which in splits_of(kind))
+    return as_split(train, shape), as_split(test, shape)
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:

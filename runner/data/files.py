@@ -24,7 +24,10 @@ _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after
 _PAUSE = 0.05  # seconds between two attempts at a lock
 _MOMENT = 5.0  # seconds to wait for a lock that is held for an instant
 
+_TRIAL = 1 << 16  # bytes: more than a record has
+
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 Content = str | bytes | Iterable[bytes | memoryview]
 
@@ -45,10 +48,12 @@ def write_whole(path: Path, content: Content, *, replace: bool, private: bool = 
     Raises:
         OSError: the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
     try:
         with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600 if private else 0o666)) as file:
+            if not private:
+                _share(file.fileno(), path.parent)
             _write(file, content)
         if replace:
             os.replace(part, path)
@@ -71,8 +76,42 @@ def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
         raise OSError(f"{path} cannot be written ({error}); {_rescued(path, content)}") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents. Whoever may write to the folder around a new one may write to it, too.
+
+    So users with different umasks can share a folder of results.
+    """
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _share(folder, folder.parent)
+
+
+def _share(made: int | Path, folder: Path) -> None:
+    """Open a new file or folder to those who may write to the folder around it, unless it is sticky, as /tmp is."""
+    with suppress(OSError):  # another process made it, or there are no modes here
+        around, mode = folder.stat().st_mode, os.stat(made).st_mode
+        if around & stat.S_ISVTX:
+            return
+        shared = (stat.S_IRWXG if around & stat.S_IWGRP else 0) | (stat.S_IRWXO if around & stat.S_IWOTH else 0)
+        wanted = mode | (shared if stat.S_ISDIR(mode) else shared & ~_EXECUTABLE)
+        if wanted != mode:
+            os.chmod(made, stat.S_IMODE(wanted))
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OSError: it cannot be read, or is no file, but a folder, or a pipe, which would be waited for.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return path.read_bytes()
+
+
 def check_writable(folder: Path) -> None:
-    """Write and remove a small file in the folder, or in its nearest parent if the folder does not exist.
+    """Write and remove a file as large as a record in the folder, or in its nearest parent if it does not exist.
 
     Raises:
         OSError: no file can be written there.
@@ -81,25 +120,34 @@ def check_writable(folder: Path) -> None:
         folder = folder.parent
     trial = folder / f".{uuid4().hex[:8]}.trial"
     try:
-        write_whole(trial, "trial", replace=False)
+        write_whole(trial, bytes(_TRIAL), replace=False)
     finally:
         with suppress(OSError):
             trial.unlink(missing_ok=True)
 
 
 @contextmanager
-def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambda: None) -> Iterator[bool]:
+def locked(
+    path: Path,
+    *,
+    wait: float = 0.0,
+    on_wait: Callable[[], None] = lambda: None,
+    progress: Callable[[], object] = lambda: None,
+) -> Iterator[bool]:
     """Hold the lock of a file; yield False if another process still holds it after `wait` seconds.
 
     The operating system drops the lock when the process ends. A symbolic link is not followed, and the file is not
     emptied. If the file cannot be locked, one warning is printed and work goes on without a lock. Files are still
     whole, and each record is still written once.
+
+    Args:
+        progress: the wait begins anew whenever this returns another value than before.
     """
     descriptor, alone = None, True
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        alone = _flocked(descriptor, wait, on_wait)
+        make_folder(path.parent)
+        descriptor = _opened(path)
+        alone = _flocked(descriptor, wait, on_wait, progress)
     except OSError as error:
         _say_once(f"Locks in {path.parent} do not work ({error.strerror}), so another process may do the same work.")
     try:
@@ -107,6 +155,17 @@ def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambd
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Open the file of a lock, which another user may own."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        _share(descriptor, path.parent)
+        return descriptor
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags)
 
 
 def _write(file: BinaryIO, content: Content) -> None:
@@ -149,8 +208,10 @@ def _alone_in(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
-    """Try to lock until `wait` seconds have passed.
+def _flocked(
+    descriptor: int, wait: float, on_wait: Callable[[], None], progress: Callable[[], object] = lambda: None
+) -> bool:
+    """Try to lock until `wait` seconds have passed without progress.
 
     Returns:
         True if the lock is held now.
@@ -158,12 +219,14 @@ def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
     Raises:
         OSError: locks do not work here.
     """
-    until, told = time.monotonic() + wait, False
+    until, told, seen = time.monotonic() + wait, False, progress()
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
+            if seen != (now := progress()):
+                until, seen = time.monotonic() + wait, now
             if time.monotonic() >= until:
                 return False
         if not told:

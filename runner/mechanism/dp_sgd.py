@@ -47,7 +47,8 @@ from runner.accounting import Ledger, Releases
 from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
-from runner.mechanism.sampling import poisson_batches, shuffled_batches
+from runner.mechanism.correlated import PastNoise
+from runner.mechanism.sampling import poisson_memberships, shuffled_batches
 
 _ROUNDING = 1e-12
 _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates
@@ -119,10 +120,19 @@ class Mechanism:
     def steps_per_epoch(self) -> int:
         return self.examples // self.batch_size
 
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Return the coefficients of the noise's correlation over steps (`correlated`): here of independent noise."""
+        return (1.0,)
+
+    def memberships(self, generator: Generator) -> Iterator[Tensor]:
+        """Yield the Poisson batches of one epoch as truth values [examples], so that no code waits for their sizes."""
+        return poisson_memberships(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
+
     def batches(self, generator: Generator) -> Iterator[Tensor]:
         """Yield the index batches of one epoch."""
         if self.sampling is Sampling.poisson:
-            return poisson_batches(self.examples, self.sampling_rate, self.steps_per_epoch, generator)
+            return (members.nonzero().squeeze(1) for members in self.memberships(generator))
         return shuffled_batches(self.examples, self.batch_size, self.steps_per_epoch, generator)
 
     def check(self, clipping: Clipping, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
@@ -159,8 +169,12 @@ class Mechanism:
         """Return the largest change of a group's sum by one example, in or out, which `actual` in the ledger covers."""
         return group.sensitivity
 
-    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+    def release(
+        self, sums: dict[str, Tensor], generator: Generator, past: PastNoise | None = None
+    ) -> dict[str, Tensor]:
         """Return the noisy mean, (sum + noise) / denominator, by parameter name.
+
+        The noise is correlated with `past`, or independent if that is None, which has the same cost.
 
         Raises:
             ValueError: the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor
@@ -174,6 +188,7 @@ class Mechanism:
         if self.private:
             noise = {name: torch.empty(y.shape, dtype=y.dtype, device=y.device) for name, y in sums.items()}
             self.draw_noise(noise, generator)
+            noise = noise if past is None else past.next(noise)
         noisy = {}
         for group in self.noise_groups:
             for name in group.parameters:

@@ -6,18 +6,12 @@ import torch
 from torch import Generator, Tensor
 
 
-def poisson_batches(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """Yield `steps` batches; every example joins each of them independently with probability `rate`.
+def poisson_memberships(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
+    """Yield `steps` batches as truth values [examples]; every example joins each independently with this rate.
 
     Batches differ in size and can be empty. Uniforms are float64. On float32's grid of 2^-24 the rate would have a
     relative rounding error of up to 1e-5.
     """
-    for members in poisson_memberships(examples, rate, steps, generator):
-        yield members.nonzero().squeeze(1)
-
-
-def poisson_memberships(examples: int, rate: float, steps: int, generator: Generator) -> Iterator[Tensor]:
-    """Yield the batches of `poisson_batches` as truth values [examples], so that no code waits for their sizes."""
     for _ in range(steps):
         yield torch.rand(examples, dtype=torch.float64, device=generator.device, generator=generator) < rate
 

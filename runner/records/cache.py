@@ -23,8 +23,8 @@ from typing import Any
 from hydra._internal.config_repository import ConfigRepository
 from hydra.plugins.config_source import ConfigResult
 
-from runner.config import REPOSITORY
-from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
+from runner.config import PACKAGE, REPOSITORY
+from runner.data.files import cache_folder, content_of, of_the_user_alone, safe_folder, write_whole
 
 _CODE = (  # that a resolved config and its ids depend on
     "runner/config/*.py", "runner/data/__init__.py", "runner/training/targets.py",
@@ -64,7 +64,7 @@ def _recalled(path: Path) -> Any:
     try:
         if not of_the_user_alone(path):
             return None
-        checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
+        checksum, _, text = content_of(path).decode().partition("\n")
         if hashlib.sha256(text.encode()).hexdigest() != checksum:
             return None
         entry = json.loads(text)
@@ -106,9 +106,9 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
 def _code() -> str:
     """Hash the code and the versions that ids depend on."""
     digest = hashlib.sha256(" ".join(version(name) for name in _PACKAGES).encode())
-    for path in sorted(path for pattern in _CODE for path in REPOSITORY.glob(pattern)):
+    for path in sorted(path for pattern in _CODE for path in PACKAGE.parent.glob(pattern)):
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(REPOSITORY)} {len(content)}".encode() + content)
+        digest.update(f"{path.relative_to(PACKAGE.parent)} {len(content)}".encode() + content)
     return digest.hexdigest()
 
 

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra._internal import hydra as of_hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
@@ -74,7 +75,13 @@ class Judge(ConfigLoaderImpl):
         self._chosen = frozenset(each.key_or_group for each in parsed if isinstance(each.value(), str))
         if self._typed is None:  # the first config belongs to the command line, later ones may belong to a sweep's jobs
             self._typed = tuple(overrides)
-        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        try:
+            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        except UnicodeDecodeError:
+            folders = [Path(each.path) for each in repository.get_sources() if each.scheme() == "file"]
+            raise ConfigCompositionException(f"{_not_utf8(folders)} is not UTF-8: save it as UTF-8.") from None
+        except (yaml.YAMLError, ValueError) as error:  # the first name their file and line
+            raise ConfigCompositionException(str(error)) from error
         for key in _undue(config, _due(config_name, _of_hydra(self._typed)), len(overrides)):
             raise ConfigCompositionException(
                 f"{self._where(key, config_name, overrides, run_mode)}hydra.{key} is refused: of Hydra's own settings, "
@@ -120,6 +127,16 @@ def _check_names(folder: Path) -> None:
             raise ConfigCompositionException(
                 f"{path} is not used, as {group}={option} is an option of this package: give the file another name."
             )
+
+
+def _not_utf8(folders: Sequence[Path]) -> str:
+    """Return the first config file that is not text in UTF-8."""
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
+        try:
+            path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            return str(path)
+    return "A config file"
 
 
 def judge() -> None:

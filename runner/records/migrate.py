@@ -58,7 +58,7 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
 
 def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text(encoding="utf-8"))
         if record["run_id"] != path.stem:
             raise ValueError("its run_id is not its file's name")
         config = _with_moved_classes(record["config"], moved)
@@ -76,10 +76,10 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
 
 def _carry_out(move: _Move) -> None:
     if move.new == move.old:
-        if move.text != move.old.read_text():
+        if move.text != move.old.read_text(encoding="utf-8"):
             write_whole(move.old, move.text, replace=True)
         return
-    if not write_whole(move.new, move.text, replace=False) and move.new.read_text() != move.text:
+    if not write_whole(move.new, move.text, replace=False) and move.new.read_text(encoding="utf-8") != move.text:
         raise ValueError(f"{move.new} was written by another process meanwhile, so {move.old} was left.")
     move.old.unlink()
 

@@ -1,9 +1,12 @@
-"""Check the options that are typed for groups, because Hydra's messages for bad ones do not name the cause."""
+"""Check the options that are typed, because Hydra's messages for bad ones do not name the cause."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import HydraException
@@ -16,6 +19,26 @@ OF_HYDRA = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
     "--shell-completion", "--config-path", "--config-name", "--config-dir", "--info",
 )  # fmt: skip
+
+
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with Hydra's own options first, because Hydra takes none between overrides.
+
+    Options in a folder conf/ of the current folder are the user's own, if the command names no other --config-dir.
+
+    Raises:
+        ConfigError: --config-dir names no folder.
+        SystemExit: an option of Hydra has no value.
+    """
+    known, more = get_args_parser().parse_known_args(list(arguments))
+    overrides, options = [*known.overrides, *more], list(arguments)
+    for override in reversed(overrides):
+        del options[len(options) - 1 - options[::-1].index(override)]
+    if known.config_dir is not None and not (known.config_dir and Path(known.config_dir).expanduser().is_dir()):
+        raise ConfigError(f"--config-dir={known.config_dir}: there is no such folder.")
+    if known.config_dir is None and Path("conf").is_dir() and not Path("conf").samefile(REPOSITORY / "conf"):
+        options = ["--config-dir=conf", *options]  # of the user's own folder
+    return [*options, *overrides]
 
 
 def check_options(arguments: Sequence[str]) -> None:
@@ -33,7 +56,8 @@ def check_options(arguments: Sequence[str]) -> None:
             )
         try:
             override = parser.parse_override(argument)
-        except HydraException:
+        except HydraException as error:
+            _check_quotes(argument, error)
             continue  # Hydra says so, or it is no override
         group = override.key_or_group
         if override.is_delete() or not (REPOSITORY / "conf" / group).is_dir():
@@ -41,6 +65,19 @@ def check_options(arguments: Sequence[str]) -> None:
         chosen = override.value()
         for each in chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]:
             _check(group, each)
+
+
+def _check_quotes(argument: str, error: HydraException) -> None:
+    """Check that an override that Hydra cannot read would not be one with quotes around its value."""
+    name, given, value = argument.partition("=")
+    if not given or argument.startswith("-"):
+        return
+    quoted = name + "='" + value.replace("'", "\\'") + "'"
+    try:
+        OverridesParser.create().parse_override(quoted)
+    except HydraException:
+        return
+    raise ConfigError(f"{argument}: this value needs quotes for Hydra: write {shlex.quote(quoted)}.") from error
 
 
 def _check(group: str, chosen: object) -> None:

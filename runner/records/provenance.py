@@ -99,7 +99,7 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
         return models[0]
     except (OSError, IndexError):

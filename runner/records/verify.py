@@ -31,7 +31,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.accounting import Releases, sound_epsilon
-from runner.config import REPOSITORY, Config, ConfigError, EvaluationSplit
+from runner.config import RESULTS, Config, ConfigError, EvaluationSplit
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
 from runner.records.sources import check_sources
@@ -233,7 +233,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=REPOSITORY / "results", help="a results folder")
+    parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
     chosen = parser.parse_args(arguments)
     paths = sorted((chosen.folder / "runs").glob("*.json"))[:: max(1, chosen.every)]

@@ -60,17 +60,19 @@ class Place:
 
 
 def found(results: Path, beginning: str) -> Path:
-    """Find the record whose id has this beginning.
+    """Find the record whose id, or else whose setting's id, has this beginning.
 
     Raises:
         ValueError: there is none, or more than one.
     """
-    paths = [path for path in record_files(results) if path.stem.startswith(beginning)]
+    every, setting = record_files(results), f'"setting_id": "{beginning}'.encode()
+    paths = [path for path in every if path.stem.startswith(beginning)]
+    paths = paths or [path for path in every if setting in path.read_bytes()]
     if not paths:
         raise ValueError(f"No record in {results} begins with {beginning}.")
     if len(paths) > 1:
         some = ", ".join(path.stem for path in paths[:3])
-        raise ValueError(f"{len(paths)} records begin with {beginning}: {some} and so on. Say more of it.")
+        raise ValueError(f"{len(paths)} records begin with {beginning}, or their setting does: choose from {some} ...")
     return paths[0]
 
 
@@ -222,7 +224,7 @@ def cost_text(record: Record, run: Run) -> str:
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
-        rows.append([path.stem, *costs, path.read_text().partition("\n")[0].removeprefix("# ")])
+        rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
     return aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.claims.summary import summarise
-from runner.config import REPOSITORY
+from runner.config import RESULTS
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 
@@ -76,7 +76,7 @@ def write_table_csv(path: Path, table: Table) -> Path:
 
 def elsewhere(results: Path) -> list[str]:
     """Return the option that names a results folder; none for the default folder and the scales in it."""
-    default, folder = REPOSITORY / "results", results.expanduser().resolve()
+    default, folder = RESULTS, results.expanduser().resolve()
     return [] if default in (folder, folder.parent) else ["--results", str(folder)]
 
 

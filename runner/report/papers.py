@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from runner.config import REPOSITORY
+from runner.config import PACKAGE
 from runner.report.items import Item, Paper
 
 __all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load", "papers_and_studies"]
@@ -10,7 +10,7 @@ __all__ = ["Item", "Paper", "every_paper", "every_study", "known", "load", "pape
 
 def known() -> list[str]:
     """List the names of papers and studies, in order: the packages in runner/papers."""
-    return sorted(path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/__init__.py"))
+    return sorted(path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py"))
 
 
 def load(name: str) -> Paper:

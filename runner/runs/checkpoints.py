@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from runner.config import REPOSITORY
-from runner.data.files import write_whole
+from runner.config import PACKAGE
+from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
 from runner.training.prepare import Run
@@ -34,11 +34,10 @@ _KNOWN = ("runner", "torch")
 @cache
 def code_digest() -> str:
     """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
-    package = REPOSITORY / "runner"
-    sources = [path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
     digest = hashlib.sha256()
     for path in sorted(sources):
-        name = path.relative_to(package)
+        name = path.relative_to(PACKAGE)
         if name.parts[0] not in _NOT_TRAINING:
             digest.update(f"{name.as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -145,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is damaged, or `save` did not write it. The message follows the file's name.
     """
-    raw = path.read_bytes()
+    raw = content_of(path)
     digest, payload = raw[:_DIGEST], raw[_DIGEST:]
     if hashlib.sha256(payload).digest() != digest:
         raise ValueError("is damaged")

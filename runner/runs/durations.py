@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from runner.config import REPOSITORY
+from runner.config import RESULTS
 from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
@@ -35,12 +35,14 @@ _STEPS = 3  # that are timed, after one that is not
 
 
 def like(config: Mapping[str, Any]) -> str:
-    """Compute the same digest for runs whose epochs take about as long: data of the same shapes, network, batch size.
+    """Compute the same digest for runs whose epochs take about as long.
+
+    Their data have the same shapes, and they have the same views of an example, network and batch size.
 
     Args:
         config: the resolved config of a run, or what its record keeps of it, as JSON values.
     """
-    same = {name: config.get(name) for name in ("features", "architecture", "batch_size")}
+    same = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
     return identify_recorded({**same, "dataset": shapes})[1]
 
@@ -107,7 +109,7 @@ def _told(provenance: Mapping[str, Any], gpu: str | None) -> _Seconds | None:
 def recorded(config: DictConfig) -> Durations:
     """Read the records of this repository, and those where the run of a config belongs, computed where it would be."""
     device = device_of(config.runtime.device)
-    folders = dict.fromkeys([REPOSITORY / "results", results_folder(config)])
+    folders = dict.fromkeys([RESULTS, results_folder(config)])
     paths = {path.name: path for folder in folders for path in sorted((folder / "runs").glob("*.json"))}  # a run once
     return Durations(read(paths.values()), device_name(device) if device.type == "cuda" else None)
 

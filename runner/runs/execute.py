@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError, TrackingMode
 from runner.data.files import check_writable
@@ -125,8 +125,11 @@ class _Execution:
         """Try once to write wherever the run will.
 
         Raises:
-            ConfigError: a folder is read-only, full or missing and cannot be made.
+            ConfigError: a folder has no name, is read-only, full or missing and cannot be made.
         """
+        for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
+            if not OmegaConf.select(self.config, name):
+                raise ConfigError(f"{name} is empty: it has to be the name of a folder.")
         files = [record_path(self.folder, self.identity), failure_path(self.folder, self.identity)]
         if self.config.save_model:
             files.append(models.model_path(self.folder, self.identity))

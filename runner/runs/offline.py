@@ -10,6 +10,7 @@ Exit codes: 0 all is sent, 1 a file is damaged or not sent, 2 a login or W&B its
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import PLACE, ConfigError
 from runner.records.files import claim
 from runner.runs.tracking import check_login
 from runner.terminal import Parser
@@ -29,6 +30,7 @@ _FOLDER = re.compile(r"offline-run-(\d{8}_\d{6})-(\w+)")
 _AT_ONCE = 50  # folders of a command
 _LATE = 3600.0  # seconds
 _READING = 60.0  # seconds that reading a file may take
+_SILENT = 3  # timeouts in a row after which nothing more is sent
 _SENDING = 60.0, 10.0  # seconds that a command may take, and more for each of its folders
 
 
@@ -47,7 +49,7 @@ class Attempt:
     @property
     def going_on(self) -> bool:
         """True if its run is not over and wrote within the last hour. It is not sent yet, as W&B would take no more."""
-        late = time.time() - self.file.stat().st_mtime >= _LATE
+        late = time.time() - self.file.lstat().st_mtime >= _LATE
         return not late and self.exit_code is None and not self.damage
 
     @property
@@ -74,8 +76,15 @@ class Attempt:
         """The reason why its file cannot be read, or "" if it can."""
         return self._read[1]
 
+    @property
+    def is_file(self) -> bool:
+        """False if a folder, a broken link, or a pipe, which would be waited for, has the file's name."""
+        return self.file.is_file()
+
     @cached_property
     def _read(self) -> tuple[int | None, str]:
+        if not self.is_file:
+            return None, f"{self.file.name} is not a file"
         command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(self.file)]
         try:
             shown = subprocess.run(command, capture_output=True, text=True, timeout=_READING, check=True).stdout
@@ -92,7 +101,7 @@ def attempts(folder: Path) -> dict[str, list[Attempt]]:
     found: dict[str, list[Attempt]] = {}
     for place in sorted(folder.glob("offline-run-*")):
         match = _FOLDER.fullmatch(place.name)
-        if match and (attempt := Attempt(match[1], match[2], place)).file.exists():
+        if match and os.path.lexists((attempt := Attempt(match[1], match[2], place)).file):
             found.setdefault(attempt.run_id, []).append(attempt)
     return {run_id: sorted(each) for run_id, each in found.items()}
 
@@ -110,16 +119,18 @@ def due(tries: Sequence[Attempt]) -> Attempt | None:
 def send(chosen: Sequence[Attempt]) -> dict[Attempt, str]:
     """Send attempts with W&B's command, and return the attempts that it did not send, each with the reason.
 
-    The command sends nothing if it cannot read one of its files, so the rest is sent one by one. After a first timeout
-    nothing more is sent.
+    The command sends nothing if it cannot read one of its files, so the rest is sent one by one. A file may keep the
+    command from ending. After three timeouts in a row nothing more is sent.
     """
-    answers, left = True, {}
-    for begin in range(0, len(chosen), _AT_ONCE):
-        answers = answers and _synced(chosen[begin : begin + _AT_ONCE], None) is not None
-    for each in chosen:
+    silent, left = 0, {each: each.damage for each in chosen if not each.is_file}
+    files = [each for each in chosen if each.is_file]
+    for begin in range(0, len(files), _AT_ONCE):
+        if not silent and _synced(files[begin : begin + _AT_ONCE], None) is None:
+            silent = 1
+    for each in files:
         if not each.sent:
-            said = _synced([each], subprocess.PIPE) if answers else None
-            answers = said is not None
+            said = _synced([each], subprocess.PIPE) if silent < _SILENT else None
+            silent = silent + 1 if said is None else 0
             if not each.sent:
                 left[each] = "W&B does not answer" if said is None else _last_line(said)
     return left
@@ -142,7 +153,7 @@ def _last_line(text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner wandb-sync", description=__doc__.partition("\n")[0])
-    parser.add_argument("--folder", type=Path, default=REPOSITORY, help="what tracking.directory was")
+    parser.add_argument("--folder", type=Path, default=PLACE, help="what tracking.directory was")
     folder = parser.parse_args(arguments).folder.expanduser() / "wandb"
     tries = attempts(folder)
     if not tries:

@@ -49,7 +49,9 @@ def caches() -> dict[int, int]:
     found = {}
     try:
         for folder in sorted(_CACHES.glob("index*")):
-            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+            level, kind, size = (
+                (folder / name).read_text(encoding="utf-8").strip() for name in ("level", "type", "size")
+            )
             if kind in ("Data", "Unified"):
                 found[int(level)] = int(size[:-1]) * _UNITS[size[-1]]
     except (OSError, ValueError, KeyError):

@@ -13,6 +13,7 @@ from runner.config import StepMode
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.speed.slices import Pieces
 from runner.training.averaging import Average
@@ -98,6 +99,10 @@ class CallByCall:
         self._average = None if run.averaging is None else Average(run.averaging, objective)
         if self._average is not None:
             self.parts["average"] = self._average
+        self._past: list[PastNoise] = []
+        if len(run.mechanism.coefficients) > 1:
+            self._past.append(PastNoise(run.mechanism.coefficients))
+            self.parts["past noise"] = self._past[0]
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
 
@@ -147,7 +152,7 @@ class CallByCall:
             )
         diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
         noise = self.generators["noise"]
-        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise))
+        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise, *self._past))
         for name, parameter in objective.named_parameters():
             parameter.grad = gradients[name]
         weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()

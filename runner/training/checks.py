@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import is_dataclass, make_dataclass
 from functools import cache
 from typing import Any
@@ -14,14 +17,18 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
 
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
+from runner.training.updates import Schedule
 
 _LARGEST = torch.finfo(torch.float32).max
+_EPOCHS = 1000  # of a schedule that are tried, at most
 
 
 def check_fields(config: DictConfig) -> None:
@@ -67,10 +74,19 @@ def check_arguments(config: DictConfig, group: str) -> None:
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:
-            OmegaConf.merge(_holder(name, expected), {name: value})
+            taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
+            if _is_text_for_number(value, taken):
+                raise ConfigError(f"{group}.{name}={value!r} is text, but it has to be a number: write it unquoted.")
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
+
+
+def _is_text_for_number(given: Any, taken: Any) -> bool:
+    """Return True if a value that was taken for a number, or a number in it, was given as text."""
+    if isinstance(given, str):
+        return isinstance(taken, (int, float))
+    return isinstance(given, ListConfig) and any(map(_is_text_for_number, given, taken))
 
 
 def _plain_type(hint: Any, default: Any) -> Any:
@@ -97,6 +113,33 @@ def _holder(name: str, expected: Any) -> DictConfig:
     return made
 
 
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Refuse weights that do not fit into the memory of this machine with their gradient and its noise.
+
+    PyTorch registers a parameter before its first values are drawn. Until then, no memory is taken.
+
+    Raises:
+        ConfigError: the weights are too large.
+    """
+    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal needed
+        needed += 0 if is_lazy(parameter) else 3 * parameter.numel() * parameter.element_size()
+        if needed > there:
+            raise ConfigError(
+                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB of this "
+                f"machine: choose a smaller network"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def check_weights(objective: Objective) -> None:
     """Check that noise can be drawn in the types of the weights, and that no module mixes examples by design.
 
@@ -120,7 +163,18 @@ def check_weights(objective: Objective) -> None:
         )
 
 
-def check_objective(objective: Objective, shape: list[int]) -> None:
+def _loss_alone(objective: Objective, classes: int) -> Exception | None:
+    """Return the error of a loss on made-up logits, or None. A loss that reads more than logits is not tried."""
+    if getattr(objective.loss, "reads_pre_activations", False):
+        return None
+    try:
+        objective.loss(torch.zeros(2, classes), torch.zeros(2, dtype=torch.long))
+    except Exception as error:
+        return error
+    return None
+
+
+def check_objective(objective: Objective, shape: list[int], classes: int) -> None:
     """Pass two examples through an objective on the meta device to check shapes.
 
     Raises:
@@ -130,6 +184,8 @@ def check_objective(objective: Objective, shape: list[int]) -> None:
         objective.start_epoch(0)
         losses = objective(torch.empty(2, *shape), torch.zeros(2, dtype=torch.long))
     except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
+        if (reason := _loss_alone(objective, classes)) is not None:
+            raise ConfigError(f"loss: {reason}") from error
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
         raise ConfigError(
@@ -148,6 +204,29 @@ def check_constraint(objective: Objective) -> None:
         objective.project()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"constraint: {error}") from error
+
+
+def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:
+    """Take a step with a gradient of zero, and as many of the schedule as there are epochs: some fail only there.
+
+    Args:
+        optimizer: one for a copy of a weight on the CPU, which is not used otherwise.
+        schedule: its schedule.
+        device: the run's. The optimizer is not tried for a GPU, which would be started wherever a run is planned.
+
+    Raises:
+        ConfigError: a step fails.
+    """
+    part = "optimizer"
+    try:
+        if device.type == "cpu":
+            optimizer.step()
+        part = "schedule"
+        for _ in range(min(epochs, _EPOCHS)):
+            schedule.start_epoch()
+            schedule.start_step()
+    except Exception as error:
+        raise ConfigError(f"{part}: a step fails: {error}") from error
 
 
 def check_momentum(optimizer: torch.optim.Optimizer) -> None:

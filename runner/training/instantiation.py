@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from runner.config import ConfigError
 from runner.config.origin import is_own
 from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
+from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
@@ -37,14 +41,40 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
     """
     check_targets(config, group)
     try:
+        if group == "dataset":
+            return _dataset_of(config)
         built = instantiate(config[group], **arguments, _convert_="all")
-        if group == "dataset" and is_own(built):
-            return OwnDataset(built, config.scale.bundled_data)
         return built if call_with is None else built(call_with)
     except InstantiationException as error:
-        raise ConfigError(f"{group}: {error.__cause__ or error}") from error
+        cause = error.__cause__ or error
+        vague = isinstance(
+            cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)
+        )  # names none of the arguments
+        raise ConfigError(f"{group}: {cause}{_given(config[group]) if vague else ''}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{group}: {error}") from error
+
+
+def _dataset_of(config: DictConfig) -> ImageDataset | OwnDataset:
+    """Return the data set of a config. A class of torchvision's kind, or a function, is the user's, and read here."""
+    kind = get_object(config.dataset._target_)
+    taken = inspect.signature(kind).parameters
+    if inspect.isclass(kind) and "root" in taken and taken.keys() & {"train", "split"} and not hasattr(kind, "load"):
+        root = OmegaConf.select(config, "runtime.data_root") or os.environ.get("DP_DATA_ROOT") or "~/.cache/dp-data"
+        place = {} if "root" in config.dataset else {"root": str(Path(root).expanduser())}
+        built: Any = [instantiate(config.dataset, **place, **which, _convert_="all") for which in splits_of(kind)]
+    else:
+        built = instantiate(config.dataset, _convert_="all")
+    if isinstance(built, tuple | list):
+        built = Examples.of(built)
+    elif not is_own(built):
+        return cast(ImageDataset, built)
+    return OwnDataset(built, config.scale.bundled_data)
+
+
+def _given(group: DictConfig) -> str:
+    """List the arguments of a group in brackets."""
+    return f" ({', '.join(f'{name!s}={value}' for name, value in group.items() if not str(name).startswith('_'))})"
 
 
 def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:

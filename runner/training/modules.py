@@ -9,10 +9,9 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from runner.config import PACKAGE, REPOSITORY
 
 LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's
-_PACKAGE = REPOSITORY / "runner"
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -39,7 +38,7 @@ def place_of(spec: ModuleSpec) -> Path | None:
 
 def is_installed(path: Path) -> bool:
     """Return True if a file or folder belongs to a library, to Python or to this package."""
-    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), _PACKAGE)
+    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE)
     return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
 
 
@@ -69,4 +68,4 @@ def _folders_of_checkout() -> frozenset[str] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     found = frozenset(name.partition("/")[0] for name in listed.split("\0"))
-    return found if _PACKAGE.name in found else None
+    return found if PACKAGE.name in found else None

@@ -49,7 +49,9 @@ from runner.training.checks import (
     check_fields,
     check_momentum,
     check_objective,
+    check_steps,
     check_weights,
+    within_memory,
 )
 from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
@@ -241,7 +243,7 @@ def prepare(config: DictConfig) -> Run:
         objective = private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
         if not apart:
-            check_objective(objective, features.shape(dataset.shape))
+            check_objective(objective, features.shape(dataset.shape), dataset.classes)
         if objective.constraint is not None:
             check_constraint(objective)
     optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
@@ -270,7 +272,8 @@ def prepare(config: DictConfig) -> Run:
         chosen.check(clipping, objective, *made_up)
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
-        if hasattr(optimizer, "take_noise") and isinstance(chosen, Scheduled):
+        varying = isinstance(chosen, Scheduled) or len(chosen.coefficients) > 1
+        if hasattr(optimizer, "take_noise") and varying:
             raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
         rule.check(chosen)
         if counting_course(built.loss) is not None and not any(
@@ -278,9 +281,13 @@ def prepare(config: DictConfig) -> Run:
         ):
             raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
         epochs, paid_for = _within_budget(config, accountant, chosen, rule)
-        schedule_of(config, optimizer, epochs * chosen.steps_per_epoch)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+    trial = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)
+    trial.grad = torch.zeros_like(trial)
+    trial_optimizer = instantiated(config, "optimizer", call_with=[trial])
+    schedule = schedule_of(config, trial_optimizer, epochs * chosen.steps_per_epoch)
+    check_steps(trial_optimizer, schedule, epochs, device)
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
@@ -331,7 +338,7 @@ def _check_views(run: Run) -> None:
 
 def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Objective:
     """Return a copy of the network with its first weights and its loss; the network's maker may hold the original."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), within_memory():
         torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
         objective = objective_of(config, dataset, features)
     try:

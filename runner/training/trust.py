@@ -13,6 +13,7 @@ from torch import nn
 
 from runner.config import ConfigError
 from runner.config.origin import is_own
+from runner.data.datasets import OwnDataset
 from runner.gradients import Mapped
 from runner.training.modules import LIBRARIES
 from runner.training.prepare import Run
@@ -38,12 +39,14 @@ def rests_on(run: Run) -> list[str]:
     """
     if not run.mechanism.private:
         return []
-    dataset = getattr(run.dataset, "own", run.dataset)
     every = targets(OmegaConf.to_container(run.config, resolve=True))
     named = [target for place, target in every if not place.startswith("dataset.")]  # the data set holds the examples
     own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
-    parts = {"dataset": dataset, "accountant": run.accountant, "screening": run.rule}
-    found = [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
+    parts = {"accountant": run.accountant, "screening": run.rule}
+    found = []
+    if isinstance(run.dataset, OwnDataset):
+        found.append(_BELIEVED["dataset"].format(bare_name(run.config.dataset._target_)))
+    found += [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
     found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
     return found + ([_OF_ALL.format(", ".join(own))] if own else [])
 

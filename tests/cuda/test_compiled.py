@@ -25,6 +25,7 @@ LIPSCHITZ = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation
 # only fall. The goal is 80.
 KERNELS = {
     "private": (NETWORK, 43),
+    "banded noise": ((*NETWORK, "mechanism=banded", "mechanism.bands=2"), 45),
     "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 41),
     "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 48),
     "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 37),

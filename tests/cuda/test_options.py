@@ -109,6 +109,8 @@ def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...])
 )
 def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
     more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
+    if option == "banded":
+        more += ("dataset.train_examples=6",)
     if option in CONVOLUTIONS:
         more += ("dataset.shape=[3,16,16]",)
     if option == "wrn_16_4":

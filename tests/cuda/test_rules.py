@@ -146,6 +146,7 @@ def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
         (("optimizer=adam",), "eager"),
         (("screening=annealing", "optimizer.momentum=0.9"), "eager"),
         (("optimizer=adam", "schedule=linear", "normalization=private_statistics"), "graph"),
+        (("mechanism=banded", "mechanism.bands=2"), "graph"),
     ],
 )
 def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gpu: Gpu) -> None:

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.data import files
-from runner.data.files import check_writable, locked, write_or_rescue, write_whole
+from runner.data.files import check_writable, content_of, locked, write_or_rescue, write_whole
 
 LACKING = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
 CONTENT = "whole " * 20_000
@@ -190,3 +191,83 @@ def test_who_waits_for_a_lock_says_so_and_waits_no_longer_than_it_may(tmp_path: 
             assert (other, told) == (False, ["waits"])
     with locked(tmp_path / "lock") as other:
         assert other
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+@pytest.mark.parametrize(("around", "folder", "file"), [(0o2775, 0o070, 0o060), (0o777, 0o077, 0o066)])
+def test_whoever_may_write_around_new_files_may_write_to_them(
+    tmp_path: Path, umask: int, around: int, folder: int, file: int
+) -> None:
+    """A user's umask does not keep others out of what they share."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(around)
+    before = os.umask(umask)
+    try:
+        write_whole(shared / "a" / "b" / "record", "whole", replace=False)
+        with locked(shared / "locks" / "lock"):
+            pass
+    finally:
+        os.umask(before)
+    for name in ("a", "a/b", "locks"):
+        assert (shared / name).stat().st_mode & folder == folder
+    for name in ("a/b/record", "locks/lock"):
+        assert (shared / name).stat().st_mode & file == file
+
+
+@pytest.mark.parametrize("around", [0o755, 0o1777])
+def test_no_file_is_opened_to_others_where_they_may_not_write(tmp_path: Path, around: int) -> None:
+    """Nor below a folder like /tmp, in which each user's files are the user's own."""
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(around)
+    write_whole(place / "new" / "record", "whole", replace=False)
+    write_whole(place / "new" / "private", "whole", replace=False, private=True)
+    for path in (place / "new", place / "new" / "record"):
+        assert not path.stat().st_mode & 0o022
+    assert not (place / "new" / "private").stat().st_mode & 0o077
+
+
+def test_a_lock_of_another_user_is_held_without_the_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refuses(path: Any, flags: int, *mode: int) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *mode)
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(os, "open", refuses)
+    with locked(tmp_path / "lock") as mine, locked(tmp_path / "lock") as other:
+        assert (mine, other) == (True, False)
+
+
+def test_a_wait_ends_when_the_other_makes_no_progress(tmp_path: Path) -> None:
+    """It goes on while the other writes."""
+    values = iter([*range(6), *[6] * 1000])
+    with locked(tmp_path / "lock"):
+        began = time.monotonic()
+        with locked(tmp_path / "lock", wait=0.2, progress=lambda: next(values)) as alone:
+            waited = time.monotonic() - began
+    assert not alone
+    assert 0.4 < waited < 5
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "made")
+    with pytest.raises(OSError, match="not a file"):
+        content_of(tmp_path / "made")
+
+
+def test_a_disk_with_less_room_than_a_record_counts_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size > 20_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", small)
+    with pytest.raises(OSError, match="No space"):
+        check_writable(tmp_path / "new")
+    assert not list(tmp_path.iterdir())

@@ -219,5 +219,7 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
         raise OSError("no network")
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
-    with pytest.raises(DataError, match="could not be downloaded: put its original files into"):
+    with pytest.raises(
+        DataError, match=r"is missing, and it could not be downloaded .*: put the original files of MNIST into"
+    ):
         check_data(pending)

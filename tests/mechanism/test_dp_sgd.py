@@ -13,11 +13,16 @@ from runner.accounting import Ledger, RdpClassic, sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.sampling import poisson_batches
 from tests.accounting.releases import closed_form
 
 ONE = (NoiseGroup(("w",), 0.5),)
 THREE = (NoiseGroup(("a", "b"), 0.5), NoiseGroup(("c",), 2.0), NoiseGroup(("d",), 0.1))
+
+
+def batch_sizes(examples: int, batch_size: int, epochs: int) -> list[int]:
+    m = Mechanism(Sampling.poisson, examples, batch_size, 1.0, ONE)
+    generator = torch.Generator().manual_seed(0)
+    return [len(batch) for _ in range(epochs) for batch in m.batches(generator)]
 
 
 def mechanism(sampling: Sampling = Sampling.poisson, noise_multiplier: float = 1.1, groups=ONE) -> Mechanism:
@@ -105,7 +110,7 @@ def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
     Cutting any of them off is another mechanism than the one that is charged.
     """
     draws, expected = 20_000, stats.binom(20, 0.1)
-    sizes = [len(batch) for batch in poisson_batches(20, 0.1, draws, torch.Generator().manual_seed(0))]
+    sizes = batch_sizes(20, 2, draws // 10)
     seen = torch.bincount(torch.tensor(sizes).clamp(max=6), minlength=7)
     due = [*(draws * expected.pmf(n) for n in range(6)), draws * expected.sf(5)]
     assert stats.chisquare(seen.numpy(), due).pvalue > 1e-4
@@ -113,7 +118,7 @@ def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
 
 
 def test_empty_batches_are_steps() -> None:
-    sizes = [len(batch) for batch in poisson_batches(10, 0.01, 50, torch.Generator().manual_seed(0))]
+    sizes = batch_sizes(10, 1, 5)
     assert len(sizes) == 50
     assert 0 in sizes
 

@@ -1,10 +1,13 @@
 """Groups take names of options, and only Hydra's options begin with dashes."""
 
+import shlex
+
 import pytest
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from runner.config import ConfigError
-from runner.records.options import OF_HYDRA, check_options
+from runner.records.options import OF_HYDRA, arranged, check_options
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,42 @@ def test_hydras_own_are_all_there():
     parser = get_args_parser()
     there = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
     assert set(OF_HYDRA) == there - {"--experimental-rerun"}, "which runs what a pickle says"
+
+
+@pytest.mark.parametrize(
+    ("typed", "due"),
+    [
+        (["a=1", "-m", "b=2"], ["-m", "a=1", "b=2"]),
+        (
+            ["a=1", "--config-dir", "FOLDER", "b=2", "--cfg", "job"],
+            ["--config-dir", "FOLDER", "--cfg", "job", "a=1", "b=2"],
+        ),
+        (["a=1", "-cd", "FOLDER", "a=1"], ["-cd", "FOLDER", "a=1", "a=1"]),
+        (["~a", "-m", "+b=1"], ["-m", "~a", "+b=1"]),
+    ],
+)
+def test_hydras_options_may_stand_between_overrides(tmp_path, typed, due):
+    named = [str(tmp_path) if text == "FOLDER" else text for text in typed]
+    assert arranged(named) == [str(tmp_path) if text == "FOLDER" else text for text in due]
+
+
+@pytest.mark.parametrize("typed", [["--config-dir", "absent"], ["--config-dir="], ["-cd", __file__]])
+def test_config_dir_names_a_folder(typed):
+    with pytest.raises(ConfigError, match=r"--config-dir=.*: there is no such folder"):
+        arranged(["seed=1", *typed])
+
+
+def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert arranged(["seed=1"]) == ["seed=1"]
+    (tmp_path / "conf").mkdir()
+    assert arranged(["seed=1"]) == ["--config-dir=conf", "seed=1"]
+    assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
+
+
+@pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b=[c"])
+def test_a_value_that_needs_quotes_is_printed_with_them(value):
+    with pytest.raises(ConfigError, match="needs quotes") as refused:
+        check_options([f"title={value}"])
+    (pasted,) = shlex.split(str(refused.value).partition("write ")[2].removesuffix("."))
+    assert OverridesParser.create().parse_override(pasted).value() == value

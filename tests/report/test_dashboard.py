@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.wandb_server import serving
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import read_record, record_path
@@ -21,7 +22,6 @@ from runner.report.dashboard.definition import Dashboard, Panel, read
 from runner.report.papers import known
 from runner.report.served import served, tell
 from tests.conftest import Refusal
-from tests.wandb_server import serving
 
 RESULTS = REPOSITORY / "results"
 

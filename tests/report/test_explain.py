@@ -96,6 +96,7 @@ def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys:
     assert "its config says what it was" in text
     assert main([read_record(path)["run_id"][:6], "--results", str(tmp_path)]) == 0
     assert text in capsys.readouterr().out
+    assert found(tmp_path, read_record(path)["setting_id"][:6]) == path
 
 
 def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

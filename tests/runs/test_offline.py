@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from checks.wandb_server import serving
 from runner.config import REPOSITORY
 from runner.runs import offline
 from runner.runs.offline import Attempt, attempts, due
 from tests.conftest import Refusal
-from tests.wandb_server import serving
 
 # Writes run `b` twice, the first time stopped after one of two epochs, and run `a` once.
 WRITER = """
@@ -140,7 +140,7 @@ def test_a_damaged_file_keeps_back_no_other(written: Path) -> None:
         assert {name: len(run["history"]) for name, run in server.runs.items()} == {"a": 1, "b": 2}
 
 
-def test_nothing_more_is_sent_where_wandb_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_more_is_sent_where_wandb_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def hangs(command: list[str], timeout: float, **_: object) -> None:
@@ -150,5 +150,40 @@ def test_nothing_more_is_sent_where_wandb_does_not_end(tmp_path: Path, monkeypat
     monkeypatch.setattr(subprocess, "run", hangs)
     found = [attempt(tmp_path, "000000", f"{number:02}") for number in range(60)]
     assert offline.send(found) == dict.fromkeys(found, "W&B does not answer")
-    assert len(calls) == 1
+    assert len(calls) == 3
     assert calls[0] < 600
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)], ids=["pipe", "folder", "link"]
+)
+def test_what_is_no_file_is_named_and_the_others_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
+) -> None:
+    """W&B would wait for a pipe, and then no other attempt would be sent."""
+    bad, good = attempt(tmp_path, "000000", "bad"), attempt(tmp_path, "000001", "good")
+    bad.file.unlink()
+    make(bad.file)
+    monkeypatch.setattr(offline, "_synced", lambda chosen, stderr: [each.mark_as_sent() for each in chosen] and "")
+    tries = attempts(tmp_path)
+    assert set(tries) == {"bad", "good"}
+    assert not bad.going_on
+    assert offline.send([tries["bad"][0], tries["good"][0]]) == {bad: "run-bad.wandb is not a file"}
+    assert (bad.sent, good.sent) == (False, True)
+
+
+def test_an_attempt_that_keeps_wandb_from_ending_keeps_back_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, *good = (attempt(tmp_path, "000000", name) for name in ("bad", "one", "two"))
+
+    def synced(chosen: list[Attempt], stderr: int | None) -> str | None:
+        if bad in chosen:
+            return None
+        for each in chosen:
+            each.mark_as_sent()
+        return ""
+
+    monkeypatch.setattr(offline, "_synced", synced)
+    assert offline.send([bad, *good]) == {bad: "W&B does not answer"}
+    assert all(each.sent for each in good)

@@ -22,7 +22,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("raise RuntimeError('imported')\n")
     monkeypatch.setattr(modules, "REPOSITORY", root)
-    monkeypatch.setattr(modules, "_PACKAGE", root / "runner")
+    monkeypatch.setattr(modules, "PACKAGE", root / "runner")
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "path", ["", *(place for place in sys.path if place and Path(place) != REPOSITORY)])
     modules._folders_of_checkout.cache_clear()

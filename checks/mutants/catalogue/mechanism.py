@@ -75,8 +75,8 @@ MUTANTS = (
     ),
     Mutant(
         "training/call_by_call.py",
-        "objective.received(mechanism.at(step).release(computed.gradients, noise))",
-        "mechanism.at(step).release(computed.gradients, noise) if len(targets) else computed.gradients",
+        "objective.received(mechanism.at(step).release(computed.gradients, noise, *self._past))",
+        "mechanism.at(step).release(computed.gradients, noise, *self._past) if len(targets) else computed.gradients",
         "an empty batch is released without noise",
         LOOP,
     ),

@@ -13,9 +13,9 @@ _STEP = named(
 
 MUTANTS = (
     Mutant(
-        "mechanism/sampling.py",
-        "        yield members.nonzero().squeeze(1)",
-        "        yield members.nonzero().squeeze(1)[: int(1.5 * rate * examples)]",
+        "mechanism/dp_sgd.py",
+        "(members.nonzero().squeeze(1) for members in",
+        "(members.nonzero().squeeze(1)[: 3 * self.batch_size // 2] for members in",
         "Poisson batches are cut off at 1.5 times the expected size",
         DP_SGD,
     ),
@@ -43,9 +43,9 @@ MUTANTS = (
         DP_SGD,
     ),
     Mutant(
-        "mechanism/sampling.py",
-        "        yield members.nonzero().squeeze(1)",
-        "        if members.any():\n            yield members.nonzero().squeeze(1)",
+        "mechanism/dp_sgd.py",
+        "for members in self.memberships(generator))",
+        "for members in self.memberships(generator) if members.any())",
         "empty Poisson batches are left out",
         DP_SGD,
     ),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import RESULTS, ConfigError
 from runner.report.dashboard import local
 from runner.report.dashboard.definition import Dashboard, read
 from runner.report.dashboard.workspace import specification, workspace
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = Parser(prog="python -m runner dashboard", description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "dashboard")
+    parser.add_argument("--output", type=Path, default=RESULTS / "dashboard")
     parser.add_argument("--project", default=PROJECT, help=f"of W&B (default: {PROJECT})")
     parser.add_argument("--entity", help="of W&B (default: the login's)")
     parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
@@ -57,7 +57,7 @@ def _write_page(of: Dashboard, folder: Path, line: Line) -> None:
         print(f"{of.paper}: no run of {', '.join(of.items)} is recorded, so there is nothing to draw.")
         return
     picture = folder / f"{of.paper}.png"
-    print(write_text(folder / f"{of.paper}.html", local.page(of, runs, REPOSITORY / "results")))
+    print(write_text(folder / f"{of.paper}.html", local.page(of, runs, RESULTS)))
     local.chart(of, runs).save(str(picture), scale_factor=_SCALE)
     print(picture)
 

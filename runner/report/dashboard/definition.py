@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.config import REPOSITORY
+from runner.config import PACKAGE, REPOSITORY
 from runner.report.papers import load
 
 Axis = Literal["epsilon", "epsilon_sound", "epsilon_sound_guaranteed", "epoch"]
@@ -63,7 +63,7 @@ class Dashboard(_Strict):
 
 def path_of(paper: str) -> Path:
     """Return the path of a paper's definition."""
-    return REPOSITORY / "runner" / "papers" / paper / "dashboard.yaml"
+    return PACKAGE / "papers" / paper / "dashboard.yaml"
 
 
 def read(paper: str) -> Dashboard:

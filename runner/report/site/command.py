@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from runner.config import PLACE, REPOSITORY
 from runner.report.files import write_text
 from runner.terminal import Parser
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     parser = Parser(prog="python -m runner site", description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=Path, default=REPOSITORY / OUTPUT, help=f"the folder (default: {OUTPUT})")
+    parser.add_argument("--output", type=Path, default=PLACE / OUTPUT, help=f"the folder (default: {OUTPUT})")
     parser.add_argument("--runs", default="", help="ids of runs, or beginnings (9f3a,12c0), that get a page each")
     parser.add_argument("--repository", default="", help="address of the repository's files, for links to folders")
     chosen = parser.parse_args(arguments)

@@ -181,7 +181,7 @@ def threads_for(tensor: Tensor) -> int:
 def _fingerprint(source: Path, compiler: str) -> str:
     """Hash the source, the flags, the compiler and the processor, because machines may share a home folder."""
     information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
     parts = ("sealed", *_sources(source), " ".join(_FLAGS), compiler, platform.machine(), processor)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -189,4 +189,4 @@ def _fingerprint(source: Path, compiler: str) -> str:
 
 def _sources(source: Path) -> list[str]:
     """Return the text of a kernel and of the headers."""
-    return [path.read_text() for path in (source, *sorted(_FOLDER.glob("*.h")))]
+    return [path.read_text(encoding="utf-8") for path in (source, *sorted(_FOLDER.glob("*.h")))]

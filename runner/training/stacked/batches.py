@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 from runner.config import Sampling
 from runner.data.augmentation import Augmentation
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.sampling import poisson_memberships
 
 _ROUND = 16  # batches are padded to a multiple of it, so that few epochs need a new length
 
@@ -75,8 +74,7 @@ def with_views(batches: EpochBatches, augmentation: Augmentation, generators: Se
 def _draw(mechanism: Mechanism, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Return one run's epoch: the sizes of its batches [steps], and the step and the index of every drawn example."""
     if mechanism.sampling is Sampling.poisson:
-        members = poisson_memberships(mechanism.examples, mechanism.sampling_rate, mechanism.steps_per_epoch, generator)
-        joined = torch.stack(list(members))
+        joined = torch.stack(list(mechanism.memberships(generator)))
         step, index = joined.nonzero(as_tuple=True)
         return joined.sum(1), step, index
     order = torch.stack(list(mechanism.batches(generator)))

@@ -20,6 +20,7 @@ from runner.data.augmentation import Augmentation, viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective, undisturbed
 from runner.gradients.terms import is_gradient
+from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -56,8 +57,9 @@ class StackedStep:
 
     Attributes:
         sampling, noise, augmenting: the generators of every run's batches, noise and views.
-        state: all that a step changes: weights [R, numbers], the sums of losses [R], the optimizers' buffers, and the
-            average, if any. Only the shares after private counts are elsewhere, in the losses that they belong to.
+        state: all that a step changes: weights [R, numbers], the sums of losses [R], the optimizers' buffers, the
+            average, if any, and earlier noise [b - 1, R, numbers] if noise is correlated. Only the shares after private
+            counts are elsewhere, in the losses that they belong to.
 
     Raises:
         NotStackableError: the runs cannot be stacked.
@@ -88,6 +90,9 @@ class StackedStep:
         self._denominator = mechanisms[0].denominator
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
+        self._coefficients = mechanisms[0].coefficients
+        if any(each.coefficients != self._coefficients for each in mechanisms):
+            raise NotStackableError("they correlate their noise differently")
         for each in {type(mechanism) for mechanism in mechanisms}:
             own = [name for name in _FOLLOWED if getattr(each, name, None) is not getattr(Mechanism, name)]
             if own:
@@ -112,7 +117,9 @@ class StackedStep:
         ]
         losses = torch.zeros(len(objectives), dtype=torch.float64, device=values.device)
         self._averaging, self._average = averaging, [] if averaging is None else begun([values])
-        self.state = [values, losses, *self._update.state, *self._average]
+        earlier = len(self._coefficients) - 1
+        self._past = [values.new_zeros(earlier, *size)] if earlier else []
+        self.state = [values, losses, *self._update.state, *self._average, *self._past]
         self._seen, self._unchecked = [0] * len(objectives), True
         self._rates: Tensor | None = None  # of every step of an epoch, by step [steps, R, 1]
         device = torch.device("cpu") if values.is_meta else values.device
@@ -249,15 +256,21 @@ class StackedStep:
         return {"sampling": self.sampling[0], "noise": self.noise[0], **drawing}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizers, of their schedules, and of the average."""
+        """Return the state of the optimizers, of their schedules, of the average, and of correlated noise."""
         schedules = [each.state_dict() for each in self._schedules]
-        return {"update": self._update.state, "schedules": schedules, "average": self._average}
+        return {
+            "update": self._update.state,
+            "schedules": schedules,
+            "average": self._average,
+            "past noise": self._past,
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state. Tensors keep their addresses, which a graph may know."""
         for schedule, counted in zip(self._schedules, state["schedules"], strict=True):
             schedule.load_state_dict(counted)
-        mine, kept = [*self._update.state, *self._average], [*state["update"], *state["average"]]
+        mine = [*self._update.state, *self._average, *self._past]
+        kept = [*state["update"], *state["average"], *state["past noise"]]
         for tensor, saved in zip(mine, kept, strict=True):
             tensor.copy_(saved)
 
@@ -291,12 +304,15 @@ class StackedStep:
     def body(
         self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
     ) -> list[Tensor]:
-        """Return the next state, from a batch [R, P], and noise [R, numbers] of unit variance.
+        """Return the next state, from a batch [R, P], and standard normal numbers [R, numbers].
 
         `drawn` are the numbers of the examples' views [R, P, views, ...], if there are any.
         """
         values, losses, *others = state
-        buffers, average = others[: len(self._update.state)], others[len(self._update.state) :]
+        buffers, others = others[: len(self._update.state)], others[len(self._update.state) :]
+        average, past = others[: len(self._average)], others[len(self._average) :]
+        if past:
+            noise, past[0] = correlated(self._coefficients, noise, past[0])
         sums, added = self._sum(values, indices, mask, *drawn)
         losses = losses + added.masked_fill(~mask, 0).sum(1)
         means = (
@@ -315,7 +331,7 @@ class StackedStep:
         self.stacked.forget()
         if self._averaging is not None:
             average = averaged(self._averaging, average, [values])
-        return [values, losses, *buffers, *average]
+        return [values, losses, *buffers, *average, *past]
 
     @torch.no_grad()
     def advance(self) -> None:

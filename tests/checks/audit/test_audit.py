@@ -158,6 +158,8 @@ SLOW = (
     "layers amplified first, then composed",
     "the same noise at two steps",
     "shuffled batches charged as Poisson samples",
+    "samples from parts charged as from all examples",
+    "columns of the strategy with norm two",
 )
 
 

@@ -74,6 +74,7 @@ CASES = {
     "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
     "batches that are empty": (("batch_size=2",), [("seed=0",), ("seed=1",)]),
     "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
+    "banded noise": (("mechanism=banded",), [("seed=0",), ("seed=1", "noise_multiplier=0.3"), ("noise_multiplier=0",)]),
 }
 
 
@@ -152,6 +153,7 @@ def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
     [
         ([(), ("activation=relu",)], "type"),
         ([(), ("batch_size=25",)], "batches"),
+        ([("mechanism=banded", "mechanism.bands=2"), ("mechanism=banded", "mechanism.bands=3")], "noise"),
         ([(), ("architecture.units=6",)], "shapes"),
         ([(), ("optimizer=adam",)], "optimizers"),
         ([(), ("clipping=automatic",)], "clip"),

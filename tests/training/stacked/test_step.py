@@ -56,6 +56,7 @@ CASES = {
     "per layer": ("clipping=per_layer",),
     "automatic": ("clipping=automatic",),
     "shuffled": ("sampling=shuffled",),
+    "banded noise": ("mechanism=banded",),
     "momentum": ("optimizer.momentum=0.9",),
     "adam": ("optimizer=adam", "optimizer.lr=0.01"),
     "not private": ("clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
@@ -66,7 +67,9 @@ CASES = {
 }
 
 
-IN_SHORT = ("flat", "per layer", "automatic", "adam", "in slices", "losing less", "normalised by statistics")
+IN_SHORT = (
+    "flat", "per layer", "automatic", "adam", "in slices", "losing less", "normalised by statistics", "banded noise",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in IN_SHORT else [pytest.mark.slow]) for c in CASES])

@@ -23,8 +23,8 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, *, sleepy: bool = False) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, *, sleepy: bool = False, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.sleepy, self.silent, self.over = sleepy, False, threading.Event()
         self.runs: dict[str, dict[str, Any]] = {}
         self.views: list[dict[str, Any]] = []

@@ -1,0 +1,81 @@
+"""The original files of the papers' data sets, by which a damaged, truncated, swapped or foreign file is named.
+
+A run is identified by its config, which names its data. So a name must always mean the same images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NoReturn
+
+from runner.data import DataError
+from runner.data.files import content_of
+
+FOLDERS = {"MNIST": "MNIST/raw", "FashionMNIST": "FashionMNIST/raw", "CIFAR10": "cifar-10-batches-py"}
+_FILES = {  # bytes and SHA-256 of each file
+    "MNIST": {
+        "t10k-images-idx3-ubyte": (7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+        "t10k-labels-idx1-ubyte": (10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+        "train-images-idx3-ubyte": (47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+        "train-labels-idx1-ubyte": (60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    },
+    "FashionMNIST": {
+        "t10k-images-idx3-ubyte": (7840016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+        "t10k-labels-idx1-ubyte": (10008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+        "train-images-idx3-ubyte": (47040016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+        "train-labels-idx1-ubyte": (60008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+    },
+    "CIFAR10": {
+        "batches.meta": (158, "f962466ef690d46b226450fb9aadc74ba4bc64a76aa526b5827fe4bc5c7125cb"),
+        "data_batch_1": (31035704, "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd"),
+        "data_batch_2": (31035320, "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8"),
+        "data_batch_3": (31035999, "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9"),
+        "data_batch_4": (31035696, "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b"),
+        "data_batch_5": (31035623, "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154"),
+        "test_batch": (31035526, "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831"),
+    },
+}
+
+
+def missing(name: str, root: Path) -> list[Path]:
+    """Check the files of a data set.
+
+    Returns:
+        The original files that are not there. None of a data set that has no known files.
+
+    Raises:
+        DataError: there is another file in place of an original one.
+    """
+    absent = []
+    for file, (size, digest) in _FILES.get(name, {}).items():
+        path = root / FOLDERS[name] / file
+        try:
+            content = content_of(path)
+        except (FileNotFoundError, NotADirectoryError):
+            absent.append(path)
+            continue
+        except OSError as error:
+            _refuse(name, path, f"cannot be read ({error.strerror})")
+        if hashlib.sha256(content).hexdigest() != digest:
+            _refuse(name, path, _difference(content, size))
+    return absent
+
+
+def _difference(content: bytes, size: int) -> str:
+    """Say in which way a file is not the original one."""
+    digest = hashlib.sha256(content).hexdigest()
+    others = [
+        f"{file} of {name}" for name, files in _FILES.items() for file, (_, known) in files.items() if known == digest
+    ]
+    if others:
+        return f"is {others[0]}"
+    return (
+        f"has {len(content)} of {size} bytes" if len(content) != size else "is not the original file: its bytes differ"
+    )
+
+
+def _refuse(name: str, path: Path, why: str) -> NoReturn:
+    raise DataError(
+        f"{path} {why}: delete it, and the next run downloads {name} again, or put the original file there."
+    )
