@@ -8,7 +8,7 @@ _BOUND = named("gradients/test_normalized.py", "test_one_example_moves_each_para
 MUTANTS = (
     Mutant(
         "gradients/one_pass/standardized.py",
-        "g, scale, out=g).addcmul_(u, scale * of_gain, value=-1)",
+        "g, scale, out=g).addcmul_(u, scale * gains[-1], value=-1)",
         "g, scale, out=g)",
         "the component along the standardised weights stays in the gradient",
         _EXACT,

@@ -13,6 +13,8 @@ from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 from runner.networks.standardized import StandardizedConv2d, standardized
 
+_IN_CACHE = 1 << 17  # numbers of the examples that are mapped at a time
+
 
 def through_standardization(terms: Terms, layer: StandardizedConv2d, shape: Geometry) -> Terms:
     """Return terms of a layer's weight, bias and gain, from the terms of its standardised weight, overwritten."""
@@ -20,9 +22,8 @@ def through_standardization(terms: Terms, layer: StandardizedConv2d, shape: Geom
     direction, inverse = standardized(layer.weight)
     u = direction.permute(2, 3, 1, 0).reshape(-1, shape.channels_out)  # in the order of the formed gradients
     scale = layer.gain * inverse.flatten()
-    formed, product = terms.formed.view(-1, *u.shape), torch.empty_like(u)
-    gains = formed.new_empty(len(formed), shape.channels_out)
-    for g, of_gain in zip(formed, gains, strict=True):
-        torch.sum(torch.mul(g, u, out=product), 0, out=of_gain)
-        torch.addcmul(-scale * g.mean(0), g, scale, out=g).addcmul_(u, scale * of_gain, value=-1)
-    return formed_terms(terms.formed, squared_norms(terms.formed), terms.biases, shape, gains)
+    gains = []
+    for g in terms.formed.view(-1, *u.shape).split(max(1, _IN_CACHE // u.numel())):
+        gains.append((g * u).sum(1, keepdim=True))
+        torch.addcmul(-scale * g.mean(1, keepdim=True), g, scale, out=g).addcmul_(u, scale * gains[-1], value=-1)
+    return formed_terms(terms.formed, squared_norms(terms.formed), terms.biases, shape, torch.cat(gains).squeeze(1))
