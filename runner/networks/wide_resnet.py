@@ -3,8 +3,10 @@
 Batch normalisation is replaced by group normalisation, and all convolutions have standardised weights. Choices that the
 paper leaves open follow the authors' published code (jax_privacy 1.0, `experiments/image_classification/models`): a
 block's layers are an activation, then group normalisation, then a convolution. The first skip of each of the three
-stages has such layers, too, with a 1 x 1 convolution. Strided convolutions differ from that code in one respect: their
-padding is one pixel on each side, not one pixel on the right and below.
+stages has such layers, too, with a 1 x 1 convolution.
+
+Two details differ from that code. Strided convolutions are padded by one pixel on each side, not on the right and below
+only. In the standardisation, eps is added to the squared norm, while that code takes the larger of the two.
 """
 
 from __future__ import annotations
