@@ -19,6 +19,7 @@ NAME = "lost_method"
 
 
 def test_all_that_a_paper_needs_is_written_and_nothing_is_left_to_substitute(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
     written = {str(path.relative_to(tmp_path)): path.read_text() for path in write_paper(NAME, tmp_path)}
     assert not [path for path, text in written.items() if "$" in path + text]
     for path, text in written.items():

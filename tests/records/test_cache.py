@@ -25,6 +25,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for module in (cache, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
+    monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
     monkeypatch.setattr(cache, "_code", cache._code.__wrapped__)
     return tmp_path / "checkout"
 
