@@ -28,7 +28,7 @@ from runner.runs.execute import execute
 from tests.conftest import Compose
 
 CONF = REPOSITORY / "conf"
-EXAMPLES = int(os.environ.get("DP_REPRO_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("DP_REPRO_EXAMPLES", "20"))
 LONGEST = 180  # seconds until a run has ended, or hangs
 MOST = 8 * 2**30  # bytes of addresses that a run may take beyond those that the process holds already
 SMALL = ("scale=smoke", "scale.batch_size=512", "epochs=1", "batch_size=512")  # three steps and an evaluation

@@ -21,7 +21,7 @@ from runner.claims.runs import Sample
 from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
 
 OFF = 5  # margins that a false claim is off
-DRAWS = 100
+DRAWS = 60
 
 
 @dataclass(frozen=True)
