@@ -122,9 +122,7 @@ class Run:
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
             return configured
-        if self.clipping.needs_engine:
-            return self.mechanism.examples
-        if self.apart:
+        if self.clipping.needs_engine or self.apart:
             return self.mechanism.examples
         images = examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
         return images if self.augmentation is None else max(1, images // self.augmentation.views)

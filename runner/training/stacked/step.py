@@ -256,22 +256,14 @@ class StackedStep:
         return {"sampling": self.sampling[0], "noise": self.noise[0], **drawing}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizers, of their schedules, of the average, and of correlated noise."""
-        schedules = [each.state_dict() for each in self._schedules]
-        return {
-            "update": self._update.state,
-            "schedules": schedules,
-            "average": self._average,
-            "past noise": self._past,
-        }
+        """Return the state of the optimizers, of the average, of correlated noise, and of the schedules."""
+        return {"buffers": self.state[2:], "schedules": [each.state_dict() for each in self._schedules]}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a state. Tensors keep their addresses, which a graph may know."""
         for schedule, counted in zip(self._schedules, state["schedules"], strict=True):
             schedule.load_state_dict(counted)
-        mine = [*self._update.state, *self._average, *self._past]
-        kept = [*state["update"], *state["average"], *state["past noise"]]
-        for tensor, saved in zip(mine, kept, strict=True):
+        for tensor, saved in zip(self.state[2:], state["buffers"], strict=True):
             tensor.copy_(saved)
 
     @undisturbed()
