@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=50, help="SIGKILLs in all")
+    parser.add_argument("--kills", type=int, default=20, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--only", default="", help="scenes and tries whose name contains this; writes no table")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "faults")
