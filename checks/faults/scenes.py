@@ -142,7 +142,7 @@ def _mounted(options: str) -> Callable[[Path], None]:
 
 
 def _unmount(root: Path) -> None:
-    subprocess.run(["umount", str(root / "results")], check=True)
+    subprocess.run(["umount", "--lazy", str(root / "results")], check=True)
 
 
 def _small_files() -> None:

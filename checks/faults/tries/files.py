@@ -61,7 +61,7 @@ def _mount(options: str, fill: int = 0) -> Callable[[Path], None]:
 
 
 def _unmount(here: Path) -> None:
-    subprocess.run(["umount", str(here / "results")], check=False)
+    subprocess.run(["umount", "--lazy", str(here / "results")], check=False)
 
 
 def _exfat(here: Path) -> None:

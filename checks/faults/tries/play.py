@@ -22,9 +22,7 @@ from runner.runs.execute import execute
 from runner.terminal import printable
 
 _BEFORE = Path(__file__).with_name("before.csv")  # the same tries on an earlier version of the code
-_CASES = Path(__file__).with_name(
-    "cases.csv"
-)  # reports of faults, with the tries, or the file of tests, that show each
+_CASES = Path(__file__).with_name("cases.csv")  # reports of faults, and the tries or the file of tests that show each
 Tried = tuple[Try, Answer]
 
 
