@@ -153,7 +153,7 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
 def _variants(mechanism: str) -> Iterator[Setting]:
     """Yield one mechanism for all the neighbours that it knows, selected by its name if it requires that.
 
-    Nothing is yielded for banded noise, whose batches are never everyone.
+    Nothing is yielded for banded noise, whose batches never hold all examples.
     """
     if mechanism == BANDED:
         return
@@ -179,7 +179,7 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
     setting, mechanism = attacked.setting, attacked.mechanism
     name = " ".join([setting.mechanism, *(v for k, v in setting.more.items() if k == "neighbours")])
     if setting.everyone:
-        batches = "everyone"
+        batches = "all examples"
     elif setting.sampling is Sampling.poisson:
         batches = f"q = {mechanism.sampling_rate:g}"
     else:
@@ -218,7 +218,18 @@ def _statistics(epsilon: float, trials: int, error: float) -> list[Row]:
     scores, ledger = of_statistics(made(noise), trials, f"statistics {epsilon}")
     found = lower_bounds(scores, ledger.actual, DELTA, error)
     claimed, sound = RdpClassic().epsilon(ledger.claimed, DELTA), sound_epsilon(ledger.actual, DELTA)
-    what = ("private_statistics", "before training", "everyone", 2, "constants", noise, DELTA, trials, claimed, sound)
+    what = (
+        "private_statistics",
+        "before training",
+        "all examples",
+        2,
+        "constants",
+        noise,
+        DELTA,
+        trials,
+        claimed,
+        sound,
+    )
     return [Row(*what, found.of_shape, found.any_shape, found.accused)]
 
 
@@ -235,7 +246,7 @@ def _screened_row(setting: Screened, ledger: Ledger, charged: Releases, trials: 
     return Row(
         what="annealing",
         mechanism=PLAIN,
-        sampling="poisson, everyone",
+        sampling="poisson, all examples",
         steps=setting.kept,
         sees="kept weights",
         noise_multiplier=setting.noise_multiplier,

@@ -70,37 +70,39 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
     accused = sum(bool(row.accused) for row in attacked)
     refuted = list(dict.fromkeys(_claim(row) for row in rows if row.verdict == "refuted"))
     caught = sum(bool(wrong.accused) and not right.accused for _, right, wrong in faults)
-    one_step = [row for row in attacked if row.steps == 1 and row.what == "flat" and row.sampling.endswith("everyone")]
+    one_step = [
+        row for row in attacked if row.steps == 1 and row.what == "flat" and row.sampling.endswith("all examples")
+    ]
     shares = [row.lower / row.sound for row in one_step]
     summary = [
         "# What attacks on the code show",
-        "Attacks on the clipping, mechanisms, sampling, update rules and statistics as they are implemented, with a "
-        "worst-case example that is in the data or not (or is another, where the neighbours are such). `ε at least` is "
-        f"a lower bound: all of a table's bounds hold together with {CONFIDENCE:.0%} confidence. Written by "
-        "`make audit`" + (" with `--quick`: too few trials for tight bounds." if quick else "."),
+        "Each attack trains with and without one worst-case example, or replaces it where neighbours differ so. It "
+        "tells the two apart by the weights or by the noisy sums. That gives `ε at least`, a lower bound on the true "
+        f"ε. All bounds of a table hold together with {CONFIDENCE:.0%} confidence. Written by `make audit`"
+        + (" with `--quick`: too few trials for tight bounds." if quick else "."),
         f"- **{accused} of {len(attacked)} attacks accuse what is implemented** of losing more than its ledger says.\n"
-        f"- On one step of DP-SGD with flat clipping, of a batch of everyone, the attack shows {min(shares):.2f} to "
+        f"- One step of DP-SGD with flat clipping, on a batch of all examples: the lower bound is {min(shares):.2f} to "
         f"{max(shares):.2f} of the sound ε.\n"
-        f"- Claims refuted: {'; '.join(refuted) or 'none'}.\n"
-        f"- {caught} of {len(faults)} planted faults are caught, and what they are planted in is not accused.",
+        f"- Ways of counting ε that an attack refutes, in these small settings: {'; '.join(refuted) or 'none'}.\n"
+        f"- {caught} of {len(faults)} planted faults are found. The code without the fault is never accused.",
         "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
         markdown(Table(_HEADER, [_line(row) for row in rows], shown=_SHOWN)).strip(),
         "[All columns](audit.csv)",
-        "*Sound* is the ε of the ledger for exactly the steps attacked, by privacy loss distributions; noise is chosen "
-        "for it (for the original bug, for the claim). *Claimed* is what the paper's accounting says of them. A claim "
-        "is *guaranteed* if it is no less than what is sound, *refuted* if a lower bound is above it, else *not "
-        "guaranteed*. *ε at least* is the larger of two bounds: one for any mechanism, whatever its shape, which needs "
-        "an event as rare as δ to be tight, and one that tests the whole curve δ(ε) of what is charged, for Gaussian "
-        "noise of whatever scale (`checks/audit/bounds.py` derives both). An implementation is *accused* where the "
-        "attack violates that curve, or shows more than the sound ε.",
-        "Kept updates of screening are no Gaussians, so for them the first bound alone counts, at every δ by itself; "
-        "what they cost in truth at the paper's settings is computed for "
-        "[theorem 1](../noise_screening/theorem-1/table.md). What is sound there is the cost of all tries that the "
-        "rule may take. *Weights*: the update rule seen from outside, by the weights before the first and after the "
-        "last step.",
+        "*Sound* is the ε of the ledger for exactly the attacked steps, by privacy loss distributions. The noise is "
+        "chosen for it; for the original bug it is chosen for the claim. *Claimed* is the ε by the paper's accounting. "
+        "A claim is *guaranteed* if it is at least the sound ε, *refuted* if a lower bound is above it, else *not "
+        "guaranteed*.",
+        "*ε at least* is the larger of two bounds. One holds for any mechanism, and needs an event as rare as δ to be "
+        "tight. The other tests the whole curve δ(ε) that is charged, for Gaussian noise of any scale "
+        "(`checks/audit/bounds.py` derives both). An implementation is *accused* if the attack violates that curve, or "
+        "shows more than the sound ε.",
+        "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
+        "[Theorem 1](../noise_screening/theorem-1/table.md) has their true cost at the paper's settings. Their sound ε "
+        "is the cost of all tries that the rule may take. *Weights*: the attack sees only the weights before the first "
+        "and after the last step.",
         "## Planted faults",
-        "Each mistake is planted in an implementation that is right.",
+        "Each fault is planted in code that is right, and attacked in the same way.",
         markdown(Table(_FAULTS, [_fault(*each) for each in faults])).strip(),
     ]
     return "\n\n".join(summary) + "\n"
@@ -139,9 +141,17 @@ def _line(row: Row) -> list[str]:
     ]
 
 
+_COUNTED = {
+    "corrected": "backpropagation clipping, as its corrected code counts",
+    "original_bug": "backpropagation clipping, as its published code counts",
+    "annealing": "noise screening, if kept updates alone are charged",
+}
+
+
 def _claim(row: Row) -> str:
     rule = row.what if row.mechanism == PLAIN else row.mechanism
-    return rule if row.delta == DELTA else f"{rule} (charging the kept updates alone, at δ = {row.delta:g})"
+    counted = _COUNTED.get(rule, rule)
+    return counted if row.delta == DELTA else f"{counted} (at δ = {row.delta:g})"
 
 
 def _lower(bound: float) -> str:
@@ -153,13 +163,13 @@ def _cells(row: Row) -> dict[str, object]:
 
 
 def _draw(drawn: Figure, rows: Sequence[Row]) -> None:
-    """Draw three panels: one step with everyone in the batch, all other sound settings, and bounds against claims."""
+    """Draw three panels: one step on all examples, all other sound settings, and bounds against claims."""
     attacked = [row for row in rows if row.accused is not None]
     claims = [row for row in attacked if row.verdict in ("refuted", "not guaranteed")]
     shown = [row for row in attacked if row.delta == DELTA and row not in claims]
-    alone = [row for row in shown if row.steps == 1 and row.sampling.endswith("everyone")]
+    alone = [row for row in shown if row.steps == 1 and row.sampling.endswith("all examples")]
     panels = drawn.subplots(1, 3)
-    _panel(panels[0], alone, "sound", "one step, everyone in the batch")
+    _panel(panels[0], alone, "sound", "one step, all examples in the batch")
     _panel(panels[1], [row for row in shown if row not in alone], "sound", "sampled batches, several steps, statistics")
     _panel(panels[2], claims, "claimed", "claims that are not guaranteed")
     panels[0].set_ylabel("ε at least, 95% confidence for all together")
@@ -194,7 +204,7 @@ def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str) -> None:
 def _name(row: Row) -> str:
     """Name one line of the figure."""
     rule = "" if row.mechanism in (PLAIN, "before training") else f" {row.mechanism}"
-    batches = "" if row.sampling.endswith("everyone") else f", {row.sampling.split(', ')[1]}"
+    batches = "" if row.sampling.endswith("all examples") else f", {row.sampling.split(', ')[1]}"
     steps = f", {row.steps} steps" if row.steps > 1 else ""
     sees = ", weights" if row.sees == "weights" else ""
     delta = f", δ = {row.delta:g}" if row.delta != DELTA else ""

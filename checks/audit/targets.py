@@ -7,10 +7,10 @@ its direction. It is far above every bound. So the canary's contribution has the
 every noise group, for every clipping.
 
 The mechanism's neighbours define the worlds. The canary is there or not (add-or-remove-one), has a gradient or none
-(zero-out), or has a gradient or the opposite one (replace-one). If every batch holds everyone, the others' gradients
-are known and point the other way, at their bound. This reveals a division by the actual number of examples. (Rows of
-the mean loss are at their bound exactly, so that one example more moves all of them.) If batches are sampled, the
-others have no gradients, because unknown gradients would hide the canary.
+(zero-out), or has a gradient or the opposite one (replace-one). If every batch holds all examples, the gradients of
+the others are known and point the other way, at their bound. This reveals a division by the actual number of
+examples. (Rows of the mean loss are at their bound exactly, so that one example more moves all of them.)
+If batches are sampled, the others have no gradients, because unknown gradients would hide the canary.
 """
 
 from __future__ import annotations
