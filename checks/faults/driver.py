@@ -30,11 +30,7 @@ def planned(folder: str) -> list[Job]:
 
 
 def main(folder: str) -> int:
-    """Carry out the runs that are not recorded in the folder.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out the runs that are not recorded in the folder, and return the exit code."""
     on_termination_as_on_interrupt()
     try:
         from runner.launch.processes import run_jobs

@@ -8,13 +8,12 @@ Exit codes: 0 done, 1 a trial failed, 2 the request or a configuration is wrong,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from runner.cli.reproduce import check_overrides
+from runner.cli.reproduce import add_common, check_overrides, print_failed
 from runner.config import PAPER, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import known, split
+from runner.launch.choice import split
 from runner.records.files import results_folder
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
 from runner.search.carry_out import DRAWS, carry_out
@@ -23,11 +22,7 @@ from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Search.
-
-    Returns:
-        The exit code.
-    """
+    """Search, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     for name, least in (("jobs", 1), ("threads", 1), ("trials", 0), ("draws", 0), ("retrain", 0)):
         if getattr(options, name) < least:
@@ -51,8 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retrain and chosen is not None:
         again = space.retrained(chosen.values, options.retrain)
         failed += run_jobs(launcher, Work(again, options.jobs, options.threads), line).failed
-    for job, why in failed:
-        print(f"failed: {job.sweep} {job.label}: {why}", file=sys.stderr)
+    print_failed(failed)
     return 1 if failed else 0
 
 
@@ -86,9 +80,5 @@ def _parser() -> Parser:
         help=f"then train the best one with this number of other seeds, on all training images, and report on test "
         f"images (the figures show {RETRAINED})",
     )  # fmt: skip
-    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
-    parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
-    parser.add_argument(
-        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
-    )
+    add_common(parser)
     return parser
