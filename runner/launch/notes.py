@@ -12,8 +12,8 @@ import json
 import platform
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -210,3 +210,23 @@ class Heartbeat:
             content = json.dumps(report)
         with suppress(OSError):
             write_whole(self.folder / f"{self.name}.beat", content, replace=True)
+
+
+@contextmanager
+def noted(root: Path, launcher: str, jobs: Sequence[Job], host: str = "") -> Iterator[Heartbeat]:
+    """Keep a note and a heartbeat of a task that this command carries out. A file that cannot be written stops no run.
+
+    Args:
+        root: the folder of all results.
+        launcher, host: see `Note`.
+        jobs: its runs.
+    """
+    folder, name = folder_of(root), new_name()
+    with suppress(OSError):
+        write(folder, Note(name, launcher, "", tuple(job.run_id for job in jobs), host=host))
+    try:
+        with Heartbeat(folder, name) as heartbeat:
+            yield heartbeat
+    finally:
+        with suppress(OSError):
+            remove(folder, name)
