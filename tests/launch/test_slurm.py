@@ -211,7 +211,3 @@ def test_gpus_or_cpus_say_how_many_runs_a_task_computes_at_a_time() -> None:
     assert runs_on_node(2, 8, 1) == 2
 
 
-def slurm_with(**options: int) -> Slurm:
-    absent = dict.fromkeys(("partition", "account", "qos", "constraint", "memory"))
-    ones = dict.fromkeys(("time_limit", "minutes", "requeues", "retries", "warning", "poll", "silence"), 1)
-    return Slurm(**{**absent, **ones, **options})
