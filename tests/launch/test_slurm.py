@@ -209,5 +209,3 @@ def test_runs_that_fail_are_told_from_those_that_had_no_time(cluster: Cluster, s
 def test_gpus_or_cpus_say_how_many_runs_a_task_computes_at_a_time() -> None:
     assert [runs_on_node(0, 8, threads) for threads in (1, 4, None)] == [8, 2, 1]
     assert runs_on_node(2, 8, 1) == 2
-
-
