@@ -165,7 +165,9 @@ class Heartbeat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._alive = ExitStack()
         with suppress(OSError):
-            self._hold_lock(self.folder / f"{self.name}.alive")
+            path = self.folder / f"{self.name}.alive"  # a command that tests its lock has it for an instant
+            if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
+                path.unlink()  # without the file, `alive` returns None
         self.write()
         self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
@@ -177,11 +179,6 @@ class Heartbeat:
         self._over = kind is None
         self.write()
         self._alive.close()
-
-    def _hold_lock(self, path: Path) -> None:
-        """Hold the lock that shows that this process is alive. A command that tests it has it for an instant."""
-        if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
-            path.unlink()  # without the file, `alive` returns None
 
     def began(self, jobs: Sequence[Job]) -> None:
         """Report jobs as under way."""
