@@ -138,7 +138,12 @@ def training(
             torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
             steps = graph or CallByCall(runs[0], data, watch)
             with _epsilons_ahead(runs) as ahead:
-                return _train(runs, steps, ahead, data, on_epochs, on_step, on_state, state)
+                progress = [
+                    Progress(run, objective, data, on_epoch, ahead)
+                    for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
+                ]
+                _train(steps, progress, runs[0].device, on_step, on_state, state)
+                return [each.trained for each in progress]
 
     return train_all
 
@@ -292,30 +297,24 @@ def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
 
 
 def _train(
-    runs: Sequence[Run],
     steps: Steps,
-    ahead: Ahead,
-    data: tuple[Split, ...],
-    on_epochs: Sequence[OnEpoch],
+    progress: Sequence[Progress],
+    device: torch.device,
     on_step: OnStep,
     on_state: OnState,
     state: State | None,
-) -> list[Trained]:
+) -> None:
     """Train runs in the same steps, each with the batches and the noise that it would draw alone.
 
     A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
-    progress = [
-        Progress(run, objective, data, on_epoch, ahead)
-        for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
-    ]
     for each in progress:
-        each.trained.step, each.trained.lockstep = steps.mode.value, len(runs)
-    first, device = progress[0], runs[0].device
+        each.trained.step, each.trained.lockstep = steps.mode.value, len(progress)
+    first = progress[0]
     parts: dict[str, Stateful] = {**steps.parts, "progress": first}
     if state is not None:
         put_back(state, parts, steps.generators, device)
-    going, epoch = set(range(len(runs))), first.epochs
+    going, epoch = set(range(len(progress))), first.epochs
     while going:
         epoch += 1
         started = time.perf_counter()
@@ -326,7 +325,7 @@ def _train(
                 on_step(epoch, step_in_epoch + 1)
         losses, seen = steps.seen()
         seconds = time.perf_counter() - started
-        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(runs)
+        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(progress)
         for run in sorted(going):
             if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates, averages[run]):
                 going.remove(run)
@@ -336,4 +335,3 @@ def _train(
             on_state(lambda: state_of(parts, steps.generators, device))
     for each in progress:
         each.trained.physical_batch = steps.physical_batch
-    return [each.trained for each in progress]
