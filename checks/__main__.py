@@ -27,11 +27,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Carry out the command that the first argument names.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out the command that the first argument names, and return the exit code."""
     prepare_process()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):

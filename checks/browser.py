@@ -222,11 +222,7 @@ def _reached(tab: Any, folder: Path) -> set[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check a site, and print its faults.
-
-    Returns:
-        The exit code.
-    """
+    """Check a site, and print its faults. Return the exit code."""
     parser = Parser(prog="python -m checks browser", description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "site", help="of the site (default: site)")
     folder = parser.parse_args(arguments).folder

@@ -19,11 +19,7 @@ from runner.terminal import prepare_process
 
 
 def main() -> int:
-    """Carry out the command that the first argument names; without one, the run that the arguments compose.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out the command that the first argument names, or the run of the arguments. Return the exit code."""
     prepare_process()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     on_termination_as_on_interrupt()

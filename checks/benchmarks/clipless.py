@@ -57,11 +57,7 @@ def _digits(value: float) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and write the table and the figure.
-
-    Returns:
-        The exit code.
-    """
+    """Measure, and write the table and the figure. Return the exit code."""
     parser = Command(prog="python -m checks benchmark-clipless", description=__doc__.partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 512, 2048, 8192])

@@ -93,11 +93,7 @@ def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Time the runs and print the table.
-
-    Returns:
-        The exit code.
-    """
+    """Time the runs and print the table, and return the exit code."""
     parser = Command(prog="python -m checks benchmark-run", description=__doc__)
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")

@@ -129,11 +129,7 @@ class _Report:
 
 
 def main(given: Sequence[str]) -> int:
-    """Measure, and write the table and the figure.
-
-    Returns:
-        The exit code.
-    """
+    """Measure, and write the table and the figure. Return the exit code."""
     arguments = _arguments(given)
     one_thread_each(arguments.threads)
     machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)

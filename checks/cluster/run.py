@@ -26,11 +26,7 @@ SCENES = ("slurm", "slurm-accounts", "ray")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the scenes and write the transcript.
-
-    Returns:
-        The exit code.
-    """
+    """Play the scenes and write the transcript, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m checks cluster", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=SCENES, help="this cluster alone; writes no transcript")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "cluster")

@@ -30,18 +30,15 @@ def planned(folder: str) -> list[Job]:
 
 
 def main(folder: str) -> int:
-    """Carry out the runs that are not recorded in the folder.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out the runs that are not recorded in the folder, and return the exit code."""
     on_termination_as_on_interrupt()
     try:
-        from runner.launch.processes import run_jobs
+        from runner.launch.processes import Work, run_jobs
         from runner.records.files import recorded
         from runner.terminal import Line
 
-        tally = run_jobs([job for job in planned(folder) if not recorded(job.config)], 2, 1, {}, None, Line())
+        left = [job for job in planned(folder) if not recorded(job.config)]
+        tally = run_jobs(Work(left, at_once=2), Line())
         for job, why in tally.failed:
             print(f"failed: {job.label}: {why}", file=sys.stderr)
         return 1 if tally.failed else 0

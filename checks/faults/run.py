@@ -30,11 +30,7 @@ from runner.records.files import read_record
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play all scenes and write the table.
-
-    Returns:
-        The exit code.
-    """
+    """Play all scenes and write the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=20, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")

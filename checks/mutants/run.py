@@ -33,11 +33,7 @@ _PAUSE = 0.05  # seconds
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try all faults and write the table.
-
-    Returns:
-        The exit code.
-    """
+    """Try all faults and write the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m checks mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="faults whose part, file or reason contains this; writes no table")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults tried at a time")

@@ -30,11 +30,7 @@ OUTPUT = REPOSITORY / "results" / "gpu-check"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare, and print the results.
-
-    Returns:
-        The exit code.
-    """
+    """Compare, and print the results. Return the exit code."""
     parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--rehearse", action="store_true", help="use a made-up device: the same code, without a GPU")

@@ -33,7 +33,7 @@ def _takes_back(run: PlannedRun) -> bool:
 
 
 def _ended_early(run: PlannedRun) -> bool:
-    """Return True if the run diverged, or a search stopped it: both depend on the data."""
+    """Return True if the run diverged, which depends on the data."""
     return run.record is not None and run.record["status"] != "finished"
 
 

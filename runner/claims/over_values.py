@@ -44,7 +44,8 @@ def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -
     Of several experiments, the least favourable counts. An experiment counts once half of its values, and at least two,
     have a run. For the best value two settings are enough.
     """
-    every = [Runs(run for run in runs if _among(claim, float(field_of(claim, run, claim.by)))) for runs in experiments]
+    least = -math.inf if claim.among is None else claim.among
+    every = [Runs(run for run in runs if float(field_of(claim, run, claim.by)) >= least) for runs in experiments]
     found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
     if not found:
         return Measured(explanation="less than half of the values have run")
@@ -75,10 +76,6 @@ def _enough(claim: Claim, runs: Runs) -> bool:
     if claim.statistic == "best_value":
         return len(runs.recorded.by(_setting)) > 1
     return len(_samples(claim, runs)) >= max(2, len(runs.by_value(claim.by)) / 2)
-
-
-def _among(claim: Claim, value: float) -> bool:
-    return claim.among is None or value >= claim.among
 
 
 def _samples(claim: Claim, runs: Runs) -> Samples:
@@ -135,20 +132,8 @@ def _setting(run: PlannedRun) -> str:
     return str(run.job.setting_id)
 
 
-def _best_value(values: Sequence[float], means: NDArray[np.float64]) -> float:
-    return values[int(np.argmax(means))]
-
-
-def _spread(_: Sequence[float], means: NDArray[np.float64]) -> float:
-    return float(np.ptp(means))
-
-
-def _correlation(values: Sequence[float], means: NDArray[np.float64]) -> float:
-    return float(spearmanr(values, means).statistic)
-
-
 _NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
-    "best_value": _best_value,
-    "spread": _spread,
-    "correlation": _correlation,
+    "best_value": lambda values, means: values[int(np.argmax(means))],
+    "spread": lambda _, means: float(np.ptp(means)),
+    "correlation": lambda values, means: float(spearmanr(values, means).statistic),
 }

@@ -31,10 +31,7 @@ Row = Mapping[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table.
-
-    Returns:
-        The exit code.
+    """Print the table, and return the exit code.
 
     Raises:
         ValueError: there are no claims in the folder, or none has a value that was asked for.

@@ -71,11 +71,7 @@ def diagnostics() -> str:
 
 
 def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
-    """Import a command and carry it out.
-
-    Returns:
-        The exit code.
-    """
+    """Import a command and carry it out, and return the exit code."""
     try:
         main: Main = import_module(commands[name].module).main
         code = main(arguments)

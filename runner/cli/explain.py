@@ -14,11 +14,7 @@ from runner.terminal import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain a run or an item.
-
-    Returns:
-        The exit code.
-    """
+    """Explain a run or an item, and return the exit code."""
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "what", help="the beginning of the id of a run or a setting (9f3a), or an item (tempered_sigmoid/fig-3)"

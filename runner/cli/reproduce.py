@@ -10,14 +10,14 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
 
 from runner.claims.evidence import check_scale
-from runner.config import FIELDS, ConfigError
+from runner.config import FIELDS, PAPER, ConfigError
 from runner.config.fields import Part
 from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import known as known_launchers
@@ -39,11 +39,7 @@ from runner.training.prepare import Run, prepare, without_calibration
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a request.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out a request, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     kernels_wanted()  # refuses an environment that asks for nothing known
     check_scale(options.scale)
@@ -69,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.plan:
         print(_plan(jobs, first, options.jobs, options.time))
         return 0
-    _check_first(first)
+    if first is not None:  # a fault in the overrides is the same in all runs, and is found even if all are recorded
+        _prepared(first, without_calibration(first.config))
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [job for job in every.values() if not _is_recorded(job)]
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
@@ -103,10 +100,9 @@ def parse_duration(text: str) -> float:
 def _parser() -> Parser:
     parser = Parser(prog="python -m runner reproduce", description=__doc__)
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
-    parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
+    add_common(parser)
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
-    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
     parser.add_argument("--wait", default="yes", help="yes (default), or no: hand the runs over (slurm), and end")
     parser.add_argument(
         "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
@@ -115,10 +111,23 @@ def _parser() -> Parser:
     parser.add_argument("--budget", help="start no run later than this, or known to end later: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
     parser.add_argument("--time", action="store_true", help="with --plan: time three steps of runs of unknown time")
+    return parser
+
+
+def add_common(parser: Parser) -> None:
+    """Add the arguments that all commands have that carry runs out."""
+    parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
+    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
     parser.add_argument(
         "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
     )
-    return parser
+
+
+def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
+    """Print a line for each failed run, with the file that has its error."""
+    for job, why in failed:
+        path = failure_path(results_folder(job.config), job.run_id)
+        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
 
 
 def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
@@ -163,16 +172,6 @@ def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]
     finally:
         line.clear()
     return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
-
-
-def _check_first(first: Job | None) -> None:
-    """Prepare a run of the request, the same each time.
-
-    A fault in the overrides of a request is the same in all its runs, and is found even if all are recorded. Before
-    work starts, `_check` prepares every setting that is left.
-    """
-    if first is not None:
-        _prepared(first, without_calibration(first.config))
 
 
 def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:
@@ -255,9 +254,7 @@ def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, r
     paths = aggregate(paper.name, scale, results_root=results_root)
     print(headline(paper.name, scale, names[:1], results_root))
     print(shown([path for path in paths if path.parent.name in names]))
-    for job, why in tally.failed:
-        path = failure_path(results_folder(job.config), job.run_id)
-        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
+    print_failed(tally.failed)
     if tally.not_started:
         print(
             f"{len(tally.not_started)} runs were not started: BUDGET was over, or would have been before their end.",

@@ -1,4 +1,4 @@
-"""A search over the fields that a sweep draws, by Optuna, with Hyperband stopping: `python -m runner search SWEEP`.
+"""A search over the fields that a sweep draws, by Optuna: `python -m runner search SWEEP`.
 
 The sweep's own draws come first, then suggestions. A trial is a run with an ordinary record. Recorded trials are not
 run again, so the same command resumes an interrupted search. Trials are judged on held-out training images.
@@ -8,27 +8,21 @@ Exit codes: 0 done, 1 a trial failed, 2 the request or a configuration is wrong,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from runner.cli.reproduce import check_overrides
+from runner.cli.reproduce import add_common, check_overrides, print_failed
 from runner.config import PAPER, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import known, split
+from runner.launch.choice import split
 from runner.records.files import results_folder
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
-from runner.search.carry_out import carry_out
-from runner.search.study import DRAWS, study_of
+from runner.search.carry_out import DRAWS, carry_out
 from runner.terminal import Line, Parser, bound_text, command, number
 from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Search.
-
-    Returns:
-        The exit code.
-    """
+    """Search, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     for name, least in (("jobs", 1), ("threads", 1), ("trials", 0), ("draws", 0), ("retrain", 0)):
         if getattr(options, name) < least:
@@ -42,16 +36,17 @@ def main(arguments: Sequence[str]) -> int:
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
     folder, line = results_folder(space.draws[0].config), Line()
-    with study_of(space, folder, options.epsilon, options.draws) as study:
-        failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)
+    failed = carry_out(
+        space, folder, options.epsilon, options.trials, launcher, line,
+        draws=options.draws, at_once=options.jobs, threads=options.threads,
+    )  # fmt: skip
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
     print(_summary(space, trials, chosen, options.epsilon, overrides))
     if options.retrain and chosen is not None:
         again = space.retrained(chosen.values, options.retrain)
         failed += run_jobs(launcher, Work(again, options.jobs, options.threads), line).failed
-    for job, why in failed:
-        print(f"failed: {job.sweep} {job.label}: {why}", file=sys.stderr)
+    print_failed(failed)
     return 1 if failed else 0
 
 
@@ -59,10 +54,9 @@ def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: fl
     """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
-    stopped = sum(trial.stopped for trial in trials)
-    lines.append(f"{len(trials)} trials, {stopped} of them stopped before their last epoch")
+    lines.append(f"{len(trials)} trials")
     if chosen is None:
-        return "\n".join([*lines, f"No whole trial has an epoch at a sound ε of {budget:g} or less."])
+        return "\n".join([*lines, f"No trial has an epoch at a sound ε of {budget:g} or less."])
     lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
     values = [f"{name}={value:g}" for name, value in chosen.values.items()]
     scale = [f"scale={name}" for name in [space.composed.scale.name] if name != PAPER]
@@ -86,9 +80,5 @@ def _parser() -> Parser:
         help=f"then train the best one with this number of other seeds, on all training images, and report on test "
         f"images (the figures show {RETRAINED})",
     )  # fmt: skip
-    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
-    parser.add_argument("--scale", default="paper", help="paper (default) or smoke")
-    parser.add_argument(
-        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
-    )
+    add_common(parser)
     return parser

@@ -30,10 +30,7 @@ Columns = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table.
-
-    Returns:
-        The exit code.
+    """Print the table, and return the exit code.
 
     Raises:
         ConfigError: there is no such folder, column or value.

@@ -16,12 +16,11 @@ from pathlib import Path
 from runner.claims.evidence import check_scale
 from runner.cli.aggregate import shown
 from runner.cli.errors import sentence
-from runner.cli.reproduce import check_data, check_overrides
-from runner.config import PAPER, REPOSITORY, ConfigError
+from runner.cli.reproduce import add_common, check_data, check_overrides, print_failed
+from runner.config import REPOSITORY, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import known, split
+from runner.launch.choice import split
 from runner.launch.devices import workers
-from runner.records.files import failure_path
 from runner.records.hydra_keys import judge
 from runner.records.jobs import Job
 from runner.runs import durations
@@ -36,11 +35,7 @@ from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a study, or plan it.
-
-    Returns:
-        The exit code.
-    """
+    """Carry out a study, or plan it. Return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
     for name in ("jobs", "threads"):
@@ -70,11 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     written = write(study, progress, folder_of(settings), options.scale, command("study", *arguments))
     print("\n".join(answers(study, compared(progress))))
     print(shown(written))
-    for job, why in failed:
-        print(
-            f"failed: {job.sweep} {job.label}: {why} (see {failure_path(folder_of(settings), job.run_id)})",
-            file=sys.stderr,
-        )
+    print_failed(failed)
     return 1 if failed else 0
 
 
@@ -141,12 +132,8 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m runner study", description=__doc__)
     parser.add_argument("file", type=Path, help="mine.yaml; docs/extending.md lists its keys")
     parser.add_argument("--plan", action="store_true", help="count the runs and estimate their time; run nothing")
-    parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
     parser.add_argument("--config-dir", type=Path, help="the folder of your options, as for a run")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
-    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known())}")
-    parser.add_argument(
-        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
-    )
+    add_common(parser)
     return parser

@@ -25,51 +25,36 @@ class Split:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set that was read: its sizes are the sizes of its splits.
+    """A data set that was read: a data set of a user, with the sizes of its splits."""
 
-    Attributes:
-        shape: channels, height and width.
-        classes: one more than the largest label.
-    """
-
-    train: Split
-    test: Split
+    splits: tuple[Split, Split]
+    shape: tuple[int, ...]
+    classes: int
+    train_examples: int
+    test_examples: int
 
     @classmethod
     def of(cls, found: Any) -> Examples:
         """Take the training and the test examples from a pair, each as `as_split` takes it.
 
+        There is one class more than the largest label.
+
         Raises:
             ValueError: it is no such pair.
         """
         try:
-            train, test = found
-            return cls(as_split(train), as_split(test))
+            train, test = map(as_split, found)
+            classes = 1 + int(torch.maximum(train.targets.max(), test.targets.max()))
+            return cls((train, test), tuple(train.images.shape[1:]), classes, len(train), len(test))
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise ValueError(
                 f"expected the training and the test examples, each a pair of images and labels, or a data set of "
                 f"PyTorch's kind ({error})"
             ) from error
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.train.images.shape[1:])
-
-    @property
-    def classes(self) -> int:
-        return 1 + int(torch.maximum(self.train.targets.max(), self.test.targets.max()))
-
-    @property
-    def train_examples(self) -> int:
-        return len(self.train)
-
-    @property
-    def test_examples(self) -> int:
-        return len(self.test)
-
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """Return the splits."""
-        return self.train, self.test
+        return self.splits
 
 
 def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:

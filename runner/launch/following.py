@@ -23,14 +23,9 @@ class Following:
         self._left = {job.run_id: job for job in jobs}
         self._total = len(self._left)
 
-    @property
-    def done(self) -> bool:
-        """Return True if nothing is left to wait for."""
-        return not self.open
-
-    def add(self, note: Note) -> None:
-        """Follow a task."""
-        self.open[note.name] = note
+    def add(self, found: Iterable[Note]) -> None:
+        """Follow tasks."""
+        self.open |= {note.name: note for note in found}
 
     def look(self, note: Note) -> Report | None:
         """Read the last report of a task, and stop following a task that is over."""
@@ -58,10 +53,6 @@ class Following:
     def knows(self, run_id: str) -> bool:
         """Return True if the outcome of a run is known already."""
         return run_id not in self._left
-
-    def failed(self, job: Job, why: str) -> None:
-        """Count a run as failed."""
-        self.ended(job.run_id, "failed", why)
 
     def show(self, queued: int, running: dict[str, str]) -> None:
         """Show the progress in a line, with the last epoch of the run that began last."""

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Protocol
 
 from runner.launch import notes
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, Work
 from runner.records.files import recorded
-from runner.records.jobs import Job
 from runner.terminal import Line
-
-
-@dataclass(frozen=True)
-class Work:
-    """Jobs to carry out.
-
-    Attributes:
-        jobs: in the order in which they are started.
-        at_once: the number of runs at a time, or of tasks on a cluster. None takes the launcher's default.
-        threads: CPU threads of each run. None leaves it to PyTorch.
-        estimates: seconds that a run will take, by run id. A run of unknown time is not in it.
-        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
-        wait: wait until all are done. If False, the tally lists the runs under way.
-    """
-
-    jobs: Sequence[Job]
-    at_once: int | None = None
-    threads: int | None = 1
-    estimates: dict[str, float] = field(default_factory=dict)
-    deadline: float | None = None
-    wait: bool = True
-
-    @property
-    def root(self) -> Path:
-        """The folder of all results, which is one for all jobs of a request."""
-        return Path(self.jobs[0].config.runtime.results_root).expanduser()
 
 
 class Launcher(Protocol):
@@ -60,3 +32,16 @@ def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
     tally = launcher.carry_out(replace(work, jobs=left), line) if left else Tally()
     tally.recorded[:0] = done
     return tally
+
+
+def check_options(launcher: object, above_zero: Sequence[str], not_negative: Sequence[str]) -> None:
+    """Raise ValueError if an option of a launcher is out of its range."""
+    for name in (*above_zero, *not_negative):
+        value, least = getattr(launcher, name), "above 0" if name in above_zero else "0 or more"
+        if not (value > 0 or (value == 0 and name in not_negative)):
+            raise ValueError(f"{name}={value} has to be {least}")
+
+
+def runs_on_node(gpus: int, cpus: int, threads: int | None) -> int:
+    """Return the number of runs that a task computes at a time, given its GPUs, its CPUs and the threads of a run."""
+    return gpus or max(1, cpus // (threads or cpus))

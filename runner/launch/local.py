@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import platform
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.config import ConfigError
 from runner.launch import notes
 from runner.launch import processes as local
 from runner.launch.devices import to_share, workers
-from runner.launch.interface import Work
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, Work
 from runner.terminal import Line
 
 NAME = "local"
@@ -28,17 +26,6 @@ class Local:
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""
-        folder, name = notes.folder_of(work.root), notes.new_name()
-        at_once = work.at_once or workers(work.jobs)
-        with suppress(OSError):
-            runs = tuple(job.run_id for job in work.jobs)
-            notes.write(folder, notes.Note(name, NAME, "", runs, host=platform.node()))
-        try:
-            with notes.Heartbeat(folder, name) as heartbeat:
-                return local.run_jobs(
-                    work.jobs, at_once, work.threads, work.estimates, work.deadline, line,
-                    devices=to_share(work.jobs), watch=heartbeat,
-                )  # fmt: skip
-        finally:
-            with suppress(OSError):
-                notes.remove(folder, name)
+        work = replace(work, at_once=work.at_once or workers(work.jobs))
+        with notes.noted(work.root, NAME, work.jobs, platform.node()) as heartbeat:
+            return local.run_jobs(work, line, devices=to_share(work.jobs), watch=heartbeat)

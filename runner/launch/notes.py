@@ -12,8 +12,8 @@ import json
 import platform
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -165,7 +165,9 @@ class Heartbeat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._alive = ExitStack()
         with suppress(OSError):
-            self._hold_lock(self.folder / f"{self.name}.alive")
+            path = self.folder / f"{self.name}.alive"  # a command that tests its lock has it for an instant
+            if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
+                path.unlink()  # without the file, `alive` returns None
         self.write()
         self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
@@ -177,11 +179,6 @@ class Heartbeat:
         self._over = kind is None
         self.write()
         self._alive.close()
-
-    def _hold_lock(self, path: Path) -> None:
-        """Hold the lock that shows that this process is alive. A command that tests it has it for an instant."""
-        if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
-            path.unlink()  # without the file, `alive` returns None
 
     def began(self, jobs: Sequence[Job]) -> None:
         """Report jobs as under way."""
@@ -210,3 +207,23 @@ class Heartbeat:
             content = json.dumps(report)
         with suppress(OSError):
             write_whole(self.folder / f"{self.name}.beat", content, replace=True)
+
+
+@contextmanager
+def noted(root: Path, launcher: str, jobs: Sequence[Job], host: str = "") -> Iterator[Heartbeat]:
+    """Keep a note and a heartbeat of a task that this command carries out. A file that cannot be written stops no run.
+
+    Args:
+        root: the folder of all results.
+        launcher, host: see `Note`.
+        jobs: its runs.
+    """
+    folder, name = folder_of(root), new_name()
+    with suppress(OSError):
+        write(folder, Note(name, launcher, "", tuple(job.run_id for job in jobs), host=host))
+    try:
+        with Heartbeat(folder, name) as heartbeat:
+            yield heartbeat
+    finally:
+        with suppress(OSError):
+            remove(folder, name)

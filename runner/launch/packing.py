@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from runner.records.jobs import Job
 
-Group = tuple[Job, ...]
-
 
 def packed(
-    groups: Sequence[Group], estimates: Mapping[str, float], minutes: float, at_once: int = 1, *, unknown: float
-) -> list[tuple[Group, ...]]:
-    """Tasks of groups, in order, each of at most `minutes` by the estimates, or of one group.
+    groups: Sequence[Sequence[Job]], estimates: Mapping[str, float], minutes: float, at_once: int = 1, *, unknown: float
+) -> list[list[Job]]:
+    """Pack groups into tasks, in order, each of at most `minutes` by the estimates, or of one group.
 
     A task is closed when the next group would make it longer: of runs that take no more than half of `minutes`, all
     but the last task take at least half.
@@ -21,7 +19,7 @@ def packed(
         at_once: how many groups a task computes at a time.
         unknown: the minutes that a group counts with a run of unknown time.
     """
-    tasks: list[list[Group]] = []
+    tasks: list[list[Job]] = []
     filled = room = 60.0 * minutes * at_once
     for group in groups:
         known = all(job.run_id in estimates for job in group)
@@ -29,6 +27,6 @@ def packed(
         if not tasks or filled + seconds > room:
             tasks.append([])
             filled = 0.0
-        tasks[-1].append(group)
+        tasks[-1].extend(group)
         filled += seconds
-    return [tuple(task) for task in tasks]
+    return tasks

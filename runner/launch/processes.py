@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Protocol
 
 from runner.launch.devices import Devices
@@ -26,6 +27,32 @@ class Tally:
     under_way: list[Job] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Work:
+    """Jobs to carry out, with one results folder.
+
+    Attributes:
+        jobs: in the order in which they are started.
+        at_once: the number of runs at a time, or of tasks on a cluster. None takes the launcher's default.
+        threads: CPU threads of each run. None leaves it to PyTorch.
+        estimates: seconds that a run will take, by run id. A run of unknown time is not in it.
+        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
+        wait: wait until all are done. If False, the tally lists the runs under way.
+    """
+
+    jobs: Sequence[Job]
+    at_once: int | None = None
+    threads: int | None = 1
+    estimates: dict[str, float] = field(default_factory=dict)
+    deadline: float | None = None
+    wait: bool = True
+
+    @property
+    def root(self) -> Path:
+        """The folder of all results, which is one for all jobs of a request."""
+        return Path(self.jobs[0].config.runtime.results_root).expanduser()
+
+
 class Watch(Protocol):
     """Told of what happens to runs while they are carried out. What it raises ends them all."""
 
@@ -39,27 +66,18 @@ class Watch(Protocol):
         """Take note that a run is over: `outcome` is "failed", or as `runner.runs.execute.execute` returns it."""
 
 
-def run_jobs(
-    jobs: Sequence[Job],
-    workers: int,
-    threads: int | None,
-    estimates: dict[str, float],
-    deadline: float | None,
-    line: Line,
-    *,
-    devices: Sequence[str] = (),
-    watch: Watch | None = None,
-) -> Tally:
-    """Run every job in a separate process, `workers` at a time, in order. A job that fails stops no other.
+def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
+    """Run every job in a separate process, `work.at_once` at a time, in order. A job that fails stops no other.
 
     With `runtime.lockstep`, jobs that can be trained together share a process, and fail together.
 
     Args:
-        threads: CPU threads of each run; None leaves it to PyTorch.
-        estimates: seconds a run will take, by run id. A run of unknown time is not in it.
-        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
+        work: the jobs.
+        line: shows the progress.
         devices: GPUs to spread the processes over. Each process sees one alone (see `runner.launch.devices`).
+        watch: told of what happens.
     """
+    jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
     queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
     clock = _Clock(jobs, estimates, workers)
     number = 1
@@ -67,14 +85,12 @@ def run_jobs(
         while queue or running:
             while queue and len(running) < workers:
                 group = queue.popleft()
-                if (
-                    deadline is not None
-                    and time.monotonic() + sum(estimates.get(j.run_id, 0.0) for j in group) > deadline
-                ):
+                seconds = sum(estimates.get(job.run_id, 0.0) for job in group)
+                if work.deadline is not None and time.monotonic() + seconds > work.deadline:
                     tally.not_started.extend(group)
                     clock.drop(group)
                     continue
-                running.append(start(group, threads, number, device=shared.taken()))
+                running.append(start(group, work.threads, number, device=shared.taken()))
                 number += len(group)
                 if watch is not None:
                     watch.began(group)

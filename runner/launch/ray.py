@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -19,11 +19,10 @@ from runner.config import REPOSITORY, ConfigError
 from runner.launch import notes
 from runner.launch.away import RunFile, files_of, relocated, write_returned_files
 from runner.launch.following import Following
-from runner.launch.interface import Work
+from runner.launch.interface import check_options, runs_on_node
 from runner.launch.lockstep import grouped
-from runner.launch.notes import Note
 from runner.launch.packing import packed
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, Work
 from runner.launch.task import carry_out, until
 from runner.records.jobs import Job
 from runner.terminal import Line
@@ -49,12 +48,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is out of its range."""
-        for name in ("cpus", "minutes"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} has to be above 0")
-        for name in ("gpus", "retries"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
+        check_options(self, above_zero=("cpus", "minutes"), not_negative=("gpus", "retries"))
 
     def check(self, wait: bool) -> None:
         """Raise ConfigError if the command is not to wait, or Ray is not installed."""
@@ -65,15 +59,9 @@ class Ray:
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""
-        folder, name = notes.folder_of(work.root), notes.new_name()
-        note = Note(name, NAME, "", tuple(job.run_id for job in work.jobs))
         ray = self._connected()
-        notes.write(folder, note)
-        try:
-            with notes.Heartbeat(folder, name) as heartbeat:
-                return self._carry_out(ray, work, line, heartbeat)
-        finally:
-            notes.remove(folder, name)
+        with notes.noted(work.root, NAME, work.jobs) as heartbeat:
+            return self._carry_out(ray, work, line, heartbeat)
 
     def _connected(self) -> Any:
         """Return Ray, connected to the cluster until the process ends. Several requests may use it at a time.
@@ -109,20 +97,17 @@ class Ray:
         # A restarted collector has lost its reports. A task returns all of its reports again when it is over.
         lasting = {"max_restarts": -1, "max_task_retries": -1}
         collector = ray.remote(Collector).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
-        at_once = self.gpus or max(1, self.cpus // (work.threads or self.cpus))
-        tasks = [
-            tuple(job for group in task for job in group)
-            for task in packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
-        ]
+        at_once = runs_on_node(self.gpus, self.cpus, work.threads)
+        tasks = packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
         jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
         remote, end, waiting = self._remote(ray, _carry_out_on_node), until(work.deadline), list(reversed(tasks))
-        running: dict[Any, tuple[Job, ...]] = {}
+        running: dict[Any, list[Job]] = {}
         line.keep(f"{len(jobs)} runs in {len(tasks)} tasks handed to Ray")
         while waiting or running:
             while waiting and (work.at_once is None or len(running) < work.at_once):
                 task = waiting.pop()
-                reference = remote.remote(collector, task, at_once, work.threads, work.estimates, end, self.data_root)
-                running[reference] = task
+                of_task = Work(task, at_once, work.threads, work.estimates)
+                running[remote.remote(collector, of_task, end, self.data_root)] = task
             over, _ = ray.wait(list(running), timeout=_POLL)
             texts, ended = ray.get(collector.take.remote())
             for run_id, text in texts.items():
@@ -136,7 +121,7 @@ class Ray:
                 following.ended(run_id, outcome, text)
             for reference in over:
                 for job in running.pop(reference):
-                    following.failed(job, why[reference])
+                    following.ended(job.run_id, "failed", why[reference])
             following.show(len(waiting), texts)
         return following.tally
 
@@ -202,21 +187,13 @@ class _Reporter:
         self._ray.get(self._collector.ended.remote(*self.all_ended[-1]))
 
 
-def _carry_out_on_node(
-    collector: Any,
-    jobs: tuple[Job, ...],
-    at_once: int,
-    threads: int | None,
-    estimates: dict[str, float],
-    end: float | None,
-    data_root: str | None,
-) -> list[Ended]:
+def _carry_out_on_node(collector: Any, work: Work, end: float | None, data_root: str | None) -> list[Ended]:
     """Execute on a node the runs that are not over yet, and return their outcomes and files."""
     import ray
 
     done = ray.get(collector.done.remote())
     with tempfile.TemporaryDirectory(prefix="dp-repro-") as folder:
-        here = tuple(relocated(job, Path(folder), data_root) for job in jobs if job.run_id not in done)
+        here = [relocated(job, Path(folder), data_root) for job in work.jobs if job.run_id not in done]
         reporter = _Reporter(ray, collector)
-        carry_out(here, at_once, threads, estimates, end, reporter)
+        carry_out(replace(work, jobs=here), end, reporter)
         return reporter.all_ended

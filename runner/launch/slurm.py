@@ -18,11 +18,11 @@ from typing import Any
 from runner.config import ConfigError
 from runner.launch import notes, queue
 from runner.launch.following import Following
-from runner.launch.interface import Work
+from runner.launch.interface import check_options, runs_on_node
 from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, Work
 from runner.launch.task import Task, until
 from runner.records.jobs import Job
 from runner.terminal import Line
@@ -55,12 +55,11 @@ class Slurm:
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is out of its range."""
-        for name in ("time_limit", "cpus", "minutes", "poll", "silence"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} has to be above 0")
-        for name in ("gpus", "requeues", "retries", "warning"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} has to be 0 or more")
+        check_options(
+            self,
+            above_zero=("time_limit", "cpus", "minutes", "poll", "silence"),
+            not_negative=("gpus", "requeues", "retries", "warning"),
+        )
 
     def check(self, wait: bool) -> None:
         """Raise ConfigError if submitit or Slurm is missing on this machine."""
@@ -74,24 +73,18 @@ class Slurm:
         folder = notes.folder_of(work.root)
         following = Following(folder, work.jobs, line)
         wanted = {job.run_id for job in work.jobs}
-        for note in self._under_way(folder, wanted):
-            following.add(note)
+        following.add(self._under_way(folder, wanted))
         earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
-        at_once = self._at_once(work.threads)
+        at_once = runs_on_node(self.gpus, self.cpus, work.threads)
         groups = grouped([job for job in work.jobs if job.run_id not in earlier])
         tasks = packed(groups, work.estimates, self.minutes, at_once, unknown=self.time_limit)
-        for note in self._hand_over(folder, [[job for group in task for job in group] for task in tasks], work, 1):
-            following.add(note)
+        following.add(self._hand_over(folder, tasks, work, 1))
         line.keep(
             f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"
         )
         if not work.wait:
             return Tally(under_way=list(work.jobs))
         return self._follow(folder, following, work, line)
-
-    def _at_once(self, threads: int | None) -> int:
-        """Return the number of runs that a task computes at a time."""
-        return self.gpus or max(1, self.cpus // (threads or self.cpus))
 
     def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
         """List tasks of earlier commands that are in the queue and have runs that are wanted.
@@ -113,21 +106,13 @@ class Slurm:
         return [note for note in earlier if note.job in there_are]
 
     def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int) -> list[Note]:
-        made = [
-            Task(
-                folder,
-                notes.new_name(),
-                tuple(jobs),
-                self._at_once(work.threads),
-                work.threads,
-                {job.run_id: work.estimates[job.run_id] for job in jobs if job.run_id in work.estimates},
-                until(work.deadline),
-            )
-            for jobs in tasks
-        ]
-        found = []
+        made, found = [], []
+        for jobs in tasks:
+            estimates = {job.run_id: work.estimates[job.run_id] for job in jobs if job.run_id in work.estimates}
+            of_task = Work(jobs, runs_on_node(self.gpus, self.cpus, work.threads), work.threads, estimates)
+            made.append(Task(folder, notes.new_name(), of_task, until(work.deadline)))
         for task, job in zip(made, self._submitted(folder, made, work.at_once), strict=True):
-            found.append(Note(task.name, NAME, job, tuple(each.run_id for each in task.jobs), attempt))
+            found.append(Note(task.name, NAME, job, tuple(each.run_id for each in task.work.jobs), attempt))
             notes.write(folder, found[-1])
         return found
 
@@ -169,7 +154,7 @@ class Slurm:
 
     def _follow(self, folder: Path, following: Following, work: Work, line: Line) -> Tally:
         silent: dict[str, float] = {}  # by task, the time since which it has no heartbeat
-        while not following.done:
+        while following.open:
             time.sleep(self.poll)
             there_are, now, running = queue.states(), time.monotonic(), dict[str, str]()
             for note in list(following.open.values()):
@@ -202,9 +187,8 @@ class Slurm:
         left = following.lost(note)
         if note.attempt > self.retries:
             for job in left:
-                following.failed(job, f"{event}; see {folder / 'logs' / note.job}_0_log.err")
+                following.ended(job.run_id, "failed", f"{event}; see {folder / 'logs' / note.job}_0_log.err")
             return
         if left:
             line.keep(f"{event}: {len(left)} runs are handed over again")
-            for again in self._hand_over(folder, [left], work, note.attempt + 1):
-                following.add(again)
+            following.add(self._hand_over(folder, [left], work, note.attempt + 1))

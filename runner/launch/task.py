@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runner.config import register
 from runner.launch import notes
 from runner.launch.devices import to_share
-from runner.launch.processes import Watch, run_jobs
-from runner.records.jobs import Job
+from runner.launch.processes import Watch, Work, run_jobs
 from runner.terminal import Line
 
 NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
@@ -25,25 +24,19 @@ class Task:
     Attributes:
         folder: the folder of its note and heartbeat (see `notes`).
         name: its name there.
-        jobs: the runs, in the order in which they are started.
-        at_once: the number of runs at a time.
-        threads: CPU threads of each run.
-        estimates: seconds that a run will take, by run id.
+        work: its jobs, without a deadline.
         until: the deadline by time.time(), or None. No run is started that would end later.
     """
 
     folder: Path
     name: str
-    jobs: tuple[Job, ...]
-    at_once: int
-    threads: int | None
-    estimates: dict[str, float]
+    work: Work
     until: float | None
 
     def __call__(self) -> None:
         """Carry them out."""
         with notes.Heartbeat(self.folder, self.name) as heartbeat:
-            carry_out(self.jobs, self.at_once, self.threads, self.estimates, self.until, heartbeat)
+            carry_out(self.work, self.until, heartbeat)
 
     def checkpoint(self) -> Any:
         """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
@@ -57,17 +50,10 @@ def until(deadline: float | None) -> float | None:
     return None if deadline is None else time.time() + deadline - time.monotonic()
 
 
-def carry_out(
-    jobs: tuple[Job, ...],
-    at_once: int,
-    threads: int | None,
-    estimates: dict[str, float],
-    until: float | None,
-    watch: Watch,
-) -> None:
+def carry_out(work: Work, until: float | None, watch: Watch) -> None:
     """Carry jobs out on this machine. The watch is also told of jobs that are not started."""
     register()
-    deadline = None if until is None else time.monotonic() + until - time.time()
-    tally = run_jobs(jobs, at_once, threads, estimates, deadline, Line(sys.stderr), devices=to_share(jobs), watch=watch)
+    work = replace(work, deadline=None if until is None else time.monotonic() + until - time.time())
+    tally = run_jobs(work, Line(sys.stderr), devices=to_share(work.jobs), watch=watch)
     for job in tally.not_started:
         watch.ended(job, NOT_STARTED, "")

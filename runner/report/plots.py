@@ -169,11 +169,11 @@ def runs_text(planned: Runs) -> str:
     return f"n = {n}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
-def mark_not_run(axes: Axes, *, without_ticks: bool = False, text: str = "not run") -> None:
+def mark_not_run(axes: Axes, *, without_ticks: bool = False) -> None:
     """Write "not run" above the middle of a panel that has no run. A claimed point may be in the middle."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
-    axes.text(0.5, 0.75, text, transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+    axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
 
 
 def too_few(settings: Sequence[Runs]) -> str:
@@ -234,9 +234,9 @@ def by_error(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def name_not_run(axes: Axes, label: str, colour: str, line: str = "-") -> None:
+def name_not_run(axes: Axes, label: str, colour: str) -> None:
     """Add a legend entry for a line that has no run, in the colour of the line."""
-    axes.plot([], [], line, color=colour, label=f"{label}{_NOT_RUN}")
+    axes.plot([], [], color=colour, label=f"{label}{_NOT_RUN}")
 
 
 def panel_each(height: float, few: Mapping[str, str]) -> tuple[Figure, list[tuple[Axes, str]]]:

@@ -114,7 +114,7 @@ def _page(study: Study, found: Sequence[Compared], table: Table, chosen: Table, 
         neighbours=_neighbours(arms),
         trials=_trials(arms),
         notes="".join(f"- {text}\n" for text in _notes(arms)),
-        effects=_effects_section(study, arms),
+        effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
         search_seed=SEARCH_SEED,
         chosen=markdown(chosen),
         board=board(study, found) if scale == PAPER else "",
@@ -242,10 +242,6 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
         for text in (run.record or {})["provenance"].get("epsilon_rests_on", ())
     }
     return notes + [f"**Believed.** ε of *{name}* rests on {text}." for name, text in sorted(believed)]
-
-
-def _effects_section(study: Study, arms: Sequence[Progress]) -> str:
-    return f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else ""
 
 
 def _effects(study: Study, arms: Sequence[Progress]) -> Table:

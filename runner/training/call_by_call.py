@@ -12,7 +12,7 @@ from runner.clipping import gradient_sum
 from runner.config import StepMode
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.gradients import GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.speed.slices import Pieces
@@ -167,9 +167,8 @@ class CallByCall:
 
     def _sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:
         """Return the bounded sum over one logical batch: inputs [batch, ...], targets [batch]."""
-        return _sum(self._run, self._engine, inputs, targets, self._pieces)
-
-
-def _sum(run: Run, engine: Engine, inputs: Tensor, targets: Tensor, pieces: Pieces) -> GradientSum:
-    clipping, groups = run.mechanism.applied(run.clipping, len(targets)), run.mechanism.noise_groups
-    return pieces.fitting(lambda size: gradient_sum(clipping, engine, inputs, targets, size, groups), len(targets))
+        run, engine = self._run, self._engine
+        clipping, groups = run.mechanism.applied(run.clipping, len(targets)), run.mechanism.noise_groups
+        return self._pieces.fitting(
+            lambda size: gradient_sum(clipping, engine, inputs, targets, size, groups), len(targets)
+        )

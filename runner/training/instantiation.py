@@ -25,7 +25,6 @@ from runner.data.features import Features, Pixels
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
-from runner.training.averaging import Averaging
 from runner.training.own import OwnViews
 from runner.training.targets import check_targets
 from runner.training.updates import Plain, Schedule, UpdateRule
@@ -34,11 +33,13 @@ _DEVICES = ("cpu", "cuda")
 
 
 def instantiated(config: DictConfig, group: str, call_with: Any = None, **arguments: Any) -> Any:
-    """Call `hydra.utils.instantiate` on a group, and call the result with `call_with` if given.
+    """Call `hydra.utils.instantiate` on a group, and call the result with `call_with` if given; None stays None.
 
     Raises:
         ConfigError: it fails; the message is one sentence.
     """
+    if config[group] is None:
+        return None
     check_targets(config, group)
     try:
         if group == "dataset":
@@ -88,25 +89,20 @@ def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) 
         raise ConfigError(str(error)) from error
     activation = partial(instantiated, config, "activation")
     network = instantiated(config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation)
-    normalization = normalization_of(config)
+    normalization: Normalization | None = instantiated(config, "normalization")
     if normalization is not None:
         try:
             layer = normalization.layer(shape[0])
         except ValueError as error:
             raise ConfigError(f"normalization: {error}.") from error
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
-    constraint = instantiated(config, "constraint") if config.constraint else None
-    return Objective(network, instantiated(config, "loss"), input_bound(features, dataset), constraint)
+    bound = input_bound(features, dataset)
+    return Objective(network, instantiated(config, "loss"), bound, instantiated(config, "constraint"))
 
 
 def input_bound(features: Features, dataset: ImageDataset) -> InputBound:
     """Return the bound on every input, which features of bounded norm state in `largest_norm`."""
     return InputBound(tuple(features.shape(dataset.shape)), getattr(features, "largest_norm", None))
-
-
-def normalization_of(config: DictConfig) -> Normalization | None:
-    """Return the config's normalisation, or None."""
-    return None if config.normalization is None else instantiated(config, "normalization")
 
 
 def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]) -> Augmentation | OwnViews | None:
@@ -115,9 +111,9 @@ def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]
     Raises:
         ConfigError: the features are not pixels, or the views do not fit.
     """
-    if config.augmentation is None:
-        return None
     made = instantiated(config, "augmentation")
+    if made is None:
+        return None
     if type(features) is not Pixels:
         raise ConfigError(
             f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
@@ -131,15 +127,9 @@ def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]
     return made
 
 
-def averaging_of(config: DictConfig) -> Averaging | None:
-    """Return the config's average of the weights, or None."""
-    return None if config.averaging is None else instantiated(config, "averaging")
-
-
 def update_rule_of(config: DictConfig) -> UpdateRule:
     """Return the config's update rule, the plain one by default."""
-    rule: UpdateRule = instantiated(config, "screening") if config.screening else Plain()
-    return rule
+    return instantiated(config, "screening") or Plain()
 
 
 def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:

@@ -40,14 +40,14 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 class Trained:
     """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
-    `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
-    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
-    number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
-    on updates, is part of `seconds_training`. `objective`: the trained objective, with the averaged weights if there
-    are any. They are then evaluated in `test_loss` and `test_accuracy`, and the last weights in `LAST`.
+    `status`: "finished" or "diverged". `step`: the way in which steps were executed. `lockstep`: the number of runs
+    that were trained in the same steps. `physical_batch`: the number of a run's examples that passed the network at a
+    time in the end. `seconds_deciding`, the time for decisions on updates, is part of `seconds_training`. `objective`:
+    the trained objective, with the averaged weights if there are any. They are then evaluated in `test_loss` and
+    `test_accuracy`, and the last weights in `LAST`.
     """
 
-    status: Literal["finished", "diverged", "stopped"] = "finished"
+    status: Literal["finished", "diverged"] = "finished"
     step: str = StepMode.eager.value
     lockstep: int = 1
     physical_batch: int = 1
@@ -90,7 +90,7 @@ def _check_norms(run: Run, train: Split) -> None:
         raise ConfigError(f"features: they have the norm {norms.max():.6g}, but state a largest norm of {largest:.6g}.")
 
 
-OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
+OnEpoch = Callable[[dict[str, float]], object]
 OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
 Ahead = Mapping[int, Sequence[Future[float | None]]]  # by epoch, from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
@@ -99,7 +99,7 @@ Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
-    `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
+    `on_epoch` gets each epoch's row of the history at once.
     Layers that draw from PyTorch's global generator get a stream of the run's seed. The generator is restored after.
     """
     (trained,) = training([run], data)([on_epoch])
@@ -138,7 +138,12 @@ def training(
             torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
             steps = graph or CallByCall(runs[0], data, watch)
             with _epsilons_ahead(runs) as ahead:
-                return _train(runs, steps, ahead, data, on_epochs, on_step, on_state, state)
+                progress = [
+                    Progress(run, objective, data, on_epoch, ahead)
+                    for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
+                ]
+                _train(steps, progress, runs[0].device, on_step, on_state, state)
+                return [each.trained for each in progress]
 
     return train_all
 
@@ -234,8 +239,7 @@ class Progress:
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
         trained.diagnostics = self.diagnostics.values
-        if self._on_epoch(row) is False and epoch < run.epochs:
-            trained.status = "stopped"
+        self._on_epoch(row)
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
             trained.status = "diverged"
         return trained.status == "finished" and epoch < run.epochs
@@ -293,30 +297,24 @@ def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
 
 
 def _train(
-    runs: Sequence[Run],
     steps: Steps,
-    ahead: Ahead,
-    data: tuple[Split, ...],
-    on_epochs: Sequence[OnEpoch],
+    progress: Sequence[Progress],
+    device: torch.device,
     on_step: OnStep,
     on_state: OnState,
     state: State | None,
-) -> list[Trained]:
+) -> None:
     """Train runs in the same steps, each with the batches and the noise that it would draw alone.
 
     A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
     """
-    progress = [
-        Progress(run, objective, data, on_epoch, ahead)
-        for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
-    ]
     for each in progress:
-        each.trained.step, each.trained.lockstep = steps.mode.value, len(runs)
-    first, device = progress[0], runs[0].device
+        each.trained.step, each.trained.lockstep = steps.mode.value, len(progress)
+    first = progress[0]
     parts: dict[str, Stateful] = {**steps.parts, "progress": first}
     if state is not None:
         put_back(state, parts, steps.generators, device)
-    going, epoch = set(range(len(runs))), first.epochs
+    going, epoch = set(range(len(progress))), first.epochs
     while going:
         epoch += 1
         started = time.perf_counter()
@@ -327,7 +325,7 @@ def _train(
                 on_step(epoch, step_in_epoch + 1)
         losses, seen = steps.seen()
         seconds = time.perf_counter() - started
-        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(runs)
+        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(progress)
         for run in sorted(going):
             if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates, averages[run]):
                 going.remove(run)
@@ -337,4 +335,3 @@ def _train(
             on_state(lambda: state_of(parts, steps.generators, device))
     for each in progress:
         each.trained.physical_batch = steps.physical_batch
-    return [each.trained for each in progress]

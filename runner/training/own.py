@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,29 +24,45 @@ _AT_ONCE = 256  # images
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 
 
-@dataclass(frozen=True)
-class OwnFeatures:
-    """Features that a user wrote, applied to each image separately, and cut to the norm that they state.
+class _OfOneImage:
+    """A user's function of one image, applied to each image separately.
 
     Attributes:
         own: the user's object.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+        self._mapped: dict[Any, Mapped] = {}
+
+    def mapped(self, images: Tensor) -> Mapped:
+        """Return the function, ready to be mapped; only the shape of the images [1, ...] is used."""
+        key = (images.shape[1:], images.dtype, images.device)
+        if key not in self._mapped:
+            self._mapped[key] = self._ready(torch.zeros_like(images[0]))
+        return self._mapped[key]
+
+    def _ready(self, image: Tensor) -> Mapped:
+        raise NotImplementedError
+
+
+class OwnFeatures(_OfOneImage):
+    """Features that a user wrote, cut to the norm that they state.
+
+    Attributes:
         largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
 
     Raises:
         ValueError: the norm is not above 0 and finite.
     """
 
-    own: Any
-    largest_norm: float | None = field(init=False)
-    _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
-    _shapes: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        stated = getattr(self.own, "largest_norm", None)
-        norm = None if stated is None else float(stated)
-        if norm is not None and not 0 < norm < math.inf:
-            raise ValueError(f"Expected a largest_norm > 0 and finite, got {norm}.")
-        object.__setattr__(self, "largest_norm", norm)
+    def __init__(self, own: Any) -> None:
+        super().__init__(own)
+        stated = getattr(own, "largest_norm", None)
+        self.largest_norm = None if stated is None else float(stated)
+        if self.largest_norm is not None and not 0 < self.largest_norm < math.inf:
+            raise ValueError(f"Expected a largest_norm > 0 and finite, got {self.largest_norm}.")
+        self._shapes: dict[tuple[int, ...], list[int]] = {}
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
         """Return the shape of one image's features, as the user's object first states it.
@@ -75,28 +91,13 @@ class OwnFeatures:
         finite = found.isfinite().flatten(1).all(1).view(-1, *[1] * (found.dim() - 1))
         return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
-    def mapped(self, images: Tensor) -> Mapped:
-        """Return the features of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
-        key = (images.shape[1:], images.dtype, images.device)
-        if key not in self._mapped:
-            result = torch.empty(self.shape(images.shape[1:]), device="meta")
-            self._mapped[key] = Mapped(_OfOneImage(self.own), {}, (torch.zeros_like(images[0]),), result)
-        return self._mapped[key]
+    def _ready(self, image: Tensor) -> Mapped:
+        result = torch.empty(self.shape(image.shape), device="meta")
+        return Mapped(partial(_features, self.own), {}, (image,), result)
 
 
-@dataclass(frozen=True)
-class _OfOneImage:
-    """A user's features of one image, as a function that can be recorded and pickled."""
-
-    own: Any
-
-    def __call__(self, shared: dict[str, Tensor], image: Tensor) -> Tensor:
-        features: Tensor = self.own(image[None])
-        return features[0]
-
-
-class OwnViews:
-    """Views that a user wrote, of one image at a time.
+class OwnViews(_OfOneImage):
+    """Views that a user wrote.
 
     The user's object has the numbers `views` and `numbers`, and `view(image, drawn)`: from an image
     [channels, height, width] and uniform numbers [numbers] in [0, 1) to an image of the same shape.
@@ -106,10 +107,10 @@ class OwnViews:
     """
 
     def __init__(self, own: Any) -> None:
-        self.own, self.views, self._numbers = own, int(own.views), int(own.numbers)
+        super().__init__(own)
+        self.views, self._numbers = int(own.views), int(own.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
-        self._mapped: dict[Any, Mapped] = {}
 
     def draw(self, examples: int, generator: Generator) -> Tensor:
         """Return uniform numbers [examples, views, numbers]."""
@@ -123,24 +124,19 @@ class OwnViews:
         made: Tensor = self.mapped(repeated)({}, repeated, drawn.flatten(0, 1))
         return made.view(-1, self.views, *images.shape[1:])
 
-    def mapped(self, images: Tensor) -> Mapped:
-        """Return the view of one image, ready to be mapped; only the shape of the images [1, ...] is used."""
-        key = (images.shape[1:], images.dtype, images.device)
-        if key not in self._mapped:
-            image, numbers = torch.zeros_like(images[0]), torch.zeros(self._numbers, device=images.device)
-            self._mapped[key] = Mapped(_View(self.own), {}, (image, numbers), torch.empty_like(image, device="meta"))
-        return self._mapped[key]
+    def _ready(self, image: Tensor) -> Mapped:
+        numbers = torch.zeros(self._numbers, device=image.device)
+        return Mapped(partial(_view, self.own), {}, (image, numbers), torch.empty_like(image, device="meta"))
 
 
-@dataclass(frozen=True)
-class _View:
-    """A user's view of one image, as a function that can be recorded and pickled."""
+def _features(own: Any, shared: dict[str, Tensor], image: Tensor) -> Tensor:
+    features: Tensor = own(image[None])
+    return features[0]
 
-    own: Any
 
-    def __call__(self, shared: dict[str, Tensor], image: Tensor, drawn: Tensor) -> Tensor:
-        view: Tensor = self.own.view(image, drawn)
-        return view
+def _view(own: Any, shared: dict[str, Tensor], image: Tensor, drawn: Tensor) -> Tensor:
+    view: Tensor = own.view(image, drawn)
+    return view
 
 
 def mapped_parts(

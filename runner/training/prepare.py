@@ -56,10 +56,8 @@ from runner.training.checks import (
 from runner.training.diagnostics import diagnostic
 from runner.training.instantiation import (
     augmentation_of,
-    averaging_of,
     device_of,
     instantiated,
-    normalization_of,
     objective_of,
     schedule_of,
     update_rule_of,
@@ -101,7 +99,8 @@ class Run:
     @cached_property
     def averaging(self) -> Averaging | None:
         """Return the average of the weights that is evaluated, or None for the last weights."""
-        return averaging_of(self.config)
+        averaging: Averaging | None = instantiated(self.config, "averaging")
+        return averaging
 
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
@@ -209,17 +208,18 @@ def prepare(config: DictConfig) -> Run:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"features: {error}") from error
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")
-    normalization = normalization_of(config)
+    normalization, averaging = instantiated(config, "normalization"), instantiated(config, "averaging")
     rule = update_rule_of(config)
     device = device_of(config.runtime.device)
-    groups: list[tuple[Any, str, type]] = [(accountant, "accountant", Accountant)]
-    if not is_own(clipping):
-        groups.append((clipping, "clipping", Clipping))
-    if normalization is not None:
-        groups.append((normalization, "normalization", Normalization))
-    if config.averaging is not None:
-        groups.append((averaging_of(config), "averaging", Averaging))
+    groups: list[tuple[Any, str, type]] = [
+        (accountant, "accountant", Accountant),
+        (None if is_own(clipping) else clipping, "clipping", Clipping),
+        (normalization, "normalization", Normalization),
+        (averaging, "averaging", Averaging),
+    ]
     for part, group, methods in groups:
+        if part is None:
+            continue
         missing = [name for name in vars(methods) if not name.startswith("_") and not hasattr(part, name)]
         if missing:
             raise ConfigError(f"{group}: {config[group]._target_} has no {missing[0]}.")

@@ -11,12 +11,11 @@ import torch
 
 from runner.launch import notes, run_jobs
 from runner.launch import processes as local
-from runner.launch.interface import Work
 from runner.launch.local import Local
 from runner.launch.notes import Heartbeat, Note
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, Work
 from runner.launch.status import states
-from runner.records.jobs import Job
+from runner.terminal import Line
 
 
 @pytest.fixture
@@ -24,8 +23,9 @@ def asked(monkeypatch) -> dict[str, Any]:
     """Arguments of `runner.launch.processes.run_jobs`, which runs nothing here."""
     found: dict[str, Any] = {}
 
-    def fake(jobs: list[Job], at_once: int, *rest: Any, devices: Any, watch: Heartbeat) -> Tally:
-        found.update(at_once=at_once, devices=devices, threads=rest[0])
+    def fake(work: Work, line: Line, *, devices: Any, watch: Heartbeat) -> Tally:
+        jobs = work.jobs
+        found.update(at_once=work.at_once, devices=devices, threads=work.threads)
         watch.began(jobs[:1])
         watch.epoch(jobs[0].run_id, "epoch 2/3")
         watch.write()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.launch.lockstep import grouped
-from runner.launch.processes import run_jobs
+from runner.launch.processes import Work, run_jobs
 from runner.records.files import claim, failure_path, read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.records.jobs import Job, sweep_jobs
@@ -52,7 +52,7 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
     for jobs in (alone, together):
         jobs = [job for job in jobs if job.config.dataset.name == "MNIST"]
         said = io.StringIO()
-        tally = run_jobs(jobs, 1, 1, {}, None, Line(said))
+        tally = run_jobs(Work(jobs, 1), Line(said))
         assert len(tally.recorded) == len(jobs) == 3
         assert said.getvalue().count("finished") == 3
         found.append([read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs])
@@ -102,7 +102,7 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
         jobs.append(Job.of(job.sweep, job.overrides, config))
     with pytest.raises(NotStackableError, match="RReLU is not a module"):
         execute_together([job.config for job in jobs], lambda row, run: None)
-    tally = run_jobs(jobs, 1, 1, {}, None, Line(io.StringIO()))
+    tally = run_jobs(Work(jobs, 1), Line(io.StringIO()))
     assert len(tally.recorded) == 2
     records = [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs]
     assert [record["provenance"]["lockstep"] for record in records] == [1, 1]

@@ -17,7 +17,7 @@ def groups_of(*sizes: int) -> list[Any]:
 
 
 def ids(tasks: Any) -> list[list[str]]:
-    return [[job.run_id for group in task for job in group] for task in tasks]
+    return [[job.run_id for job in task] for task in tasks]
 
 
 def test_an_hour_holds_six_runs_of_ten_minutes() -> None:

@@ -12,8 +12,9 @@ import pytest
 from runner.config import ConfigError
 from runner.launch import notes, queue, run_jobs, slurm
 from runner.launch.choice import launcher_of
-from runner.launch.interface import Work
+from runner.launch.interface import runs_on_node
 from runner.launch.notes import Heartbeat, Note
+from runner.launch.processes import Work
 from runner.launch.slurm import Slurm
 from runner.launch.task import Task
 from runner.records.files import recorded
@@ -43,7 +44,7 @@ class Cluster:
     def finishes(self, task: Task) -> str:
         """Records all, and leaves the queue."""
         with Heartbeat(task.folder, task.name) as heartbeat:
-            for job in task.jobs:
+            for job in task.work.jobs:
                 if not recorded(job.config):
                     self.record(job)
                 heartbeat.ended(job, "finished", "")
@@ -52,9 +53,9 @@ class Cluster:
     def is_killed(self, task: Task) -> str:
         """Records its first run, and is gone from the queue in its second."""
         with Heartbeat(task.folder, task.name) as heartbeat:
-            self.record(task.jobs[0])
-            heartbeat.began(task.jobs[1:])
-            heartbeat.epoch(task.jobs[1].run_id, "epoch 1/3")
+            self.record(task.work.jobs[0])
+            heartbeat.began(task.work.jobs[1:])
+            heartbeat.epoch(task.work.jobs[1].run_id, "epoch 1/3")
         path = task.folder / f"{task.name}.beat"
         path.write_text(path.read_text().replace('"over": true', '"over": false'))
         return ""
@@ -88,7 +89,7 @@ def test_cheap_runs_share_a_task_and_recorded_ones_are_in_none(cluster: Cluster,
     jobs = smoke_jobs(4)
     cluster.record(jobs[1])
     tally = run_jobs(small(), Work(jobs, estimates={job.run_id: 25.0 for job in jobs}), line)
-    assert [[job.run_id for job in task.jobs] for task in cluster.tasks] == [
+    assert [[job.run_id for job in task.work.jobs] for task in cluster.tasks] == [
         [jobs[0].run_id, jobs[2].run_id],
         [jobs[3].run_id],
     ]
@@ -101,7 +102,7 @@ def test_what_a_killed_task_did_not_record_is_handed_over_again(cluster: Cluster
     jobs = smoke_jobs(3)
     cluster.deeds = [cluster.is_killed]
     tally = run_jobs(small(), Work(jobs, estimates={job.run_id: 1.0 for job in jobs}), line)
-    assert [[job.run_id for job in task.jobs] for task in cluster.tasks] == [
+    assert [[job.run_id for job in task.work.jobs] for task in cluster.tasks] == [
         [job.run_id for job in jobs],
         [job.run_id for job in jobs[1:]],
     ]
@@ -168,7 +169,7 @@ def test_what_goes_on_from_before_is_followed_and_not_handed_over_twice(cluster:
     assert not first.recorded
     cluster.deeds = [lambda task: (cluster.states.clear(), cluster.finishes(cluster.tasks[0]), "")[2], cluster.finishes]
     tally = run_jobs(small(retries=0, minutes=1), Work(jobs), line)
-    handed = [[job.run_id for job in task.jobs] for task in cluster.tasks]
+    handed = [[job.run_id for job in task.work.jobs] for task in cluster.tasks]
     assert handed[:2] == [[jobs[0].run_id], [jobs[1].run_id]]
     assert jobs[0].run_id in {job.run_id for job in tally.recorded}
 
@@ -206,14 +207,5 @@ def test_runs_that_fail_are_told_from_those_that_had_no_time(cluster: Cluster, s
 
 
 def test_gpus_or_cpus_say_how_many_runs_a_task_computes_at_a_time() -> None:
-    options = {"cpus": 8, "gpus": 0}
-    assert slurm_with(**options)._at_once(1) == 8
-    assert slurm_with(**options)._at_once(4) == 2
-    assert slurm_with(**options)._at_once(None) == 1
-    assert slurm_with(cpus=8, gpus=2)._at_once(1) == 2
-
-
-def slurm_with(**options: int) -> Slurm:
-    absent = dict.fromkeys(("partition", "account", "qos", "constraint", "memory"))
-    ones = dict.fromkeys(("time_limit", "minutes", "requeues", "retries", "warning", "poll", "silence"), 1)
-    return Slurm(**{**absent, **ones, **options})
+    assert [runs_on_node(0, 8, threads) for threads in (1, 4, None)] == [8, 2, 1]
+    assert runs_on_node(2, 8, 1) == 2

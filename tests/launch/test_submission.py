@@ -9,7 +9,7 @@ import pytest
 from runner.config import ConfigError
 from runner.launch import notes, queue, run_jobs
 from runner.launch.choice import launcher_of
-from runner.launch.interface import Work
+from runner.launch.processes import Work
 
 submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")
 
@@ -57,7 +57,7 @@ def test_a_task_is_what_submitit_hands_over_again(sbatch, smoke_jobs, line, tmp_
     (pickled,) = notes.folder_of(tmp_path).glob("logs/*_submitted.pkl")
     submission = submitit.core.utils.DelayedSubmission.load(pickled)
     again = submission._checkpoint_function()
-    assert [each.run_id for each in again.function.jobs] == [job.run_id]
+    assert [each.run_id for each in again.function.work.jobs] == [job.run_id]
     assert again.function.name == submission.function.name
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.launch.processes import run_jobs
+from runner.launch.processes import Work, run_jobs
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
@@ -40,7 +40,7 @@ def contents(jobs: list[Job]) -> list[dict[str, Any]]:
 
 
 def by_processes(jobs: list[Job], workers: int, threads: int = 1) -> list[dict[str, Any]]:
-    tally = run_jobs(jobs, workers, threads, {}, None, Line(io.StringIO()))
+    tally = run_jobs(Work(jobs, workers, threads), Line(io.StringIO()))
     assert len(tally.recorded) == len(jobs)
     return contents(jobs)
 

@@ -28,11 +28,7 @@ _NOBODY = "ENTITY"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the dashboards.
-
-    Returns:
-        The exit code.
-    """
+    """Write the dashboards, and return the exit code."""
     parser = Parser(prog="python -m runner dashboard", description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
     parser.add_argument("--output", type=Path, default=RESULTS / "dashboard")

@@ -45,11 +45,7 @@ def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the leaderboard.
-
-    Returns:
-        The exit code.
-    """
+    """Write the leaderboard, and return the exit code."""
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
     found = entries(planned_runs(counts))
     if not found:

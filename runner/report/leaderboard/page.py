@@ -148,12 +148,9 @@ def _gain(gain: Gain) -> str:
 
 def _name(line: Line, methods: Methods) -> str:
     """Name a method and the further ideas in its settings."""
-    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in _further_ideas(entry, methods))
+    known = methods.ideas.get(line.method)
+    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
     return line.method + (f", with {_listed([*ideas])}" if ideas else "")
-
-
-def _further_ideas(entry: Entry, methods: Methods) -> list[str]:
-    return [idea for idea in entry.ideas if idea != methods.ideas.get(entry.method)]
 
 
 def _words(entry: Entry, gain: Gain | None) -> str:

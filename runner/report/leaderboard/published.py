@@ -31,9 +31,9 @@ class Published:
     disputed: str = ""
 
 
-def published(path: Path = _PATH) -> list[Published]:
+def published() -> list[Published]:
     """Read the file."""
-    return [Published(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    return [Published(**entry) for entry in yaml.safe_load(_PATH.read_text(encoding="utf-8"))]
 
 
 def best_published(known: Sequence[Published], dataset: str, epsilon: float) -> Published | None:

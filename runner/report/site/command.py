@@ -52,11 +52,7 @@ def write(folder: Path, content: Mapping[str, str | Path]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the site.
-
-    Returns:
-        The exit code.
-    """
+    """Write the site, and return the exit code."""
     parser = Parser(prog="python -m runner site", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=PLACE / OUTPUT, help=f"the folder (default: {OUTPUT})")
     parser.add_argument("--runs", default="", help="ids of runs, or beginnings (9f3a,12c0), that get a page each")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -81,16 +81,17 @@ def render(source: str, path: str, root: Path, base: str = "") -> Text:
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     for kind in ("html_block", "html_inline"):
-        parser.add_render_rule(kind, lambda _, tokens, place, *__: _folds_only(tokens[place].content))
+        parser.add_render_rule(kind, _folds_only)
     tokens, found = parser.parse(source), Text()
     _name_headings(tokens, found)
-    for token in _inline(tokens):
+    for token in (inline for block in tokens for inline in block.children or ()):
         _follow(token, path, root, base, found)
     found.html = parser.renderer.render(tokens, parser.options, {})
     return found
 
 
-def _folds_only(content: str) -> str:
+def _folds_only(_: object, tokens: Sequence[Token], place: int, *__: object) -> str:
+    content = tokens[place].content
     return content if _FOLDS.fullmatch(content) else escape(content)
 
 
@@ -105,11 +106,6 @@ def _name_headings(tokens: Sequence[Token], found: Text) -> None:
             found.anchors.append(str(opening.attrGet("id")))
             found.title = found.title or heading
             count[name] += 1
-
-
-def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
-    for token in tokens:
-        yield from token.children or ()
 
 
 def _follow(token: Token, path: str, root: Path, base: str, found: Text) -> None:

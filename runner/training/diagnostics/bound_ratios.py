@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from runner.gradients import Objective
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.diagnostics.interface import Diagnostic, Subject, norms_of
 
@@ -26,13 +23,9 @@ class BoundRatios(Diagnostic):
         """Measure the gradients of the weights."""
         self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
-            for name, ratios in _bound_ratios(objective, *self.subject.fixed).items():
+            bounds = gradient_bounds(objective).gradients
+            norms = norms_of(objective, *self.subject.fixed, [[name] for name in bounds])
+            for (name, bound), of in zip(bounds.items(), norms.unbind(1), strict=True):
+                ratios = of / bound
                 self.values["largest"].setdefault(name, []).append(ratios.max().item())
                 self.values["mean"].setdefault(name, []).append(ratios.mean().item())
-
-
-def _bound_ratios(objective: Objective, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Divide each example's gradient norm by the bound: by parameter, [examples]."""
-    bounds = gradient_bounds(objective).gradients
-    norms = norms_of(objective, inputs, targets, [[name] for name in bounds])
-    return {name: of / bound for (name, bound), of in zip(bounds.items(), norms.unbind(1), strict=True)}

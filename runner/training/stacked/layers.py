@@ -144,7 +144,7 @@ class ConvolutionLayer(Layer):
         runs, bias = len(self.weight), None if self.bias is None else self.bias.flatten()
         kernels = self.kernels().flatten(0, 1)
         output = F.conv2d(_as_groups(inputs, runs), kernels, bias, self._stride, padding, groups=runs)
-        return _as_examples(output, runs)
+        return output if runs == 1 else output.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
 
     def kernels(self) -> Tensor:
         """Return the kernels of the convolution: [R, out, in, kh, kw]."""
@@ -248,11 +248,6 @@ class GroupNormLayer(Layer):
 def _as_groups(images: Tensor, runs: int) -> Tensor:
     """Return images [R P, channels, h, w] as [P, R channels, h, w]."""
     return images if runs == 1 else images.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
-
-
-def _as_examples(images: Tensor, runs: int) -> Tensor:
-    """Return images [P, R channels, h, w] as [R P, channels, h, w]."""
-    return images if runs == 1 else images.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def unsupported(module: nn.Module) -> str | None:

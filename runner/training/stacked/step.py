@@ -286,12 +286,12 @@ class StackedStep:
             schedule.start_epoch()
         self._update.take_rates(self._update.rates(self._optimizers))
         if any(schedule.by_step for schedule in self._schedules):
-            self._rates = torch.stack([self._rates_of_next_step() for _ in range(self._mechanisms[0].steps_per_epoch)])
-
-    def _rates_of_next_step(self) -> Tensor:
-        for schedule in self._schedules:
-            schedule.start_step()
-        return self._update.rates(self._optimizers)
+            rates = []
+            for _ in range(self._mechanisms[0].steps_per_epoch):
+                for schedule in self._schedules:
+                    schedule.start_step()
+                rates.append(self._update.rates(self._optimizers))
+            self._rates = torch.stack(rates)
 
     def body(
         self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
@@ -341,12 +341,10 @@ class StackedStep:
         self._draw()
         self.advance()
 
-    def _in_pieces(self, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        return zip(*(each.split(self.physical_batch, 1) for each in batch), strict=True)
-
     def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
         """Return the bounded sums [R, numbers] over examples [R, P], and their losses [R, P], float64."""
-        pieces = [self._sum_of_piece(values, *piece) for piece in self._in_pieces(indices, mask, *drawn)]
+        batch = (each.split(self.physical_batch, 1) for each in (indices, mask, *drawn))
+        pieces = [self._sum_of_piece(values, *piece) for piece in zip(*batch, strict=True)]
         return reduce(torch.add, [sums for sums, _ in pieces]), torch.cat([losses for _, losses in pieces], dim=1)
 
     def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:

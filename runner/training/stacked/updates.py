@@ -6,7 +6,7 @@ The equations and their order equal torch.optim's. All numbers stay on the devic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,35 +14,28 @@ from torch import Tensor
 from runner.training.stacked.layers import NotStackableError
 
 
-class Update(Protocol):
-    """A pure function from weights, gradients and buffers to new weights and buffers; `state` has the first buffers."""
+class Update:
+    """A pure function from weights, gradients and buffers to new weights and buffers; `state` has the first buffers.
+
+    The learning rates [R, 1] have a fixed address, so that a captured graph reads them.
+    """
 
     state: list[Tensor]
-
-    def rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> Tensor:
-        """Return the present learning rates of the optimizers."""
-        ...
-
-    def take_rates(self, rates: Tensor) -> None:
-        """Use these learning rates from now on."""
-        ...
-
-    def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]: ...
-
-
-class _WithRates:
-    """Learning rates [R, 1] at a fixed address, so that a captured graph reads them."""
-
     _lr: Tensor
 
     def rates(self, optimizers: Sequence[torch.optim.Optimizer]) -> Tensor:
+        """Return the present learning rates of the optimizers."""
         return _column([optimizer.param_groups[0] for optimizer in optimizers], "lr", self._lr)
 
     def take_rates(self, rates: Tensor) -> None:
+        """Use these learning rates from now on."""
         self._lr.copy_(rates)
 
+    def __call__(self, values: Tensor, gradients: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        raise NotImplementedError
 
-class Sgd(_WithRates):
+
+class Sgd(Update):
     """v <- momentum v + gradient; value <- value - lr v."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
@@ -54,7 +47,7 @@ class Sgd(_WithRates):
         return values - self._lr * velocity, [velocity]
 
 
-class Adam(_WithRates):
+class Adam(Update):
     """Kingma and Ba (2015), algorithm 1, without weight decay. Bias corrections are computed in float64."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], like: Tensor) -> None:
