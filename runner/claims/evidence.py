@@ -56,7 +56,7 @@ class Evidence:
         return Runs(PlannedRun(job, None if self.folder is None else _read(self.folder, job)) for job in jobs)
 
     def trials(self, space: Space) -> list[Trial]:
-        """Read the recorded trials of a search."""
+        """Read the recorded trials of a search, the stopped ones included."""
         return [] if self.folder is None else trials_of(space, self.folder)
 
     def any_recorded(self, sweeps: Iterable[str]) -> bool:

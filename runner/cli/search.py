@@ -1,4 +1,4 @@
-"""A search over the fields that a sweep draws, by Optuna: `python -m runner search SWEEP`.
+"""A search over the fields that a sweep draws, by Optuna, with Hyperband stopping: `python -m runner search SWEEP`.
 
 The sweep's own draws come first, then suggestions. A trial is a run with an ordinary record. Recorded trials are not
 run again, so the same command resumes an interrupted search. Trials are judged on held-out training images.
@@ -16,7 +16,8 @@ from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import split
 from runner.records.files import results_folder
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
-from runner.search.carry_out import DRAWS, carry_out
+from runner.search.carry_out import carry_out
+from runner.search.study import DRAWS, study_of
 from runner.terminal import Line, Parser, bound_text, command, number
 from runner.training.prepare import prepare
 
@@ -36,10 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
     folder, line = results_folder(space.draws[0].config), Line()
-    failed = carry_out(
-        space, folder, options.epsilon, options.trials, launcher, line,
-        draws=options.draws, at_once=options.jobs, threads=options.threads,
-    )  # fmt: skip
+    with study_of(space, folder, options.epsilon, options.draws) as study:
+        failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)
     trials = trials_of(space, folder)
     chosen = best(trials, options.epsilon)
     print(_summary(space, trials, chosen, options.epsilon, overrides))
@@ -54,9 +53,10 @@ def _summary(space: Space, trials: list[Trial], chosen: Trial | None, budget: fl
     """Summarise a search: the Pareto front of all epochs, the number of trials, and the command to train the best."""
     lines = [f"{'sound ε':>10}  accuracy (%) on held-out images: the front of every epoch of every trial"]
     lines += [f"{bound_text(epsilon):>10}  {number(value, '%')}" for epsilon, value in pareto(map(curve, trials))]
-    lines.append(f"{len(trials)} trials")
+    stopped = sum(trial.stopped for trial in trials)
+    lines.append(f"{len(trials)} trials, {stopped} of them stopped before their last epoch")
     if chosen is None:
-        return "\n".join([*lines, f"No trial has an epoch at a sound ε of {budget:g} or less."])
+        return "\n".join([*lines, f"No whole trial has an epoch at a sound ε of {budget:g} or less."])
     lines.append(f"best at a sound ε of {budget:g}: {number(chosen.accuracy_within(budget), '%')}%, {chosen.run_id}")
     values = [f"{name}={value:g}" for name, value in chosen.values.items()]
     scale = [f"scale={name}" for name in [space.composed.scale.name] if name != PAPER]

@@ -14,32 +14,36 @@ from typing import Any, Literal
 
 from runner.config import TrackingMode
 from runner.records.files import (
+    STOPPED,
     check_record,
     failure_path,
     record_path,
     recorded,
     results_folder,
     set_aside,
+    stopped_path,
     write_record,
+    write_stopped,
 )
 from runner.records.jobs import Job
 from runner.records.provenance import LOADED_REVISION
 
-_PLACES = {"runs": record_path, "failed": failure_path}
+_PLACES = {"runs": record_path, STOPPED: stopped_path, "failed": failure_path}
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """The text of a run's file: its record, or the report of a failure."""
+    """The text of a run's file: its record, its record until a search stopped it, or the report of a failure."""
 
-    kind: Literal["runs", "failed"]
+    kind: Literal["runs", "stopped", "failed"]
     content: str
 
 
 def relocated(job: Job, root: Path, data_root: str | None = None) -> Job:
     """Return the same run with another results folder, and with another folder of images if `data_root` is given.
 
-    Offline files of W&B are not written, because they would be lost with the folder.
+    Offline files of W&B are not written, because they would be lost with the folder. A search does not stop the run
+    early, because it would need a file on a shared disk.
     """
     config = copy.deepcopy(job.config)
     config.runtime.results_root = str(root)
@@ -89,6 +93,8 @@ def write_returned_file(file: RunFile, job: Job) -> None:
         record["provenance"]["git_revision"] = LOADED_REVISION
     if file.kind == "failed":
         write_record(path, record, replace=True)
+    elif file.kind == "stopped":
+        write_stopped(path, record)
     else:
         set_aside(path)
         write_record(path, record)

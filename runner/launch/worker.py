@@ -87,10 +87,12 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
         except BrokenPipeError:  # the parent is dead: end as `_end_with_parent` does
             os._exit(1)
 
-    def on_epoch(row: dict[str, float], run: Run) -> None:
+    def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
         send("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
+        goes_on = judges.get(identity)
+        return goes_on is None or goes_on(row)
 
     def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
         try:
@@ -102,7 +104,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
             return [("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")] * len(some)
         return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
 
-    last = dict[str, str]()
+    judges, last = {job.run_id: job.goes_on for job in jobs}, dict[str, str]()
     send("ended", carry_out(jobs))
 
 

@@ -27,6 +27,7 @@ from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
 
 _MOST_DIGITS = 300  # of a whole number, so that it is a float, too
+STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
 
 def results_folder(config: DictConfig | Mapping[str, Any]) -> Path:
@@ -46,6 +47,11 @@ def record_path(folder: Path, run_id: str) -> Path:
 def failure_path(folder: Path, run_id: str) -> Path:
     """Return the file of a run that raised an error. It is no record: the run is repeated, and the file overwritten."""
     return folder / "failed" / f"{run_id}.json"
+
+
+def stopped_path(folder: Path, run_id: str) -> Path:
+    """Return the file of a run that a search stopped. It has the measurements until then. The run can still be made."""
+    return folder / STOPPED / f"{run_id}.json"
 
 
 def recorded(config: DictConfig) -> bool:
@@ -105,6 +111,17 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
     return write_or_rescue(path, dumps(record), replace=replace)
 
 
+def write_stopped(path: Path, record: dict[str, Any]) -> None:
+    """Write the measurements of a run that a search stopped.
+
+    If another search stopped it before, the longer record stays. The epochs that both have are the same.
+    """
+    set_aside(path)
+    before = read_record(path)["history"]["epoch"] if path.exists() else []
+    if len(record["history"]["epoch"]) > len(before):
+        write_record(path, record, replace=True)
+
+
 class UnreadableRecordError(ConfigError):
     """A file at a record's place that cannot be read here and is no damaged record: it stays, and no run replaces it.
 
@@ -159,7 +176,7 @@ def check_record(path: Path, record: Any) -> None:
     Raises:
         UnreadableRecordError: the digest matches the content, but `runner.records.schema` does not allow the content.
         ValueError: the digest does not match the content. Or the ids do not follow from the config, or the file has
-            another name.
+            another name or folder.
     """
     try:
         if not isinstance(record, dict) or record.get("digest") != digest_of(record):
@@ -174,6 +191,8 @@ def check_record(path: Path, record: Any) -> None:
     checks = {
         "its run_id is not its file's name": record["run_id"] == path.stem,
         "its ids are not those of its config": ids == (record["run_id"], record["setting_id"]),
+        "it is stopped and lies where runs do, or the other way round": (record["status"] == STOPPED)
+        == (path.parent.name == STOPPED),
     }
     for reason, holds in checks.items():
         if not holds:

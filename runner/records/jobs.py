@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -30,6 +30,10 @@ class Job:
     """One run of a sweep: what it varies (`overrides`, by name), its ids, its resolved config as JSON values.
 
     `Job.of` makes one of a config.
+
+    Attributes:
+        goes_on: called by the process that trains, after each epoch, with the row of its history. The run stops if it
+            returns False. None: nothing stops the run.
     """
 
     sweep: str
@@ -37,6 +41,7 @@ class Job:
     run_id: str
     setting_id: str
     values: dict[str, Any]
+    goes_on: Callable[[Mapping[str, Any]], bool] | None = None
 
     @classmethod
     def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> Job:

@@ -175,13 +175,13 @@ def _model_of(kind: type) -> type[BaseModel]:
 
 
 class Record(BaseModel):
-    """One run that ended."""
+    """One run that ended; or, with the status "stopped" and in a folder of that name, the first epochs of one."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     run_id: Id
     setting_id: Id
-    status: Literal["finished", "diverged"]
+    status: Literal["finished", "diverged", "stopped"]
     config: _model_of(Config)  # type: ignore[valid-type]
     history: History
     final: Final

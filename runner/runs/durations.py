@@ -157,14 +157,10 @@ def timed(config: DictConfig) -> float:
         if len(ends) > _STEPS:
             raise _EnoughError
 
-    def on_epoch(row: dict[str, float]) -> None:
-        if not ends:
-            raise _EnoughError
-
     data = load(run)
     started = clock()
     with suppress(_EnoughError):
-        training([run], data, on_step)([on_epoch])
+        training([run], data, on_step)([lambda row: bool(ends)])
     if not ends:  # one graph, whose single steps are not reported
         return (clock() - started) / run.mechanism.steps_per_epoch * run.most_steps
     first, *others = ends

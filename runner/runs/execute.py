@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import ConfigError, TrackingMode
 from runner.data.files import check_writable
 from runner.records.files import (
+    STOPPED,
     claim,
     claims_folder,
     failure_path,
@@ -24,7 +25,9 @@ from runner.records.files import (
     recorded,
     results_folder,
     set_aside,
+    stopped_path,
     write_record,
+    write_stopped,
 )
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
@@ -41,8 +44,8 @@ from runner.training.state import State
 from runner.training.trust import check_own
 from runner.training.watch import Watch
 
-Outcome = Literal["finished", "diverged", "skipped", "busy"]
-OnEpoch = Callable[[dict[str, float], Run], None]
+Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
+OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
 OnStart = Callable[[Run], None]
 OnStep = Callable[[int, int, Run], None]
 OnRecord = Callable[[Path], None]  # before W&B is waited for
@@ -58,7 +61,8 @@ def execute(
     """Carry out one resolved config (see `runner.records.identity.resolved`), unless its record exists.
 
     Returns:
-        The outcome. skipped: it was recorded before. busy: another process on this machine computes it.
+        The outcome. skipped: it was recorded before. busy: another process on this machine computes it. stopped:
+        `on_epoch` ended it, and its partial history is saved.
 
     Raises:
         ConfigError: the config cannot be run, or its results cannot be written. Nothing was read or written.
@@ -163,10 +167,14 @@ class _Execution:
                 models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
             except OSError as error:
                 elsewhere = error
-        path = record_path(self.folder, self.identity)
-        written = write_record(path, record)
-        if not written and set_aside(path):  # what came to be there meanwhile is no record
+        if trained.status == STOPPED:
+            path, written = stopped_path(self.folder, self.identity), True
+            write_stopped(path, record)
+        else:
+            path = record_path(self.folder, self.identity)
             written = write_record(path, record)
+            if not written and set_aside(path):  # what came to be there meanwhile is no record
+                written = write_record(path, record)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
         for done_with in (failure_path(self.folder, self.identity), checkpoint_path(self.config)):
@@ -223,10 +231,10 @@ def _carry_out(
                     for row in first.rows:
                         tracked[0][0](row)
 
-            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> None:
+            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> bool | None:
                 each.rows.append(row)
                 log(row)
-                on_epoch(row, each.run)
+                return on_epoch(row, each.run)
 
             trained = train(
                 [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]

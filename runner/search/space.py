@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import ConfigError, Dimension, EvaluationSplit, drawn_fields
 from runner.records.identity import identify_recorded, plain, resolved
 from runner.records.jobs import Job, command_of, composed, sweep_jobs
-from runner.search.suggest import within
 
 RETRAINED = 5  # seeds, other than the search's own, that the chosen values are trained with to report on test images
+_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,12 @@ class Space:
         """The epochs of a whole trial."""
         return int(self.draws[0].values["epochs"])
 
-    def may_suggest(self, values: Mapping[str, float]) -> bool:
-        """Return True if values are in their ranges and have three significant digits, as draws have them."""
-        return all(within(self.dimensions[name], value) == value for name, value in values.items())
+    def rounded(self, name: str, value: float) -> float:
+        """Round a suggested value to three significant digits, as draws have them, within its range."""
+        dimension = self.dimensions[name]
+        return min(max(float(f"{value:.{_DIGITS}g}"), dimension.low), dimension.high)
 
-    def job(self, values: Mapping[str, Any], **fields: Any) -> Job:
+    def job(self, values: Mapping[str, float], **fields: Any) -> Job:
         """Return the run with these values of the searched fields, and further fields."""
         config = copy.deepcopy(self.composed)
         for name, value in {**values, **fields}.items():

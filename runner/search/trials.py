@@ -1,4 +1,8 @@
-"""Trials of a search: its recorded runs, found by their configs. A search needs nothing else to go on."""
+"""Trials of a search: the records of whole runs, and of runs that a search stopped.
+
+A trial that is stopped leaves a record of its epochs, with the status "stopped", in a separate folder. It has the id of
+the whole run, which can still be made. Trials are found by their configs, and a search needs nothing else to go on.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.records.files import read_record, upper_bound
+from runner.records.files import STOPPED, read_record, record_path, stopped_path, upper_bound
 from runner.search.space import Space
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that was run: columns by epoch."""
+    """A trial that was run, whole or until it was stopped: columns by epoch."""
 
     run_id: str
     values: dict[str, float]
     record: dict[str, Any]
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.record["status"] == STOPPED)
 
     @property
     def epsilons(self) -> list[float]:
@@ -37,13 +45,17 @@ class Trial:
 
 
 def trials_of(space: Space, folder: Path) -> list[Trial]:
-    """Read the recorded trials of a search below a results folder. Draws come first, in their order.
+    """Read the recorded trials of a search below a results folder. A whole run replaces a stopped one.
+
+    Draws come first, in their order.
 
     Raises:
         ValueError: a record of the search is damaged. The message names the file.
     """
     found: dict[str, Trial] = {}
-    for path in sorted((folder / "runs").glob("*.json")):
+    for path in (*sorted((folder / "runs").glob("*.json")), *sorted((folder / STOPPED).glob("*.json"))):
+        if path.stem in found:
+            continue
         try:
             config = json.loads(path.read_text(encoding="utf-8"))["config"]
             held = space.holds(config)
@@ -55,10 +67,21 @@ def trials_of(space: Space, folder: Path) -> list[Trial]:
     return sorted(found.values(), key=lambda trial: (order.get(trial.run_id, len(order)), trial.run_id))
 
 
+def trial_at(space: Space, folder: Path, run_id: str) -> Trial | None:
+    """Return the recorded trial with this id, or None. A damaged record does not count."""
+    for path in (record_path(folder, run_id), stopped_path(folder, run_id)):
+        try:
+            record = read_record(path)
+        except (FileNotFoundError, ValueError):
+            continue
+        return Trial(run_id, space.values(record["config"]), record)
+    return None
+
+
 def best(trials: Iterable[Trial], budget: float) -> Trial | None:
-    """Return the most accurate trial within a budget of sound epsilon, or None. Of equal ones, the first."""
-    within = [trial for trial in trials if trial.accuracy_within(budget) is not None]
-    return max(within, key=lambda trial: trial.accuracy_within(budget) or 0.0, default=None)
+    """Return the most accurate whole trial within a budget of sound epsilon, or None. Of equal ones, the first."""
+    whole = [trial for trial in trials if not trial.stopped and trial.accuracy_within(budget) is not None]
+    return max(whole, key=lambda trial: trial.accuracy_within(budget) or 0.0, default=None)
 
 
 def curve(trial: Trial) -> tuple[list[float], list[float]]:

@@ -30,7 +30,6 @@ import yaml
 
 from runner.claims.contrasts import Cell, cells_of
 from runner.config import ConfigError, Dimension
-from runner.search.suggest import Value
 from runner.terminal import nearest
 
 SEEDS, SEARCH_SEED = 5, 0
@@ -43,6 +42,7 @@ _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"runtime": "the command line", "tracking": "the command line"},
 }
 
+Value: TypeAlias = float | str | bool
 Values: TypeAlias = tuple[Value, ...]
 Place: TypeAlias = tuple[str, ...]  # the keys that lead to a value of the file
 

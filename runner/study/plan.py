@@ -17,13 +17,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import PAPER, ConfigError, EvaluationSplit
+from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
-from runner.search.suggest import Value, rounded
-from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, space_at
+from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
 HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
+_DIGITS = 3
 
 
 class ArmError(Exception):
@@ -149,6 +149,16 @@ def merged(overrides: Sequence[str]) -> list[str]:
     """Keep the last override of each field or group, where it stands."""
     last = {text.partition("=")[0].lstrip("+"): place for place, text in enumerate(overrides)}
     return [text for place, text in enumerate(overrides) if last[text.partition("=")[0].lstrip("+")] == place]
+
+
+def rounded(value: float) -> float:
+    """Round a number to three significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def within(dimension: Dimension, value: float) -> float:
+    """Round a number, within a range."""
+    return min(max(rounded(value), dimension.low), dimension.high)
 
 
 def _typed(value: Value) -> str:

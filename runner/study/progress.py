@@ -10,10 +10,9 @@ from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import PlannedRun, Runs
 from runner.records.files import results_folder
 from runner.records.jobs import Job
-from runner.search.suggest import Point, Tried
 from runner.study.file import Study
 from runner.study.plan import Setting
-from runner.study.search import MOST_WIDENED, best_of, next_points, widened
+from runner.study.search import MOST_WIDENED, Point, Trial, best_of, next_points, widened
 
 
 @dataclass
@@ -29,7 +28,7 @@ class Progress:
     """
 
     setting: Setting
-    trials: list[Tried] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     searched: list[PlannedRun] = field(default_factory=list)
     chosen: Point | None = None
     finals: Runs = field(default_factory=Runs)
@@ -97,7 +96,7 @@ def _take(arm: Progress, points: Sequence[Point], evidence: Evidence) -> bool:
     arm.next += [run.job for run in runs if run.record is None]
     if not arm.next:
         arm.searched += runs
-        arm.trials += [Tried(point, _accuracy(run, arm)) for run, point in zip(runs, points, strict=True)]
+        arm.trials += [Trial(point, _accuracy(run, arm)) for run, point in zip(runs, points, strict=True)]
     return not arm.next
 
 

@@ -1,8 +1,8 @@
 """The search of a setting: which values are tried next, and which are chosen.
 
 Everything follows from the trials that are recorded, so a study goes on where it was stopped. Listed values are tried
-in all combinations if the number of trials allows it. Otherwise Optuna suggests values (`runner.search.suggest`), at
-random in the first half of the trials, which are the same for arms with the same search.
+in all combinations if the number of trials allows it. Otherwise Optuna suggests values: at random in the first half of
+the trials, which are the same for arms with the same search, then by its tree-structured Parzen estimator.
 
 A range whose best value is at its edge is widened by one trial beyond it. All other arms on the same data set at the
 same epsilon get one more trial, too, between their best value and its better neighbour. So all arms have the same
@@ -12,24 +12,37 @@ number of trials. This is repeated `MOST_WIDENED` times at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from runner.config import Dimension
-from runner.search.suggest import AT_ONCE, Point, Tried, rounded, suggested
-from runner.study.file import Space, combinations_of, grid
+from runner.config import ConfigError, Dimension
+from runner.study.file import Space, Value, combinations_of, grid
+from runner.study.plan import rounded, within
 
 MOST_WIDENED = 3
+_AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no result depends on the number of cores
 _EDGE = 0.05  # of a range, at whose end a value is at the edge
 _STEP = 0.25  # of a range, by which it is widened
+_MOST_ASKED = 1000  # suggestions that are known already
+
+Point = Mapping[str, Value]
 
 
-def best_of(trials: Sequence[Tried]) -> Tried:
+@dataclass(frozen=True)
+class Trial:
+    """Searched values, and the accuracy on held-out images (percent)."""
+
+    values: Point
+    accuracy: float
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
     """Return the most accurate trial, of equal ones the first."""
     return max(trials, key=lambda trial: trial.accuracy)
 
 
-def next_points(space: Space, trials: Sequence[Tried], number: int | None) -> list[Point]:
+def next_points(space: Space, trials: Sequence[Trial], number: int | None) -> list[Point]:
     """Return what is to be tried next, before any range is widened; nothing if all trials are made.
 
     Args:
@@ -43,11 +56,41 @@ def next_points(space: Space, trials: Sequence[Tried], number: int | None) -> li
     if number is None or number == size:
         return list(grid(space)[len(trials) :])
     half = math.ceil(number / 2)
-    wanted = half - len(trials) if len(trials) < half else min(AT_ONCE, number - len(trials))
-    return suggested(space, trials, wanted, half)
+    wanted = half - len(trials) if len(trials) < half else min(_AT_ONCE, number - len(trials))
+    return _suggested(space, trials, wanted, half)
 
 
-def widened(arms: Sequence[tuple[Space, Sequence[Tried]]], *, equal: bool) -> list[Point | None]:
+def _suggested(space: Space, trials: Sequence[Trial], wanted: int, draws: int) -> list[Point]:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError("a search of ranges needs Optuna: pip install -e '.[search]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    of = {name: _distribution(values, optuna.distributions) for name, values in space.items()}
+    sampler = optuna.samplers.TPESampler(seed=len(trials), n_startup_trials=draws, constant_liar=True)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for trial in trials:
+        made = optuna.trial.create_trial(params=dict(trial.values), distributions=of, value=trial.accuracy)
+        study.add_trial(made)
+    known, found = [dict(trial.values) for trial in trials], list[Point]()
+    for _ in range(_MOST_ASKED):
+        if len(found) == wanted:
+            break
+        asked = study.ask(of).params
+        point = {name: within(s, asked[name]) if isinstance(s, Dimension) else asked[name] for name, s in space.items()}
+        if point not in known:
+            known.append(point)
+            found.append(point)
+    return found
+
+
+def _distribution(values: Any, kinds: Any) -> Any:
+    if isinstance(values, Dimension):
+        return kinds.FloatDistribution(values.low, values.high, log=values.log)
+    return kinds.CategoricalDistribution(values)
+
+
+def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> list[Point | None]:
     """Return one more trial of each arm if the best value of any of them is at an edge; else nothing for all of them.
 
     An arm whose values are no numbers has none. If trials need not be equal, only arms at an edge have one.
@@ -58,7 +101,7 @@ def widened(arms: Sequence[tuple[Space, Sequence[Tried]]], *, equal: bool) -> li
     return [point or _between(*arm) for point, arm in zip(beyond, arms, strict=True)]
 
 
-def at_edge(space: Space, trials: Sequence[Tried]) -> list[str]:
+def at_edge(space: Space, trials: Sequence[Trial]) -> list[str]:
     """Name the fields whose best value is at the edge of what was tried."""
     if not trials:
         return []
@@ -66,7 +109,7 @@ def at_edge(space: Space, trials: Sequence[Tried]) -> list[str]:
     return [name for name in space if _next_beyond(space[name], _tried(name, trials), best[name]) is not None]
 
 
-def _beyond(space: Space, trials: Sequence[Tried]) -> Point | None:
+def _beyond(space: Space, trials: Sequence[Trial]) -> Point | None:
     names = at_edge(space, trials)
     if not names:
         return None
@@ -75,7 +118,7 @@ def _beyond(space: Space, trials: Sequence[Tried]) -> Point | None:
     return None if value is None else {**best, name: value}
 
 
-def _tried(name: str, trials: Sequence[Tried]) -> list[float]:
+def _tried(name: str, trials: Sequence[Trial]) -> list[float]:
     """Return the numbers that were tried of a field, in order; nothing if there is another value among them."""
     values = {trial.values[name] for trial in trials}
     numbers = sorted(value for value in values if isinstance(value, float))
@@ -98,7 +141,7 @@ def _next_beyond(of: Any, tried: Sequence[float], best: Any) -> float | None:
     return rounded(back(2 * there(best) - there(neighbour)))
 
 
-def _between(space: Space, trials: Sequence[Tried]) -> Point | None:
+def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
     """Return the point between the best value of the first field of numbers and its better neighbour."""
     best = best_of(trials) if trials else None
     for name in space:

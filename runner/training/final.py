@@ -27,7 +27,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
 def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
     """Return the privacy guarantee of a run whose number of steps depends on the data, else an empty dict.
 
-    A run that ended early is such a run, as the data decided its end.
+    A run that ended early is such a run. The data decided its end, by a rule or by a person who watched.
     """
     if not run.rule.takes_back and trained.status == "finished":
         return {}

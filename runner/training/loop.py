@@ -40,14 +40,14 @@ HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_los
 class Trained:
     """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
-    `status`: "finished" or "diverged". `step`: the way in which steps were executed. `lockstep`: the number of runs
-    that were trained in the same steps. `physical_batch`: the number of a run's examples that passed the network at a
-    time in the end. `seconds_deciding`, the time for decisions on updates, is part of `seconds_training`. `objective`:
-    the trained objective, with the averaged weights if there are any. They are then evaluated in `test_loss` and
-    `test_accuracy`, and the last weights in `LAST`.
+    `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
+    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
+    number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
+    on updates, is part of `seconds_training`. `objective`: the trained objective, with the averaged weights if there
+    are any. They are then evaluated in `test_loss` and `test_accuracy`, and the last weights in `LAST`.
     """
 
-    status: Literal["finished", "diverged"] = "finished"
+    status: Literal["finished", "diverged", "stopped"] = "finished"
     step: str = StepMode.eager.value
     lockstep: int = 1
     physical_batch: int = 1
@@ -90,7 +90,7 @@ def _check_norms(run: Run, train: Split) -> None:
         raise ConfigError(f"features: they have the norm {norms.max():.6g}, but state a largest norm of {largest:.6g}.")
 
 
-OnEpoch = Callable[[dict[str, float]], object]
+OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
 OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
 Ahead = Mapping[int, Sequence[Future[float | None]]]  # by epoch, from 1
 Training = Callable[[Sequence[OnEpoch]], list[Trained]]
@@ -99,7 +99,7 @@ Training = Callable[[Sequence[OnEpoch]], list[Trained]]
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
-    `on_epoch` gets each epoch's row of the history at once.
+    `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
     Layers that draw from PyTorch's global generator get a stream of the run's seed. The generator is restored after.
     """
     (trained,) = training([run], data)([on_epoch])
@@ -239,7 +239,8 @@ class Progress:
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
         trained.diagnostics = self.diagnostics.values
-        self._on_epoch(row)
+        if self._on_epoch(row) is False and epoch < run.epochs:
+            trained.status = "stopped"
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
             trained.status = "diverged"
         return trained.status == "finished" and epoch < run.epochs

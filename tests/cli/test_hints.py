@@ -107,7 +107,7 @@ def test_what_another_version_aggregated_names_the_command_that_comes_first(resu
 
 def test_a_search_names_the_command_that_trains_the_best(parsed, results: Path) -> None:
     trial = SimpleNamespace(
-        values={"optimizer.lr": 0.25}, run_id="0" * 12, accuracy_within=lambda budget: 97.0,
+        stopped=False, values={"optimizer.lr": 0.25}, run_id="0" * 12, accuracy_within=lambda budget: 97.0,
         history={"epsilon_sound": [], "test_accuracy": []},
     )  # fmt: skip
     experiment = "tempered_sigmoid/mnist_tanh"

@@ -80,7 +80,7 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
         (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
         (lambda r: r["final"].update(sampling_rate=1.5), "final.sampling_rate"),
         (lambda r: r.pop("provenance"), "provenance: Field required"),
-        (lambda r: r.update(status="running"), "status: Input should be 'finished' or 'diverged'"),
+        (lambda r: r.update(status="running"), "status: Input should be 'finished', 'diverged' or 'stopped'"),
         (lambda r: r["config"].update(seed=9), "its ids are not those of its config"),
         (lambda r: r["config"].update(epochs=1), "it has more epochs than its config"),
         (lambda r: r["config"].update(epochs=10**299), "its ids are not those of its config"),

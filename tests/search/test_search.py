@@ -1,22 +1,26 @@
-"""Searches: what is tried, and that nothing is run twice."""
+"""Searches: what is tried, what is stopped, what is recorded of both, and that nothing is run twice."""
 
 from __future__ import annotations
 
 import io
-import statistics
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from runner.claims.evidence import folder_of
 from runner.cli.search import main
-from runner.config import ConfigError, Dimension
+from runner.config import ConfigError
 from runner.launch import Work
+from runner.launch.away import relocated
 from runner.launch.processes import Tally
-from runner.records.jobs import Job
+from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
+from runner.records.identity import identify
+from runner.runs.execute import execute
 from runner.search import Space, Trial, best, pareto, space_of, trials_of
-from runner.search.carry_out import carry_out, next_jobs
-from runner.search.suggest import Tried, rounded, suggested
+from runner.search.carry_out import carry_out
+from runner.search.study import study_of
 from runner.terminal import Line
 from tests.conftest import Fabricate, Refusal
 
@@ -59,17 +63,20 @@ def test_only_searches_on_held_out_images_are_searched() -> None:
         space_of(SWEEP, ("scale=smoke", "evaluation=test"))
 
 
-def trial(name: str, epsilons: list[float], accuracies: list[float]) -> Trial:
-    return Trial(name, {}, {"history": {"epsilon_sound": epsilons, "test_accuracy": accuracies}})
+def trial(name: str, epsilons: list[float], accuracies: list[float], status: str = "finished") -> Trial:
+    history = {"epsilon_sound": epsilons, "test_accuracy": accuracies}
+    return Trial(name, {}, {"status": status, "history": history})
 
 
 def test_a_trial_is_judged_at_its_last_epoch_within_the_budget() -> None:
     one = trial("one", [1.0, 2.0, 4.0], [60.0, 50.0, 90.0])
     other = trial("other", [1.0, 3.0], [40.0, 55.0])
+    stopped = trial("stopped", [1.0], [99.0], "stopped")
     beyond = trial("beyond", [3.5], [99.0])
     assert [each.accuracy_within(3.0) for each in (one, other, beyond)] == [50.0, 55.0, None]
-    assert best([one, other, beyond], 3.0) is other
-    assert best([beyond], 3.0) is None
+    chosen = best([one, other, stopped, beyond], 3.0)
+    assert chosen is other
+    assert best([stopped, beyond], 3.0) is None
 
 
 def test_a_front_has_the_points_that_no_cheaper_one_matches() -> None:
@@ -77,13 +84,25 @@ def test_a_front_has_the_points_that_no_cheaper_one_matches() -> None:
     assert pareto(curves) == [(0.5, 30.0), (1.0, 50.0), (2.5, 60.0), (3.0, 70.0)]
 
 
-def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
-    folder, asked = folder_of("smoke", tmp_path), list[Job]()
-    while jobs := next_jobs(space, folder, 3.0, 5, draws=2):
-        assert [job.run_id for job in jobs] == [job.run_id for job in next_jobs(space, folder, 3.0, 5, draws=2)]
-        for job in jobs:
-            fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 4.0])
-        asked += jobs
+def finish(study, trial, accuracies: list[float]) -> str:
+    """Report these accuracies by epoch, at a small epsilon, until the trial is stopped or at its end."""
+    for epoch, accuracy in enumerate(accuracies, 1):
+        row = {"epoch": epoch, "epsilon_sound": 0.1 * epoch, "test_accuracy": accuracy}
+        if not study.after_epoch(trial, row) and epoch < len(accuracies):
+            study.ended(trial, "stopped")
+            return "stopped"
+    study.ended(trial, "finished")
+    return "finished"
+
+
+@pytest.mark.slow
+def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=2) as study:
+        asked = []
+        for _ in range(5):
+            trial, job = study.ask()
+            asked.append(job)
+            finish(study, trial, [50.0, 60.0, 70.0])
     assert [job.run_id for job in asked[:2]] == [job.run_id for job in space.draws[:2]]
     for job in asked[2:]:
         for name, value in space.values(job.config).items():
@@ -92,22 +111,115 @@ def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_pat
     assert len({job.run_id for job in asked}) == 5
 
 
-def test_suggestions_are_near_the_good_trials() -> None:
-    of = {"lr": Dimension(0.01, 100.0, log=True)}
-    tried = [Tried({"lr": rounded(10.0 ** (k / 5 - 2))}, -abs(k - 5.0)) for k in range(20)]  # the best is 0.1
-    found = [float(point["lr"]) for point in suggested(of, tried, wanted=9, draws=5)]
-    assert 0.05 < statistics.median(found) < 0.3
+@pytest.mark.slow
+def test_bad_trials_are_stopped_and_good_ones_are_not(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        outcomes = {"good": [], "bad": []}
+        for number in range(24):
+            kind, accuracy = ("good", 90.0 + number) if number % 3 == 0 else ("bad", 20.0 - number)
+            outcomes[kind].append(finish(study, study.ask()[0], [accuracy] * 3))
+    assert set(outcomes["good"]) == {"finished"}, "each was the best so far"
+    assert outcomes["bad"].count("stopped") >= len(outcomes["bad"]) // 3
 
 
-def test_what_is_recorded_counts_as_tried(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
-    one = space.job({name: 1.0 if "bound" in name else 20.0 for name in space.dimensions} | {"noise_multiplier": 2})
-    for job in (space.draws[3], one):
+def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        assert not study.after_epoch(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0})
+
+
+def test_a_killed_search_begins_its_trials_again_and_no_other(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=1) as study:
+        finish(study, study.ask()[0], [50.0] * 3)
+        interrupted = study.ask()[1]
+        assert study.taken == 2
+    journal = next(tmp_path.rglob("*.journal"))
+    with journal.open("a") as file:
+        file.write('{"op_code": 5, "wor')  # killed while it wrote
+    with study_of(space, tmp_path, 3.0, draws=1) as study:
+        assert study.taken == 1
+        trial, job = study.ask()
+        assert job.run_id == interrupted.run_id
+        finish(study, trial, [50.0] * 3)
+        assert study.taken == 2
+        assert study.ask()[1].run_id not in {interrupted.run_id, space.draws[0].run_id}
+
+
+def test_what_is_recorded_is_taken_from_its_record_also_without_a_journal(
+    space: Space, tmp_path: Path, fabricate: Fabricate
+) -> None:
+    suggested = space.job(
+        {name: 1.0 if "bound" in name else 20.0 for name in space.dimensions} | {"noise_multiplier": 2}
+    )
+    for job in (space.draws[3], suggested):
         fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 4.0])
     fabricate(space.draws[0], [90.0] * 3, sound=[1.0, 2.0, 4.0]).rename(tmp_path / "another.json")
     folder = folder_of("smoke", tmp_path)
-    assert [trial.run_id for trial in trials_of(space, folder)] == [space.draws[3].run_id, one.run_id]
-    assert [job.run_id for job in next_jobs(space, folder, 3.0, 3, draws=5)] == [space.draws[0].run_id]
-    assert next_jobs(space, folder, 3.0, 2) == []
+    assert [trial.run_id for trial in trials_of(space, folder)] == [space.draws[3].run_id, suggested.run_id]
+    for _ in range(2):
+        with study_of(space, folder, 3.0, draws=1) as study:
+            replayed = {}
+            while study.taken < 3:
+                trial, job = study.ask()
+                replayed[job.run_id] = study.replay(trial, job)
+                if not replayed[job.run_id]:
+                    study.ended(trial, "failed")
+        assert replayed == {space.draws[3].run_id: True, suggested.run_id: True, space.draws[0].run_id: False}
+        next(folder.rglob("*.journal")).unlink()
+
+
+def test_a_study_is_of_one_process(space: Space, tmp_path: Path) -> None:
+    with (
+        study_of(space, tmp_path, 3.0),
+        pytest.raises(ConfigError, match="by another process"),
+        study_of(space, tmp_path, 3.0),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
+    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
+    assert execute(config, lambda row, run: row["epoch"] < 2) == "stopped"
+    path = stopped_path(folder, run_id)
+    stopped = read_record(path)
+    assert stopped["status"] == "stopped"
+    assert stopped["history"]["epoch"] == [1, 2]
+    assert not recorded(config)
+    written = path.read_bytes()
+    assert execute(config, lambda row, run: row["epoch"] < 1) == "stopped"
+    assert path.read_bytes() == written, "what was measured stays"
+    assert execute(config, lambda row, run: True) == "finished"
+    whole = read_record(record_path(folder, run_id))
+    assert whole["history"]["test_accuracy"][:2] == stopped["history"]["test_accuracy"]
+    assert path.read_bytes() == written
+    path.replace(record_path(folder, run_id))
+    assert not recorded(config), "epochs of a run are no run"
+
+
+def test_a_run_that_is_stopped_later_keeps_the_epochs_of_both(smoke) -> None:
+    """A search with another budget lets it go further: the longer record has all that the shorter had."""
+    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    path = stopped_path(Path(config.runtime.results_root) / "smoke", identify(config)[0])
+    histories = []
+    for epochs in (1, 2):
+        assert execute(config, lambda row, run, epochs=epochs: row["epoch"] < epochs) == "stopped"
+        histories.append(read_record(path)["history"])
+    assert [history["epoch"] for history in histories] == [[1], [1, 2]]
+    assert histories[1]["test_accuracy"][:1] == histories[0]["test_accuracy"]
+
+
+def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
+    """Stopped beyond a sound epsilon of 3, after an epoch of three: with 8, nothing tells against going on."""
+    folder, draw = folder_of("smoke", tmp_path), space.draws[0]
+    record = read_record(fabricate(draw, [50.0], sound=[3.5]))
+    record_path(folder, draw.run_id).unlink()
+    write_stopped(stopped_path(folder, draw.run_id), record | {"status": "stopped"})
+    for budget, known in ((3.0, True), (8.0, False)):
+        with study_of(space, folder, budget, draws=1) as study:
+            trial, job = study.ask()
+            assert job.run_id == draw.run_id
+            assert study.replay(trial, job) is known
 
 
 class Fake:
@@ -120,27 +232,61 @@ class Fake:
         """Carry anything out."""
 
     def carry_out(self, work: Work, line: Line) -> Tally:
-        tally = Tally()
-        for job in work.jobs:
-            self.began.append(job.run_id)
-            fate = self.fates.pop(0) if self.fates else "finished"
-            if fate == "finished":
-                self.fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 2.5])
-            tally.failed += [(job, "why")] if fate == "failed" else []
-        return tally
+        (job,) = work.jobs
+        self.began.append(job.run_id)
+        fate = self.fates.pop(0) if self.fates else "finished"
+        if fate == "failed":
+            return Tally(failed=[(job, "why")])
+        if fate == "finished":
+            self.fabricate(job, [50.0, 60.0, 70.0], sound=[1.0, 2.0, 2.5])
+        return Tally(recorded=[job])
 
 
 @pytest.mark.parametrize(("fate", "why"), [("failed", "why"), ("vanished", "it left no record")])
-def test_a_trial_that_fails_is_told_and_begins_again_with_the_same_command(
+def test_a_trial_that_fails_is_told_and_the_others_go_on(
     fate: str, why: str, space: Space, tmp_path: Path, fabricate: Fabricate
 ) -> None:
-    fake, folder, line = Fake(fabricate, fate), folder_of("smoke", tmp_path), Line(io.StringIO())
-    failed = carry_out(space, folder, 3.0, 3, fake, line, draws=2)
+    fake, folder = Fake(fabricate, fate), folder_of("smoke", tmp_path)
+    with study_of(space, folder, 3.0, draws=2) as study:
+        failed = carry_out(study, 3, fake, Line(io.StringIO()), at_once=2)
+        assert study.taken == 3
     assert [(job.run_id, said) for job, said in failed] == [(space.draws[0].run_id, why)]
-    assert fake.began == [draw.run_id for draw in space.draws[:2]]
-    assert carry_out(space, folder, 3.0, 3, fake, line, draws=2) == []
-    assert fake.began[2] == space.draws[0].run_id, "what failed begins again"
-    assert len(set(fake.began)) == len(trials_of(space, folder)) == 3
+    assert len(fake.began) == 3
+    assert fake.began[:2] == [draw.run_id for draw in space.draws[:2]]
+    with study_of(space, folder, 3.0, draws=2) as study:
+        assert carry_out(study, 3, fake, Line(io.StringIO())) == []
+    assert fake.began[3:] == [space.draws[0].run_id], "what failed begins again, and nothing else"
+
+
+def test_what_a_launcher_cannot_do_ends_the_search(space: Space, tmp_path: Path, monkeypatch) -> None:
+    fake = Fake(lambda *_, **__: Path())
+    monkeypatch.setattr(fake, "carry_out", lambda work, line: (_ for _ in ()).throw(ConfigError("Slurm refuses")))
+    with study_of(space, tmp_path, 3.0, draws=1) as study, pytest.raises(ConfigError, match="Slurm refuses"):
+        carry_out(study, 1, fake, Line(io.StringIO()))
+
+
+def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tmp_path: Path) -> None:
+    row = {"epoch": 1, "epsilon_sound": 0.5, "test_accuracy": 50.0}
+    beyond = {"epoch": 2, "epsilon_sound": 3.5, "test_accuracy": 90.0}
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        for number in range(9):
+            finish(study, study.ask()[0], [60.0 + number] * 3)
+        asked = [study.ask() for _ in range(6)]
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            answers = [pool.submit(job.goes_on, each).result() for _, job in asked for each in (row, row, beyond)]
+        assert False in answers, "they are behind all others"
+        for trial, _ in asked:
+            there = study._study.get_trials()[trial.number]
+            assert there.intermediate_values == {1: 50.0, 2: 50.0}, "an epoch that is made again is reported once"
+            assert there.user_attrs["within"] == 50.0
+            study.ended(trial, "failed")
+        given_up = asked[0][1]
+        assert given_up.goes_on({"epoch": 3, "epsilon_sound": 3.6, "test_accuracy": 90.0})
+
+
+def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        assert relocated(study.ask()[1], tmp_path).goes_on is None
 
 
 @pytest.mark.parametrize(

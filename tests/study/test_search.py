@@ -7,18 +7,17 @@ import math
 import pytest
 
 from runner.config import Dimension
-from runner.search.suggest import Tried
-from runner.study.search import MOST_WIDENED, at_edge, best_of, next_points, widened
+from runner.study.search import MOST_WIDENED, Trial, at_edge, best_of, next_points, widened
 
 RATES = {"optimizer.lr": (0.5, 1.0, 2.0)}
 RANGE = {"optimizer.lr": Dimension(0.1, 10.0, log=True)}
 
 
-def tried(space, best: float, number: int | None = None) -> list[Tried]:
+def tried(space, best: float, number: int | None = None) -> list[Trial]:
     """Carry out a search of one rate whose accuracy falls with the distance from the best one, in magnitudes."""
-    trials: list[Tried] = []
+    trials: list[Trial] = []
     while points := next_points(space, trials, number):
-        trials += [Tried(p, 90 - abs(math.log(p["optimizer.lr"] / best))) for p in points]
+        trials += [Trial(p, 90 - abs(math.log(p["optimizer.lr"] / best))) for p in points]
     return trials
 
 
@@ -26,8 +25,8 @@ def test_listed_values_are_tried_in_all_combinations_and_once() -> None:
     space = {**RATES, "clipping.norm": (0.1, 1.0)}
     points = next_points(space, [], None)
     assert len(points) == 6
-    assert next_points(space, [Tried(point, 1.0) for point in points], None) == []
-    assert next_points(space, [Tried(point, 1.0) for point in points[:4]], None) == points[4:]
+    assert next_points(space, [Trial(point, 1.0) for point in points], None) == []
+    assert next_points(space, [Trial(point, 1.0) for point in points[:4]], None) == points[4:]
     assert next_points({}, [], None) == []
 
 
@@ -64,7 +63,7 @@ def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:
     assert widened(arms, equal=False) == [{"optimizer.lr": 4.0}, None]
     for _ in range(MOST_WIDENED - 1):
         for (_, trials), point in zip(arms, points, strict=True):
-            trials.append(Tried(point, 90 - abs(math.log(point["optimizer.lr"] / 9.0))))
+            trials.append(Trial(point, 90 - abs(math.log(point["optimizer.lr"] / 9.0))))
         points = widened(arms, equal=True)
         assert all(points)
     assert len(arms[0][1]) == len(arms[1][1]) == 5
@@ -72,14 +71,14 @@ def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:
 
 def test_a_range_is_widened_near_its_end_only() -> None:
     """It covers two magnitudes: a quarter more is half a magnitude, from 9.5 to 30."""
-    inside = [Tried({"optimizer.lr": rate}, accuracy) for rate, accuracy in ((0.3, 80.0), (6.0, 90.0))]
-    outside = [*inside, Tried({"optimizer.lr": 9.5}, 91.0)]
+    inside = [Trial({"optimizer.lr": rate}, accuracy) for rate, accuracy in ((0.3, 80.0), (6.0, 90.0))]
+    outside = [*inside, Trial({"optimizer.lr": 9.5}, 91.0)]
     assert widened([(RANGE, inside)], equal=True) == [None]
     assert widened([(RANGE, outside)], equal=True) == [{"optimizer.lr": 30.0}]
 
 
 def test_values_that_are_no_numbers_have_no_edge() -> None:
     space = {"clipping.norm": ("a", "b")}
-    assert widened([(space, [Tried({"clipping.norm": "a"}, 1.0), Tried({"clipping.norm": "b"}, 2.0)])], equal=True) == [
+    assert widened([(space, [Trial({"clipping.norm": "a"}, 1.0), Trial({"clipping.norm": "b"}, 2.0)])], equal=True) == [
         None
     ]

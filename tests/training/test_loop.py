@@ -163,6 +163,8 @@ def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -
     final = final_metrics(run, trained)
     assert (trained.status, final["epoch"], final["max_tries"]) == ("diverged", 1, run.most_steps)
     assert final["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps > 1.2 * final["epsilon_sound"]
+    stopped = train(run, load(run), lambda row: False)
+    assert final_metrics(run, stopped)["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps
 
 
 def test_diagnostics_are_measured_when_asked_for(smoke) -> None:

@@ -22,7 +22,7 @@ MUTANTS = (
         _CONTRASTS,
     ),
     Mutant(
-        "search/suggest.py",
+        "study/search.py",
         "seed=len(trials), n_startup",
         "seed=id(trials), n_startup",
         "arms draw different values, and a study does not go on as it began",

@@ -105,8 +105,9 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
     trials = evidence.trials(space)
     for epsilons, accuracies in map(curve, trials):
         axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2)
-    label = "search: largest on held-out images"
-    levels = _step(axes, pareto(map(curve, trials)), label, _SEARCHED, f"{len(trials)} trials")
+    stopped = sum(trial.stopped for trial in trials)
+    count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
+    levels = _step(axes, pareto(map(curve, trials)), "search: largest on held-out images", _SEARCHED, count)
     chosen = best(trials, BUDGET)
     retrained = Runs() if chosen is None else evidence.of(space.retrained(chosen.values))
     return levels + _band(axes, retrained, "chosen by it, trained again: test images, mean and range", _RETRAINED)
