@@ -102,6 +102,7 @@ TRIALS = {
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
     "winograd": convolution.agrees,
+    "winograd_gradients": kernel.agrees_by_winograd,
 }
 
 
@@ -144,7 +145,10 @@ FAULTS = {
     ("activations", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
     ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
-    ("winograd", "row >= 0 && "): "row > 0 && ",
+    ("tiles", "row >= 0 && "): "row > 0 && ",
+    ("winograd_gradients", "r = row;"): "r = 0;",
+    ("winograd_gradients", "for (; lane < kLanes"): "for (lane = 0; lane < kLanes",
+    ("winograd_gradients", "points[r][x] + sum[r]"): "sum[r]",
     ("winograd", "size, width - left);"): "size, width - left - (left > 0));",
     ("winograd", "moved[x] = moved[x] + bias;"): ";",
     ("winograd", "| (other != other)"): "",
@@ -165,7 +169,8 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     assert source.count(right) >= 1
     path.write_text(source.replace(right, FAULTS[name, right]))
     monkeypatch.setattr(compiled, "_FOLDER", sources)
-    built = {"by_rows": "clips", "activations": "tanh"}.get(name, name)  # headers, and what they are in
+    in_headers = {"by_rows": "clips", "activations": "tanh", "tiles": "winograd_gradients"}
+    built = in_headers.get(name, name)
     assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
