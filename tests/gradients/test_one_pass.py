@@ -172,15 +172,12 @@ CONVOLUTIONS += [
 ]
 
 
-@pytest.mark.parametrize("method", ["kernel", "instantiate", "gram", "gram by PyTorch"])
+@pytest.mark.parametrize("method", ["kernel", "instantiate", "gram"])
 @pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
 def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch) -> None:
     """Each method, forced on each geometry: strides, paddings, dilations, odd channels, images that are not square."""
     if method == "kernel" and not usable(torch.zeros(1), Geometry(1, 1, (1, 1), (1, 1))):
         pytest.skip("no C++ compiler")
-    if method == "gram by PyTorch":
-        monkeypatch.setattr("runner.gradients.one_pass.gram.library", lambda *_: None)
-    method = method.partition(" ")[0]
     torch.manual_seed(0)
     arguments, size = CONVOLUTIONS[number]
     channels = (3, 36 if number % 2 else 5)
@@ -437,10 +434,12 @@ def test_the_cheapest_method_is_chosen_by_the_geometry() -> None:
         (243, 64, 8, both, "winograd"),
         (64, 64, 4, both, "kernel"),
         (128, 256, 4, (), "gram"),
+        (128, 256, 4, both, "kernel"),
     ):
         shape = Geometry(channels_in, channels_out, (size, size), (size, size), (3, 3), padding=(1, 1))
         assert choose(shape, compiled) == method
     assert choose(shape, (), formed=True) == "instantiate"
+    assert choose(Geometry(512, 512, (1, 8), (1, 8)), both) == "gram"
     assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "outer"
     assert choose(Geometry(8, 8, (4, 4), (4, 4), (3, 3), padding=(1, 1), groups=2), ()) == "one_by_one"
 

@@ -14,7 +14,7 @@ import torch
 
 from runner.clipping import clips
 from runner.data.files import safe_folder
-from runner.gradients.one_pass import gram, kernel
+from runner.gradients.one_pass import kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library
@@ -93,7 +93,6 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 
 TRIALS = {
     "clips": clips.agrees,
-    "gram_norms": gram.agrees,
     "group_norm": group_norm.agrees,
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
@@ -130,8 +129,6 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
 FAULTS = {
     ("clips", "const double dot = sum("): "const double dot = 0 * sum(",
     ("clips", "for (; i < length; i++) total += terms(i);"): ";",
-    ("gram_norms", "of_windows[r] += load"): "of_windows[r] = load",
-    ("gram_norms", "roots * roots"): "roots",
     ("group_norm", "found + epsilon"): "found",
     ("group_norm", "i < c + size"): "i < c + 1",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",

@@ -237,13 +237,6 @@ MUTANTS = (
         f"{AGREES} {_ONE_PASS}",
     ),
     Mutant(
-        "speed/kernels/gram_norms.cpp",
-        "if (v < 0 || v >= s.height || w < 0 || w >= s.width) continue;",
-        "if (v < 0 || v >= s.height - 1 || w < 0 || w >= s.width) continue;",
-        "the last row of an image is left out of the norm",
-        f"{AGREES} {_ONE_PASS}",
-    ),
-    Mutant(
         "speed/kernels/max_pool.cpp",
         "                    left = here ? none : left;\n",
         "",

@@ -23,7 +23,8 @@ def choose(shape: Geometry, compiled: Collection[str], *, formed: bool = False) 
     """Return the name of the cheapest exact method for a layer.
 
     Args:
-        compiled: the compiled methods that this machine has for it: "kernel" replaces "instantiate".
+        compiled: the compiled methods that this machine has for it: "kernel" replaces "instantiate", and "gram" for
+            windows of more than one pixel.
         formed: only methods that form each example's gradient.
     """
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
@@ -43,6 +44,6 @@ def choose(shape: Geometry, compiled: Collection[str], *, formed: bool = False) 
             numbers = 36 * shape.views * math.prod(math.ceil(size / 4) for size in shape.output)  # of a channel
             stored = (_TRANSFORMED_BACK + _STORED_BY_KERNEL) * shape.weights
             costs["winograd"] = numbers * c * o + _TRANSFORMED * numbers * (c + o) + stored
-        if shape.views == 1 and not formed:
+        if shape.views == 1 and not formed and (k == 1 or "kernel" not in compiled):
             costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
     return min(costs, key=lambda method: costs[method])
