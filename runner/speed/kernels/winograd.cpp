@@ -8,13 +8,10 @@
 // An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
 // in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
 // order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together. Outputs
-// are filled up with zeros there, to whole vectors of any processor: `wide` numbers. Weights are transformed in float64. The largest of 2 x 2
-// outputs and an activation are taken, where they are wanted, while a tile is in the registers, and nothing else is
-// written then.
+// are filled up with zeros there, to whole vectors of any processor: `wide` numbers. Weights are transformed in float64.
 //
 // An output is off by some 1e-5 of the largest, ten times what a sum is.
 
-#include "activations.h"
 #include "by_rows.h"
 #include "tiles.h"
 
@@ -23,11 +20,8 @@ constexpr int64_t kBlock = 2048, kLeast = 4;  // tiles times channels of a block
 
 struct Shape {
     int64_t height, width, in, out;
-    int64_t turned;                  // weights: those of the convolution whose outputs' gradient comes in
-    int64_t pooled;                  // the largest of every 2 x 2 outputs
-    int64_t activation;              // 0: none, 1: tanh, 2: ReLU
+    int64_t turned;  // weights: those of the convolution whose outputs' gradient comes in
     int64_t wide() const { return (out + 15) / 16 * 16; }
-    int64_t outputs() const { return pooled ? height / 2 * (width / 2) * out : height * width * out; }
 };
 
 // A' m
@@ -73,21 +67,11 @@ static void transform_weights(const float *weights, float *u, int64_t first, int
         }
 }
 
-static inline Vector activated(Vector x, int64_t activation) {
-    if (activation == 1) return tanh_of(x);
-    return activation == 2 ? (x < 0.0f ? Vector{} : x) : x;
-}
-
-static inline Vector larger(Vector best, Vector other) { return (other > best) | (other != other) ? other : best; }
-
-// The outputs of a tile that are in the image, or the pooled ones whose windows are.
+// The outputs of a tile that are in the image.
 static void tile(const float *m, const float *biases, const Shape &s, int64_t top, int64_t left, float *image) {
-    const int64_t size = s.pooled ? 2 : 1, height = s.height / size, width = s.width / size;
-    top /= size, left /= size;
-    const int64_t rows = std::min<int64_t>(kTile / size, height - top);
-    const int64_t columns = std::min<int64_t>(kTile / size, width - left);
+    const int64_t rows = std::min<int64_t>(kTile, s.height - top), columns = std::min<int64_t>(kTile, s.width - left);
     by_whole_vectors(s.out, [&](int64_t, int64_t o) {
-        Vector half[kTile][kPatch], moved[kTile], below[kTile];
+        Vector half[kTile][kPatch], moved[kTile];
         for (int x = 0; x < kPatch; x++) {
             Vector column[kPatch];
             for (int y = 0; y < kPatch; y++) column[y] = load(m + (y * kPatch + x) * kHeight * s.wide() + o);
@@ -96,17 +80,9 @@ static void tile(const float *m, const float *biases, const Shape &s, int64_t to
         }
         const Vector bias = biases ? load(biases + o) : Vector{};
         for (int64_t y = 0; y < rows; y++) {
-            transform_back(half[y * size], moved);
-            if (s.pooled) {
-                transform_back(half[y * size + 1], below);
-                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias, below[x] = below[x] + bias;
-                for (int x = 0; x < 2; x++)
-                    moved[x] = larger(larger(larger(moved[2 * x], moved[2 * x + 1]), below[2 * x]), below[2 * x + 1]);
-            } else {
-                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias;
-            }
+            transform_back(half[y], moved);
             for (int64_t x = 0; x < columns; x++)
-                store(image + ((top + y) * width + left + x) * s.out + o, activated(moved[x], s.activation));
+                store(image + ((top + y) * s.width + left + x) * s.out + o, moved[x] + bias);
         }
     });
 }
@@ -178,7 +154,7 @@ static void images(const float *in, const float *u, const float *biases, float *
             for (; o < wide; o += kLanes) products<1>(tiles, from, weights + o, to + o, s.in, wide);
         }
         each([&](int64_t t, int64_t i, int64_t top, int64_t left) {
-            tile(m + begin(t) * wide, biases, s, top, left, out + i * s.outputs());
+            tile(m + begin(t) * wide, biases, s, top, left, out + i * s.height * s.width * s.out);
         });
     }
 }
@@ -190,7 +166,7 @@ extern "C" void winograd_weights(const float *weights, float *u, const Shape *sh
     by_rows(s.in, threads, [=](int64_t first, int64_t last) { transform_weights(weights, u, first, last, s); });
 }
 
-// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out], where it is pooled half of both.
+// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out].
 extern "C" void winograd(const float *in, const float *u, const float *biases, float *out, int64_t batch,
                          const Shape *shape, int64_t threads) {
     const Shape s = *shape;
