@@ -66,7 +66,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("of", SHAPES)
 def test_gradients_at_odd_sizes(of: str) -> None:
-    """Within 5e-6 of the largest number. The norm is that of the computed numbers, each counted once."""
+    """Within 5e-6 of the largest number. The norm counts each computed number once."""
     shape = SHAPES[of]
     method = compiled(shape)
     assert method == ("kernel" if "channel" in of else "winograd")
