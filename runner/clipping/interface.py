@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, TypeGuard
 from torch import Tensor, nn
 
 from runner.gradients import Engine, GradientSum, Objective, undisturbed
+from runner.speed.convolution import weights_stay
 
 Numbers: TypeAlias = Mapping[str, float | Tensor]
 
@@ -94,9 +95,10 @@ def gradient_sum(
     count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
     total: GradientSum | None = None
-    for piece_inputs, piece_targets in pieces:
-        piece = clipping.sum_contributions(engine, piece_inputs, piece_targets, groups)
-        total = piece if total is None else total + piece
+    with weights_stay():
+        for piece_inputs, piece_targets in pieces:
+            piece = clipping.sum_contributions(engine, piece_inputs, piece_targets, groups)
+            total = piece if total is None else total + piece
     assert total is not None
     return total
 

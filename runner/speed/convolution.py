@@ -2,7 +2,7 @@
 
 Networks for CIFAR-10 spend most of their time on them, forward and in the gradient of the input. That gradient is such
 a convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
-clipping by example does not take it.
+clipping by example does not take it (`runner.gradients.one_pass.kernel` has those of the examples).
 
 Numbers are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do not depend on
 them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks hold in exact
@@ -23,41 +23,36 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from runner.networks.standardized import StandardizedConv2d
 from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
-from runner.speed.max_pool import FastMaxPool, pair
 from runner.speed.slices import channels_last
-from runner.speed.tanh import FastTanh
 
-_CHANNELS = 16  # in and out are multiples of it: numbers in the longest register
+_LONGEST = 16  # numbers in the longest register: in and out have at least as many channels
 _MOST_CHANNELS = 256  # if all have one sign, the relative error of the output is 3e-6; with 1,024 it is 1.3e-5
 _WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 _POINTS = 36  # numbers that a window of weights becomes
 _FEWEST_PIXELS = 512  # of a batch: with fewer, transforming the weights takes longer than it saves
-_ACTIVATIONS: dict[type[nn.Module], int] = {FastTanh: 1, nn.ReLU: 2}  # as winograd.cpp counts them
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Return True if a library convolves, pools and activates as PyTorch does, and so does its gradient.
+    """Return True if a library convolves as PyTorch does, and so does its gradient.
 
     Tiles are cut off and whole, outputs are one vector or several, and one image has a NaN.
     """
-    for images, channels_in, channels_out, height, width, pooled, activation, threads in (
-        (3, 16, 112, 9, 6, False, 2, 2),
-        (3, 48, 16, 5, 14, True, 1, 2),
-        (8, 16, 16, 17, 18, False, 1, 1),  # more tiles than are transformed at a time
+    for images, channels_in, channels_out, height, width, threads in (
+        (3, 16, 112, 9, 6, 2),
+        (3, 48, 16, 5, 14, 2),
+        (8, 16, 16, 17, 18, 1),  # more tiles than are transformed at a time
+        (2, 21, 35, 5, 6, 1),
     ):
         x, weight = waves(images, channels_in, height, width), waves(channels_out, channels_in, 3, 3) / channels_in
         bias = waves(channels_out)
-        x[1, 0, 2, width - 6] = torch.nan  # where a window of the pooling has it last
+        x[1, 0, 2, width - 6] = torch.nan
         plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1)
         g = waves(*plain.shape)
-        behind = nn.functional.max_pool2d(plain, 2) if pooled else plain
-        behind = behind.tanh() if activation == 1 else behind.relu()
         of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1)
         u, turned = (_transformed(compiled, weight, 2, turned=turned) for turned in (False, True))
         for found, expected in (
-            (_convolved(compiled, channels_last(x), u, bias, threads), plain),
-            (_convolved(compiled, channels_last(x), u, bias, threads, pooled, activation), behind),
-            (_convolved(compiled, channels_last(g), turned, None, threads), of_x),
+            (_convolved(compiled, channels_last(x), u, channels_out, bias, threads), plain),
+            (_convolved(compiled, channels_last(g), turned, channels_in, None, threads), of_x),
         ):
             if not _same(found, expected.float()):
                 return False
@@ -87,7 +82,7 @@ class FastConvolution(nn.Conv2d):
             and isinstance(module, nn.Conv2d)
             and all(getattr(module, name) == value for name, value in _WINDOW.items())
             and module.padding_mode == "zeros"
-            and all(n % _CHANNELS == 0 and n <= _MOST_CHANNELS for n in (module.in_channels, module.out_channels))
+            and all(_LONGEST <= n <= _MOST_CHANNELS for n in (module.in_channels, module.out_channels))
         )
 
     @staticmethod
@@ -125,62 +120,12 @@ class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
     """A `StandardizedConv2d` of the same windows."""
 
 
-class ConvolutionBlock(nn.Module):
-    """A convolution and what is right behind it, max-pooling of 2 x 2, an activation or both: in evaluations in one go.
-
-    With gradients, or where somebody listens to one of the layers, one after another.
-    """
-
-    def __init__(self, convolution: FastConvolution, behind: nn.Sequential) -> None:
-        super().__init__()
-        self.convolution, self.behind = convolution, behind
-        self._pooled = isinstance(behind[0], FastMaxPool)
-        self._activation = _ACTIVATIONS.get(type(behind[-1]), 0)
-
-    @staticmethod
-    def length(modules: list[nn.Module]) -> int:
-        """Return the number of these modules, from the first, that a block takes together, 0 if it is below two."""
-        if type(modules[0]) is not FastConvolution:
-            return 0
-        taken = 1
-        if taken < len(modules) and _pools_pairs(modules[taken]):
-            taken += 1
-        if taken < len(modules) and type(modules[taken]) in _ACTIVATIONS:  # a subclass may compute anything else
-            taken += 1
-        return taken if taken > 1 else 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        layer, alone = self.convolution, torch.is_inference_mode_enabled() and self._unheard()
-        if not (alone and layer.takes(x, layer.weight, layer.bias)) or (self._pooled and min(x.shape[2:]) < 2):
-            y: Tensor = self.behind(layer(x))
-            return y
-        return self._together(x)
-
-    def _unheard(self) -> bool:
-        """Return True if no layer has a hook or another `forward`."""
-        return not any(
-            module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-            for module in (self.convolution, *self.behind)
-        )
-
-    def _together(self, x: Tensor) -> Tensor:
-        compiled = library("winograd", agrees)
-        assert compiled is not None
-        threads = threads_for(x)
-        u, bias = _weights(compiled, self.convolution, threads), self.convolution.bias
-        return _convolved(compiled, channels_last(x), u, bias, threads, self._pooled, self._activation)
-
-
-def _pools_pairs(module: nn.Module) -> bool:
-    return isinstance(module, FastMaxPool) and pair(module.kernel_size) == pair(module.stride) == (2, 2)
-
-
-_kept: dict[FastConvolution, Tensor] | None = None
+_kept: dict[tuple[nn.Parameter, bool], Tensor] | None = None
 
 
 @contextmanager
 def weights_stay() -> Iterator[None]:
-    """Inside, no weight changes, so that each layer's are transformed once. Not for two threads at once."""
+    """Inside, no parameter changes, so that each layer's are transformed once. Not for two threads at once."""
     global _kept
     before = _kept
     _kept = {}
@@ -190,12 +135,13 @@ def weights_stay() -> Iterator[None]:
         _kept = before
 
 
-def _weights(compiled: ctypes.CDLL, layer: FastConvolution, threads: int) -> Tensor:
-    if _kept is None:
-        return _transformed(compiled, layer.weight, threads)
-    if layer not in _kept:
-        _kept[layer] = _transformed(compiled, layer.weight, threads)
-    return _kept[layer]
+def _weights(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:
+    """Return `_transformed` weights, which are kept if they are a parameter that stays as it is."""
+    if _kept is None or not isinstance(weight, nn.Parameter):
+        return _transformed(compiled, weight, threads, turned=turned)
+    if (weight, turned) not in _kept:
+        _kept[weight, turned] = _transformed(compiled, weight, threads, turned=turned)
+    return _kept[weight, turned]
 
 
 class _Convolution(torch.autograd.Function):
@@ -205,7 +151,7 @@ class _Convolution(torch.autograd.Function):
         assert compiled is not None
         x, threads = channels_last(x), threads_for(x)
         ctx.save_for_backward(x, weight)
-        return _convolved(compiled, x, _transformed(compiled, weight, threads), bias, threads)
+        return _convolved(compiled, x, _weights(compiled, weight, threads), len(weight), bias, threads)
 
     @staticmethod
     @once_differentiable
@@ -216,8 +162,8 @@ class _Convolution(torch.autograd.Function):
         of_x = of_weight = of_bias = None
         wanted, threads = ctx.needs_input_grad, threads_for(g)
         if wanted[0]:
-            u = _transformed(compiled, weight, threads, turned=True)
-            of_x = _convolved(compiled, channels_last(g), u, None, threads)
+            u = _weights(compiled, weight, threads, turned=True)
+            of_x = _convolved(compiled, channels_last(g), u, weight.shape[1], None, threads)
         if wanted[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)
         if wanted[2]:
@@ -226,7 +172,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _transformed(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:
-    """Weights [out, in, 3, 3] for `_convolved`: [36, in, out].
+    """Weights [out, in, 3, 3] for `_convolved`: [36, in, out], out filled up with zeros to whole vectors.
 
     turned: of the convolution that takes gradients of the outputs to gradients of the inputs: [36, out, in].
     """
@@ -234,28 +180,20 @@ def _transformed(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned:
     channels_out, channels_in = weight.shape[:2]
     if turned:
         channels_out, channels_in = channels_in, channels_out
-    u = weight.new_empty(_POINTS, channels_in, channels_out)
-    shape = (ctypes.c_int64 * 7)(0, 0, channels_in, channels_out, turned, 0, 0)
+    u = weight.new_empty(_POINTS, channels_in, -(-channels_out // _LONGEST) * _LONGEST)
+    shape = (ctypes.c_int64 * 5)(0, 0, channels_in, channels_out, turned)
     compiled.winograd_weights(*pointers(weight, u), shape, *integers(threads))
     return u
 
 
 def _convolved(
-    compiled: ctypes.CDLL,
-    x: Tensor,
-    u: Tensor,
-    bias: Tensor | None,
-    threads: int,
-    pooled: bool = False,
-    activation: int = 0,
+    compiled: ctypes.CDLL, x: Tensor, u: Tensor, channels_out: int, bias: Tensor | None, threads: int
 ) -> Tensor:
     """Of images that lie channels last in memory, with transformed weights; the outputs lie so too."""
     batch, channels_in, height, width = x.shape
-    channels_out = u.shape[2]
-    size = 2 if pooled else 1
-    y = x.new_empty(batch, height // size, width // size, channels_out)
+    y = x.new_empty(batch, height, width, channels_out)
     bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
     biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
-    shape = (ctypes.c_int64 * 7)(height, width, channels_in, channels_out, 0, pooled, activation)
+    shape = (ctypes.c_int64 * 5)(height, width, channels_in, channels_out, 0)
     compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
     return y.permute(0, 3, 1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
-from runner.speed.convolution import ConvolutionBlock, FastConvolution
+from runner.speed.convolution import FastConvolution
 from runner.speed.group_norm import FastGroupNorm
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
@@ -20,27 +20,6 @@ def faster(module: nn.Module) -> nn.Module:
     Layers, parameters and buffers are shared.
     """
     return _replaced(pool_first(module), {})
-
-
-def fastest_to_evaluate(module: nn.Module) -> nn.Module:
-    """Return a network or objective that is faster in passes without gradients, with some layers joined.
-
-    Names of layers differ. Layers, parameters and buffers are shared.
-    """
-    return _joined(faster(module))
-
-
-def _joined(module: nn.Module) -> nn.Module:
-    parts = {name: part and _joined(part) for name, part in module._modules.items()}
-    if type(module) is nn.Sequential and None not in parts.values():
-        names, modules = list(parts), [part for part in parts.values() if part is not None]
-        for first in range(len(names)):
-            if taken := ConvolutionBlock.length(modules[first:]):
-                convolution, *behind = modules[first : first + taken]
-                assert isinstance(convolution, FastConvolution)
-                parts[names[first]] = ConvolutionBlock(convolution, nn.Sequential(*behind))
-                parts |= {name: nn.Identity() for name in names[first + 1 : first + taken]}
-    return with_parts(module, parts)
 
 
 def _replaced(module: nn.Module, convolutions: dict[nn.Module, nn.Module]) -> nn.Module:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.speed.faster import fastest_to_evaluate
+from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 
 
@@ -40,7 +40,7 @@ def predictions(objective: Objective, split: Split) -> Tensor:
 
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
-    fast = fastest_to_evaluate(objective)
+    fast = faster(objective)
     assert isinstance(fast, Objective)
     predicted, losses = [], []
     with evaluating(fast):

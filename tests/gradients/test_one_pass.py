@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 import torch
@@ -172,15 +172,12 @@ CONVOLUTIONS += [
 ]
 
 
-@pytest.mark.parametrize("method", ["kernel", "instantiate", "gram", "gram by PyTorch"])
+@pytest.mark.parametrize("method", ["kernel", "instantiate", "gram"])
 @pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
 def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch) -> None:
     """Each method, forced on each geometry: strides, paddings, dilations, odd channels, images that are not square."""
-    if method == "kernel" and not usable(torch.zeros(1)):
+    if method == "kernel" and not usable(torch.zeros(1), Geometry(1, 1, (1, 1), (1, 1))):
         pytest.skip("no C++ compiler")
-    if method == "gram by PyTorch":
-        monkeypatch.setattr("runner.gradients.one_pass.gram.library", lambda *_: None)
-    method = method.partition(" ")[0]
     torch.manual_seed(0)
     arguments, size = CONVOLUTIONS[number]
     channels = (3, 36 if number % 2 else 5)
@@ -190,8 +187,8 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
     inputs, targets = torch.randn(5, channels[0], *size), torch.tensor([0, 1, 5, 9, 9])
     network(inputs)
 
-    def forced(shape: Geometry, compiled: bool) -> str:
-        chosen = choose(shape, compiled)
+    def forced(shape: Geometry, compiled: Collection[str], formed: bool) -> str:
+        chosen = choose(shape, compiled, formed=formed)
         return chosen if chosen in ("outer", "one_by_one") else method
 
     monkeypatch.setattr("runner.gradients.one_pass.engine.choose", forced)
@@ -429,13 +426,22 @@ def test_gram_refuses_terms_that_cancel() -> None:
 
 
 def test_the_cheapest_method_is_chosen_by_the_geometry() -> None:
-    for shape, method in (
-        (Geometry(32, 32, (32, 32), (32, 32), (3, 3), padding=(1, 1)), "instantiate"),
-        (Geometry(128, 256, (4, 4), (4, 4), (3, 3), padding=(1, 1)), "gram"),
-        (Geometry(2048, 128, (1, 1), (1, 1)), "outer"),
-        (Geometry(8, 8, (4, 4), (4, 4), (3, 3), padding=(1, 1), groups=2), "one_by_one"),
+    both = ("kernel", "winograd")
+    for channels_in, channels_out, size, compiled, method in (
+        (32, 32, 32, (), "instantiate"),
+        (32, 32, 32, ("kernel",), "kernel"),
+        (32, 32, 32, both, "winograd"),
+        (243, 64, 8, both, "winograd"),
+        (64, 64, 4, both, "kernel"),
+        (128, 256, 4, (), "gram"),
+        (128, 256, 4, both, "kernel"),
     ):
-        assert choose(shape, compiled=False) == method
+        shape = Geometry(channels_in, channels_out, (size, size), (size, size), (3, 3), padding=(1, 1))
+        assert choose(shape, compiled) == method
+    assert choose(shape, (), formed=True) == "instantiate"
+    assert choose(Geometry(512, 512, (1, 8), (1, 8)), both) == "gram"
+    assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "outer"
+    assert choose(Geometry(8, 8, (4, 4), (4, 4), (3, 3), padding=(1, 1), groups=2), ()) == "one_by_one"
 
 
 def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Compiled convolutions give PyTorch's numbers and gradients, alone and with what is behind them."""
+"""Compiled convolutions give PyTorch's numbers and gradients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from runner.clipping import NoClipping, gradient_sum
+from runner.gradients import Objective, OnePassEngine
 from runner.networks.standardized import StandardizedConv2d
-from runner.speed.convolution import ConvolutionBlock, FastConvolution
-from runner.speed.faster import faster, fastest_to_evaluate
-from runner.speed.inference import evaluating
+from runner.speed import convolution
+from runner.speed.convolution import FastConvolution
+from runner.speed.faster import faster
 from runner.speed.sparse import SparseFirstLayer
 
 CONVOLVED = {
@@ -20,6 +22,8 @@ CONVOLVED = {
     "tiles cut off": (48, 112, 7, 10),
     "whole tiles": (32, 64, 8, 4),
     "a line": (16, 32, 33, 1),
+    "surplus channels": (17, 35, 5, 3),
+    "features": (243, 17, 2, 17),
     "standardised": (32, 48, 9, 6),
 }
 
@@ -33,7 +37,6 @@ def test_convolution(kernels: str, of: str) -> None:
     channels_in, channels_out, height, width = CONVOLVED[of]
     if of == "standardised":
         plain = StandardizedConv2d(channels_in, channels_out, 3, padding=1)
-        assert ConvolutionBlock.length([FastConvolution.of(plain), nn.ReLU()]) == 0, "a block has the plain weights"
     else:
         plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
     exact = copy.deepcopy(plain).double()
@@ -126,6 +129,29 @@ def test_parameters_put_in_later_are_taken_or_refused_as_ever(
     assert torch.equal(*results) if isinstance(results[0], torch.Tensor) else results[0] == results[1]
 
 
+def test_weights_are_transformed_once_a_step_in_each_direction(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of slices takes each step's weights, forward and turned round."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(16, 24, 3, padding=1), nn.Tanh(), nn.Conv2d(24, 16, 3, padding=1), nn.Flatten()]
+    network, calls, plain = nn.Sequential(*layers), [], convolution._transformed
+    monkeypatch.setattr(convolution, "_transformed", lambda *a, **b: calls.append(1) or plain(*a, **b))
+    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    engine, x = OnePassEngine(objective), torch.randn(6, 16, 12, 12)
+    targets = torch.tensor([0, 1, 2, 3, 4, 5])
+    gradient_sum(NoClipping(), engine, x, targets, 6)  # plans
+    for _ in range(2):
+        calls.clear()
+        found = gradient_sum(NoClipping(), engine, x, targets, 2).gradients
+        assert len(calls) == (0 if kernels == "pytorch" else 3)
+        objective(x, targets).sum().backward()
+        for name, parameter in objective.named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-4)
+            parameter.data.mul_(-1.5)
+            parameter.grad = None
+    torch.testing.assert_close(faster(network)(x), network(x), rtol=0, atol=1e-4)
+
+
 def test_a_convolution_shared_among_threads(kernels: str) -> None:
     torch.manual_seed(0)
     plain = nn.Conv2d(16, 48, 3, padding=1)
@@ -170,99 +196,3 @@ def test_a_convolution_has_the_parameters_and_hooks_of_the_plain_one(kernels: st
 def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
     assert not FastConvolution.can_be(convolution)
     assert faster(convolution) is convolution
-
-
-BEHIND = {
-    "tanh": (nn.Tanh(),),
-    "relu": (nn.ReLU(),),
-    "pooling": (nn.MaxPool2d(2),),
-    "tanh, pooling": (nn.Tanh(), nn.MaxPool2d(2)),
-    "pooling, relu": (nn.MaxPool2d(2), nn.ReLU()),
-}
-
-
-@pytest.mark.parametrize(
-    ("behind", "of"),
-    [
-        ("tanh", "one pixel"), ("relu", "a line"), ("pooling", "one pixel"), ("pooling", "tiles cut off"),
-        ("tanh, pooling", "tiles cut off"), ("tanh, pooling", "whole tiles"), ("pooling, relu", "tiles cut off"),
-        ("relu", "whole tiles"),
-    ],
-)  # fmt: skip
-def test_layers_in_one_when_evaluating(kernels: str, behind: str, of: str) -> None:
-    torch.manual_seed(0)
-    channels_in, channels_out, height, width = CONVOLVED[of]
-    network = nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, padding=1), *BEHIND[behind], nn.Flatten(1))
-    fast = fastest_to_evaluate(network)
-    assert any(isinstance(module, ConvolutionBlock) for module in fast.modules())
-    images = torch.randn(5, channels_in, height, width)
-    if "pooling" in behind and min(height, width) < 2:
-        with evaluating(fast), pytest.raises(RuntimeError):
-            fast(images)
-        return
-    exact = copy.deepcopy(network).double()
-    for _ in range(2):
-        with evaluating(fast), evaluating(exact):
-            found, expected = fast(images), exact(images.double())
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=3e-5 * max(1, expected.abs().max().item()))
-        for parameter, other in zip(network.parameters(), exact.parameters(), strict=True):  # the next time others
-            parameter.data.mul_(-1.5)
-            other.data.copy_(parameter)
-    images.requires_grad_()
-    gradients = [torch.autograd.grad(version(images).sum(), images)[0] for version in (fast, network)]
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
-
-
-def test_a_nan_is_seen_through_layers_in_one(kernels: str) -> None:
-    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-    images = torch.randn(3, 16, 8, 8)
-    images[1, 2, 3, 3] = math.nan
-    fast = fastest_to_evaluate(network)
-    with evaluating(fast):
-        found = fast(images)
-    assert found[1].isnan().any()
-    assert found[[0, 2]].isfinite().all()
-
-
-def test_whoever_listens_to_a_layer_hears_it_when_evaluating(kernels: str) -> None:
-    """As a loss does that reads pre-activations."""
-    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2))
-    fast, heard = fastest_to_evaluate(network), []
-    for module in network[:2]:
-        module.register_forward_hook(lambda module, inputs, output: heard.append(output))
-    images = 3 * torch.randn(2, 16, 8, 8)
-    with evaluating(fast):
-        fast(images)
-    assert len(heard) == 1  # tanh has another of its own; pooling is before it
-    torch.testing.assert_close(heard[0], network[0](images), rtol=0, atol=1e-4)
-
-
-class Leaky(nn.ReLU):
-    """A ReLU by name alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.where(x > 0, x, 0.5 * x)
-
-
-def test_layers_of_other_kinds_stay_one_by_one() -> None:
-    network = nn.Sequential(
-        nn.Conv2d(16, 16, 3, padding=1),
-        nn.MaxPool2d(3),
-        nn.Conv2d(16, 16, 3, padding=1),
-        nn.GELU(),
-        nn.Conv2d(16, 16, 3, padding=1),
-        Leaky(),
-        nn.Conv2d(16, 16, 3, padding=1),
-    )
-    assert not any(isinstance(module, ConvolutionBlock) for module in fastest_to_evaluate(network).modules())
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_layer_with_a_forward_of_its_own_is_called_when_evaluating(kernels: str, which: int) -> None:
-    network = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
-    plain = network[which].forward
-    network[which].forward = lambda x: plain(x) + 1  # type: ignore[method-assign]
-    images = torch.randn(2, 16, 5, 5)
-    fast = fastest_to_evaluate(network)
-    with evaluating(fast):
-        torch.testing.assert_close(fast(images), network(images), rtol=0, atol=1e-4)

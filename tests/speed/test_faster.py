@@ -11,7 +11,7 @@ from torch import nn
 from checks.benchmarks.methods import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
 from runner.speed.convolution import FastConvolution
-from runner.speed.faster import faster, fastest_to_evaluate
+from runner.speed.faster import faster
 from runner.speed.group_norm import FastGroupNorm
 from runner.speed.group_sort import FastGroupSort
 from runner.speed.inference import evaluating
@@ -215,7 +215,7 @@ def test_a_whole_network_in_float32(kernels: str) -> None:
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
     for found, expected in zip(results[0][1:], results[1][1:], strict=True):
         assert (found - expected).norm() < 0.02 * expected.norm()
-    fast = fastest_to_evaluate(of.objective)
+    fast = faster(of.objective)
     with evaluating(fast):
         torch.testing.assert_close(fast(of.inputs, of.targets), results[1][0], rtol=1e-4, atol=1e-5)
 

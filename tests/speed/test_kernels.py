@@ -14,7 +14,7 @@ import torch
 
 from runner.clipping import clips
 from runner.data.files import safe_folder
-from runner.gradients.one_pass import gram, kernel
+from runner.gradients.one_pass import kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library
@@ -93,7 +93,6 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 
 TRIALS = {
     "clips": clips.agrees,
-    "gram_norms": gram.agrees,
     "group_norm": group_norm.agrees,
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
@@ -102,6 +101,7 @@ TRIALS = {
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
     "winograd": convolution.agrees,
+    "winograd_gradients": kernel.agrees_by_winograd,
 }
 
 
@@ -129,8 +129,6 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
 FAULTS = {
     ("clips", "const double dot = sum("): "const double dot = 0 * sum(",
     ("clips", "for (; i < length; i++) total += terms(i);"): ";",
-    ("gram_norms", "of_windows[r] += load"): "of_windows[r] = load",
-    ("gram_norms", "roots * roots"): "roots",
     ("group_norm", "found + epsilon"): "found",
     ("group_norm", "i < c + size"): "i < c + 1",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
@@ -140,14 +138,16 @@ FAULTS = {
     ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
     ("sparse_convolution", "best[i] += biases[i];"): ";",
-    ("activations", "x != x ? x : result"): "x != x ? all(1.0f) : result",
-    ("activations", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
+    ("tanh", "x != x ? x : result"): "x != x ? all(1.0f) : result",
+    ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
     ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "biases[o] += row[o];"): "biases[o] = row[o];",
-    ("winograd", "row >= 0 && "): "row > 0 && ",
-    ("winograd", "size, width - left);"): "size, width - left - (left > 0));",
-    ("winograd", "moved[x] = moved[x] + bias;"): ";",
-    ("winograd", "| (other != other)"): "",
+    ("tiles", "row >= 0 && "): "row > 0 && ",
+    ("winograd_gradients", "r = row;"): "r = 0;",
+    ("winograd_gradients", "for (; lane < kLanes"): "for (lane = 0; lane < kLanes",
+    ("winograd_gradients", "points[r][x] + sum[r]"): "sum[r]",
+    ("winograd", "(kTile, s.width - left);"): "(kTile, s.width - left - (left > 0));",
+    ("winograd", "moved[x] + bias"): "moved[x]",
     ("winograd", "s.turned ? 8 - k : k"): "k",
     ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
 }
@@ -165,7 +165,8 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     assert source.count(right) >= 1
     path.write_text(source.replace(right, FAULTS[name, right]))
     monkeypatch.setattr(compiled, "_FOLDER", sources)
-    built = {"by_rows": "clips", "activations": "tanh"}.get(name, name)  # headers, and what they are in
+    in_headers = {"by_rows": "clips", "tiles": "winograd_gradients"}
+    built = in_headers.get(name, name)
     assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1

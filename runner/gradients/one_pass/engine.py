@@ -21,7 +21,7 @@ from runner.gradients.one_pass.affine import affine
 from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
-from runner.gradients.one_pass.kernel import kernel, usable
+from runner.gradients.one_pass.kernel import kernel, usable, winograd
 from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.scratch import Scratch
@@ -36,6 +36,7 @@ from runner.speed.slices import channels_last, examples_per_slice
 
 METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
     "kernel": kernel,
+    "winograd": winograd,
     "instantiate": instantiate,
     "gram": gram,
     "one_by_one": one_by_one,
@@ -109,7 +110,7 @@ class OnePassEngine(OrdinaryPass):
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name], self.objective.views)
-                plan[name] = Planned(shape, _method(module, shape, usable(inputs)))
+                plan[name] = Planned(shape, _method(module, shape, inputs))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]
@@ -167,13 +168,11 @@ class OnePassEngine(OrdinaryPass):
         return whole
 
 
-def _method(module: nn.Module, shape: Geometry, compiled: bool) -> str:
-    """Return the method for a layer: the cheapest, or with standardised weights one that forms gradients."""
+def _method(module: nn.Module, shape: Geometry, inputs: Tensor) -> str:
+    """Return the method for a layer: the cheapest, or with standardised weights the cheapest that forms gradients."""
     if isinstance(module, nn.GroupNorm):
         return "affine"
-    if isinstance(module, StandardizedConv2d):
-        return "kernel" if compiled else "instantiate"
-    return choose(shape, compiled)
+    return choose(shape, usable(inputs, shape), formed=isinstance(module, StandardizedConv2d))
 
 
 def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:

@@ -7,9 +7,8 @@ With the windows a_t (K C numbers each) and the output gradients g_t,
 The windows' Gram matrix is not computed from windows: <a_t, a_u> = sum_k <p_{st+dk}, p_{su+dk}>. These are K shifted
 blocks of the Gram matrix of the raw padded input p, which takes K times fewer multiplications.
 
-Cost: P^2 C + T^2 O multiplications and K T^2 additions per example. P is the number of positions of the input, padded
-unless gram_norms.cpp does the additions. The sum is an ordinary weight gradient, T K C O, of the output gradients times
-their factors.
+Cost: P^2 C + T^2 O multiplications and K T^2 additions per example. P is the number of positions of the padded input.
+The sum is an ordinary weight gradient, T K C O, of the output gradients times their factors.
 
 The sum over (t, u) has terms of both signs. If they cancel to less than a thousandth of their possible size, the
 rounding error could hide a large gradient, which breaks the sensitivity. Such a slice has to be instantiated. The same
@@ -18,8 +17,6 @@ holds for a slice with numbers so small that their products vanish.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
@@ -27,7 +24,6 @@ from runner.gradients.one_pass.instantiate import padded
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
-from runner.speed.kernels import fits, integers, library, pointers, waves
 
 _CANCELLED = 1e-3
 _LEAST = 1e-12  # of an example's largest number: squares of smaller ones leave the range of float32
@@ -41,8 +37,7 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch
         g: [batch, h', w', out].
     """
     rows = g.flatten(1, 2)
-    compiled = library("gram_norms", agrees) if fits(a) else None
-    squares, largest = _norms(a, rows, shape) if compiled is None else _compiled_norms(compiled, a, rows, shape)
+    squares, largest = _norms(a, rows, shape)
     if (squares < _CANCELLED * largest).any() or _vanish(a) or _vanish(g):
         return None
     return Terms(
@@ -50,21 +45,6 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch
         weight_sum=lambda factors: weight_gradient(a, g * factors.view(-1, 1, 1, 1), shape),
         biases=rows.sum(1) if has_bias else None,
     )
-
-
-def agrees(compiled: ctypes.CDLL) -> bool:
-    """Check that a library finds the norms that PyTorch does: narrow and wide rows, strides, padding, dilation."""
-    for shape in (
-        Geometry(3, 5, (7, 6), (4, 3), (3, 2), (2, 2), (1, 0)),
-        Geometry(5, 4, (7, 21), (5, 19), (3, 3), (1, 1), (1, 1), (2, 2)),
-    ):
-        a, g = waves(3, *shape.input, shape.channels_in), waves(3, *shape.output, shape.channels_out)
-        for found, expected in zip(
-            _compiled_norms(compiled, a, g.flatten(1, 2), shape), _norms(a, g.flatten(1, 2), shape), strict=True
-        ):
-            if not torch.allclose(found, expected, rtol=1e-4):
-                return False
-    return True
 
 
 def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
@@ -95,17 +75,6 @@ def _norms(a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
     of_windows, of_outputs = _window_products(a, shape), _products(rows)
     squares = torch.linalg.vecdot(of_windows.flatten(1), of_outputs.flatten(1))
     return squares, (_diagonal(of_windows) * _diagonal(of_outputs)).clamp(min=0).sqrt().sum(1).square()
-
-
-def _compiled_norms(compiled: ctypes.CDLL, a: Tensor, rows: Tensor, shape: Geometry) -> tuple[Tensor, Tensor]:
-    """Return the result of `_norms`, with the additions in C++."""
-    pixels, of_outputs = _products(a.flatten(1, 2)).contiguous(), _products(rows).contiguous()
-    squares, largest = a.new_empty(len(a)), a.new_empty(len(a))
-    numbers = [*shape.input, *shape.output, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation]
-    layout = (ctypes.c_int64 * len(numbers))(*numbers)
-    batch, threads = integers(len(a), torch.get_num_threads())
-    compiled.gram_norms(*pointers(pixels, of_outputs, squares, largest), batch, layout, threads)
-    return squares, largest
 
 
 def _diagonal(matrices: Tensor) -> Tensor:

@@ -47,6 +47,13 @@ static inline void by_vectors(int64_t length, Work work) {
     if (i < length) work(i, length - i);
 }
 
+// The same for at least kLanes numbers, in whole vectors: the last, from `first`, ends with the range, and overlaps the one
+// before by i - first.
+template <typename Work>
+static inline void by_whole_vectors(int64_t length, Work work) {
+    for (int64_t i = 0; i < length; i += kLanes) work(i, i + kLanes < length ? i : length - kLanes);
+}
+
 static inline Vector load(const float *from, int64_t count) {
     if (count == kLanes) return load(from);
     Vector numbers = {};

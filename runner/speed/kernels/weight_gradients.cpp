@@ -139,10 +139,8 @@ static void examples(const float *a, const float *g, float *out, float *squares,
 }
 
 // biases: [batch, out], or null where there are none.
-extern "C" void per_example_weight_gradients(const float *a, const float *g, float *out, float *squares, float *biases,
-                                             int64_t batch, const int64_t *shape, int64_t threads) {
-    Shape s;
-    static_assert(sizeof(Shape) == 15 * sizeof(int64_t), "the shape is handed over as 15 numbers");
-    std::memcpy(&s, shape, sizeof(Shape));
+extern "C" void weight_gradients(const float *a, const float *g, float *out, float *squares, float *biases,
+                                 int64_t batch, const Shape *shape, int64_t threads) {
+    const Shape s = *shape;
     by_rows(batch, threads, [=](int64_t first, int64_t last) { examples(a, g, out, squares, biases, first, last, s); });
 }

@@ -2,65 +2,27 @@
 //
 //   out[i, y, x, o] = biases[o] + sum_{ky, kx, c} in[i, y + ky - 1, x + kx - 1, c] * weights[o, c, ky, kx],
 //
-// by F(4 x 4, 3 x 3) of Winograd (Lavin and Gray, 2016, section 4.3): a tile of 4 x 4 outputs and one channel of the 6 x 6
-// inputs that they see cost 36 multiplications a channel of outputs, where the sum has 144,
-//
-//   tile_o = A' ( sum_c (G weights_oc G') * (B' patch_c B) ) A,     * number by number.
+// by tiles.h: a tile of 4 x 4 outputs costs 36 multiplications for a channel of inputs and one of outputs, where the sum
+// has 144.
 //
 // An image is its own: no number of one meets a number of another. A block of tiles at a time, so that what lies between
 // in and out stays in the cache: patches transformed, 36 products of matrices, tiles transformed back. In between the
-// order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together.
-// Weights are transformed in float64. The largest of 2 x 2 outputs and an activation are taken, where they are wanted,
-// while a tile is in the registers, and nothing else is written then.
+// order is [kHeight tiles][point][tile][channel], so that what is written one after another lies close together. Outputs
+// are filled up with zeros there, to whole vectors of any processor: `wide` numbers. Weights are transformed in float64.
 //
 // An output is off by some 1e-5 of the largest, ten times what a sum is.
 
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <new>
-
-#include "activations.h"
 #include "by_rows.h"
-#include "vectors.h"
+#include "tiles.h"
 
-constexpr int kPatch = 6, kTile = 4, kPoints = kPatch * kPatch;
 constexpr int kHeight = 6, kVectors = kLanes == 16 ? 4 : 2;  // tiles, and vectors of outputs, that a product has in registers
 constexpr int64_t kBlock = 2048, kLeast = 4;  // tiles times channels of a block, but at least so many times kHeight tiles
 
 struct Shape {
-    int64_t height, width, in, out;  // channels: multiples of kLanes
-    int64_t turned;                  // weights: those of the convolution whose outputs' gradient comes in
-    int64_t pooled;                  // the largest of every 2 x 2 outputs
-    int64_t activation;              // 0: none, 1: tanh, 2: ReLU
-    int64_t down() const { return (height + kTile - 1) / kTile; }
-    int64_t across() const { return (width + kTile - 1) / kTile; }
-    int64_t tiles() const { return down() * across(); }
-    int64_t outputs() const { return pooled ? height / 2 * (width / 2) * out : height * width * out; }
+    int64_t height, width, in, out;
+    int64_t turned;  // weights: those of the convolution whose outputs' gradient comes in
+    int64_t wide() const { return (out + 15) / 16 * 16; }
 };
-
-// Numbers not set yet, in whole lines of the cache: a vector across two of them takes twice as long.
-struct Lines {
-    static constexpr std::align_val_t kLine{64};
-    struct Free {
-        void operator()(float *numbers) const { ::operator delete(numbers, kLine); }
-    };
-    std::unique_ptr<float, Free> numbers;
-    explicit Lines(int64_t count) : numbers(static_cast<float *>(::operator new(count * sizeof(float), kLine))) {}
-    float *operator+(int64_t n) const { return numbers.get() + n; }
-};
-
-// B' d
-static inline void transform_patch(const Vector *d, Vector *t) {
-    const Vector even = d[4] - 4.0f * d[2], odd = d[3] - 4.0f * d[1];
-    const Vector far = d[4] - d[2], twice = 2.0f * (d[3] - d[1]);
-    t[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
-    t[1] = even + odd;
-    t[2] = even - odd;
-    t[3] = far + twice;
-    t[4] = far - twice;
-    t[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];
-}
 
 // A' m
 static inline void transform_back(const Vector *m, Vector *y) {
@@ -87,9 +49,9 @@ static inline void transform_window(const Numbers *w, Numbers *u) {
 static void transform_weights(const float *weights, float *u, int64_t first, int64_t last, const Shape &s) {
     typedef double Numbers __attribute__((vector_size(8 * kLanes)));
     for (int64_t c = first; c < last; c++)
-        for (int64_t o = 0; o < s.out; o += kLanes) {
-            Numbers window[3][3], rows[kPatch][3], moved[kPatch];
-            for (int lane = 0; lane < kLanes; lane++) {
+        for (int64_t o = 0; o < s.wide(); o += kLanes) {
+            Numbers window[3][3] = {}, rows[kPatch][3], moved[kPatch];
+            for (int64_t lane = 0; lane < std::min<int64_t>(kLanes, s.out - o); lane++) {
                 const float *from = weights + (s.turned ? c * s.out + o + lane : (o + lane) * s.in + c) * 9;
                 for (int k = 0; k < 9; k++) window[k % 3][k / 3][lane] = from[s.turned ? 8 - k : k];
             }
@@ -100,68 +62,29 @@ static void transform_weights(const float *weights, float *u, int64_t first, int
             for (int y = 0; y < kPatch; y++) {
                 transform_window(rows[y], moved);
                 for (int x = 0; x < kPatch; x++)
-                    store(u + ((y * kPatch + x) * s.in + c) * s.out + o, __builtin_convertvector(moved[x], Vector));
+                    store(u + ((y * kPatch + x) * s.in + c) * s.wide() + o, __builtin_convertvector(moved[x], Vector));
             }
         }
 }
 
-// The 6 x 6 inputs that begin above and left of a tile's first, outside the image zeros.
-static void patch(const float *image, const Shape &s, int64_t top, int64_t left, float *v) {
-    for (int64_t c = 0; c < s.in; c += kLanes) {
-        Vector rows[kPatch][kPatch], moved[kPatch];
-        for (int x = 0; x < kPatch; x++) {
-            Vector column[kPatch];
-            for (int y = 0; y < kPatch; y++) {
-                const int64_t row = top + y, place = left + x;
-                const bool inside = row >= 0 && row < s.height && place >= 0 && place < s.width;
-                column[y] = inside ? load(image + (row * s.width + place) * s.in + c) : Vector{};
-            }
-            transform_patch(column, moved);
-            for (int y = 0; y < kPatch; y++) rows[y][x] = moved[y];
-        }
-        for (int y = 0; y < kPatch; y++) {
-            transform_patch(rows[y], moved);
-            for (int x = 0; x < kPatch; x++) store(v + (y * kPatch + x) * kHeight * s.in + c, moved[x]);
-        }
-    }
-}
-
-static inline Vector activated(Vector x, int64_t activation) {
-    if (activation == 1) return tanh_of(x);
-    return activation == 2 ? (x < 0.0f ? Vector{} : x) : x;
-}
-
-static inline Vector larger(Vector best, Vector other) { return (other > best) | (other != other) ? other : best; }
-
-// The outputs of a tile that are in the image, or the pooled ones whose windows are.
+// The outputs of a tile that are in the image.
 static void tile(const float *m, const float *biases, const Shape &s, int64_t top, int64_t left, float *image) {
-    const int64_t size = s.pooled ? 2 : 1, height = s.height / size, width = s.width / size;
-    top /= size, left /= size;
-    const int64_t rows = std::min<int64_t>(kTile / size, height - top);
-    const int64_t columns = std::min<int64_t>(kTile / size, width - left);
-    for (int64_t o = 0; o < s.out; o += kLanes) {
-        Vector half[kTile][kPatch], moved[kTile], below[kTile];
+    const int64_t rows = std::min<int64_t>(kTile, s.height - top), columns = std::min<int64_t>(kTile, s.width - left);
+    by_whole_vectors(s.out, [&](int64_t, int64_t o) {
+        Vector half[kTile][kPatch], moved[kTile];
         for (int x = 0; x < kPatch; x++) {
             Vector column[kPatch];
-            for (int y = 0; y < kPatch; y++) column[y] = load(m + (y * kPatch + x) * kHeight * s.out + o);
+            for (int y = 0; y < kPatch; y++) column[y] = load(m + (y * kPatch + x) * kHeight * s.wide() + o);
             transform_back(column, moved);
             for (int y = 0; y < kTile; y++) half[y][x] = moved[y];
         }
         const Vector bias = biases ? load(biases + o) : Vector{};
         for (int64_t y = 0; y < rows; y++) {
-            transform_back(half[y * size], moved);
-            if (s.pooled) {
-                transform_back(half[y * size + 1], below);
-                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias, below[x] = below[x] + bias;
-                for (int x = 0; x < 2; x++)
-                    moved[x] = larger(larger(larger(moved[2 * x], moved[2 * x + 1]), below[2 * x]), below[2 * x + 1]);
-            } else {
-                for (int x = 0; x < kTile; x++) moved[x] = moved[x] + bias;
-            }
+            transform_back(half[y], moved);
             for (int64_t x = 0; x < columns; x++)
-                store(image + ((top + y) * width + left + x) * s.out + o, activated(moved[x], s.activation));
+                store(image + ((top + y) * s.width + left + x) * s.out + o, moved[x] + bias);
         }
-    }
+    });
 }
 
 // m[t, o] = sum_c v[t, c] u[c, o] for R tiles and J vectors of outputs
@@ -199,44 +122,51 @@ static void products(int64_t tiles, const float *v, const float *u, float *m, in
 
 static void images(const float *in, const float *u, const float *biases, float *out, int64_t first, int64_t last,
                    const Shape &s) {
-    const int64_t groups = std::max<int64_t>(kLeast, kBlock / std::max(s.in, s.out) / kHeight), block = groups * kHeight;
-    const Lines v(kPoints * block * s.in), m(kPoints * block * s.out);
+    const Images inputs{s.height, s.width, s.in};
+    const int64_t wide = s.wide(), all = inputs.tiles();
+    const int64_t block = std::max<int64_t>(kLeast, kBlock / std::max(s.in, wide) / kHeight) * kHeight;
+    const Lines v(kPoints * block * s.in), m(kPoints * block * wide);
     const auto begin = [](int64_t t) { return t / kHeight * kPoints * kHeight + t % kHeight; };  // times channels
-    for (int64_t start = first * s.tiles(); start < last * s.tiles(); start += block) {
-        const int64_t tiles = std::min(block, last * s.tiles() - start);
+    for (int64_t start = first * all; start < last * all; start += block) {
+        const int64_t tiles = std::min(block, last * all - start);
         const auto each = [&](auto work) {  // work(tile of the block, image, top, left)
             for (int64_t t = 0; t < tiles; t++) {
-                const int64_t i = (start + t) / s.tiles(), place = (start + t) % s.tiles();
-                work(t, i, place / s.across() * kTile, place % s.across() * kTile);
+                const int64_t i = (start + t) / all, place = (start + t) % all;
+                work(t, i, place / inputs.across() * kTile, place % inputs.across() * kTile);
             }
         };
         each([&](int64_t t, int64_t i, int64_t top, int64_t left) {
-            patch(in + i * s.height * s.width * s.in, s, top - 1, left - 1, v + begin(t) * s.in);
+            float *points = v + begin(t) * s.in;
+            to_points<kPatch, transform_patch>(
+                in + i * inputs.numbers(), inputs, top - 1, left - 1,
+                [=, apart = kHeight * s.in](int64_t point, int64_t, int64_t c, Vector moved) {
+                    store(points + point * apart + c, moved);
+                });
         });
         for (int64_t point = 0; point < kPoints; point++) {
-            const float *from = v + point * kHeight * s.in, *weights = u + point * s.in * s.out;
-            float *to = m + point * kHeight * s.out;
+            const float *from = v + point * kHeight * s.in, *weights = u + point * s.in * wide;
+            float *to = m + point * kHeight * wide;
             int64_t o = 0;
-            for (; o + kVectors * kLanes <= s.out; o += kVectors * kLanes)
-                products<kVectors>(tiles, from, weights + o, to + o, s.in, s.out);
-            for (; o + 2 * kLanes <= s.out; o += 2 * kLanes)
-                products<2>(tiles, from, weights + o, to + o, s.in, s.out);
-            for (; o < s.out; o += kLanes) products<1>(tiles, from, weights + o, to + o, s.in, s.out);
+            for (; o + kVectors * kLanes <= wide; o += kVectors * kLanes)
+                products<kVectors>(tiles, from, weights + o, to + o, s.in, wide);
+            for (; o + 2 * kLanes <= wide; o += 2 * kLanes)
+                products<2>(tiles, from, weights + o, to + o, s.in, wide);
+            for (; o < wide; o += kLanes) products<1>(tiles, from, weights + o, to + o, s.in, wide);
         }
         each([&](int64_t t, int64_t i, int64_t top, int64_t left) {
-            tile(m + begin(t) * s.out, biases, s, top, left, out + i * s.outputs());
+            tile(m + begin(t) * wide, biases, s, top, left, out + i * s.height * s.width * s.out);
         });
     }
 }
 
-// u: [36, in, out]. weights: [out, in, 3, 3]; turned, for the gradient of what a convolution was given: its weights,
+// u: [36, in, wide]. weights: [out, in, 3, 3]; turned, for the gradient of what a convolution was given: its weights,
 // [in, out, 3, 3], which are taken with each window turned round.
 extern "C" void winograd_weights(const float *weights, float *u, const Shape *shape, int64_t threads) {
     const Shape s = *shape;
     by_rows(s.in, threads, [=](int64_t first, int64_t last) { transform_weights(weights, u, first, last, s); });
 }
 
-// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out], where it is pooled half of both.
+// in: [batch, height, width, in], biases: [out] or null, out: [batch, height, width, out].
 extern "C" void winograd(const float *in, const float *u, const float *biases, float *out, int64_t batch,
                          const Shape *shape, int64_t threads) {
     const Shape s = *shape;

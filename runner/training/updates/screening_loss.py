@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from runner.data.datasets import Split
-from runner.speed.faster import fastest_to_evaluate
+from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 from runner.speed.sparse import Pixels, SparseFirstLayer
 
@@ -29,7 +29,7 @@ class ScreeningLoss:
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
-        self._network, self._images, self._targets = fastest_to_evaluate(network), images.images, images.targets
+        self._network, self._images, self._targets = faster(network), images.images, images.targets
         self._first = SparseFirstLayer.of(self._network, self._images)
         self._pixels = self._all_pixels()
         self.device = self._images.device
