@@ -23,7 +23,6 @@ from runner.runs.execute import execute
 from runner.terminal import Line, duration
 from tests.conftest import Refusal
 
-
 MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
 
 
