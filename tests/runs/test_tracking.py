@@ -446,14 +446,3 @@ def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) ->
     monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=True))
     with pytest.raises(ConfigError, match="wandb login"):
         execute(composed("scale=smoke", "tracking=online"), lambda row, run: None)
-
-
-@pytest.mark.slow
-def test_the_package_imports_without_what_it_uses_in_places() -> None:
-    """wandb, matplotlib, kymatio, scikit-learn and PyTorch's compiler are imported where they are used."""
-    code = (
-        "import sys; import runner.runs.execute, runner.launch.processes, runner.records.jobs; "
-        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn', 'torch._dynamo') if m in sys.modules])"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
