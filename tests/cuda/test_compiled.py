@@ -27,7 +27,7 @@ KERNELS = {
     "private": (NETWORK, 43),
     "per layer, adam, pre-activations": (
         (*NETWORK, "clipping=per_layer", "optimizer=adam", "loss=losing_less", "activation=tempered_sigmoid"),
-        999,
+        53,
     ),
     "a count": (
         (*LIPSCHITZ, "loss=sharp_cross_entropy_quantile", "loss.gradient_bound=1.2", "clipping=lipschitz",

@@ -218,7 +218,9 @@ class NoHostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("case", ["flat", "per layer", "adam", "not private", "losing less", "normalised by group"])
+@pytest.mark.parametrize(
+    "case", ["flat, momentum", "per layer, in slices", "adam, losing less", "not private", "normalised by group"]
+)
 def test_the_body_never_waits_for_the_device(smoke, case: str) -> None:
     """On the meta device, reading a value and mixing in a tensor from elsewhere both raise."""
     config, split = problem(smoke, *CASES[case], dtype=torch.float32)
