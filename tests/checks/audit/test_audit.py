@@ -217,7 +217,7 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cases, "_faulty", faulty)
     monkeypatch.setattr(cases, "_accepted_only", accepted_only)
     every = cases.cases(quick=True)
-    some = every[:3] + every[12::18]
+    some = every[:6] + every[12::18]
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     with (tmp_path / "audit.csv").open() as file:
