@@ -29,6 +29,17 @@ def resolved(composed: DictConfig) -> DictConfig:
         ConfigError: a number is not in its range, a user's class cannot be imported, or `sources` is set.
     """
     config = copy.deepcopy(composed)
+    limit(config)
+    OmegaConf.resolve(config)
+    return config
+
+
+def limit(config: DictConfig) -> None:
+    """Apply the limits of `scale` to a config in place, and hash the source of its classes.
+
+    Raises:
+        ConfigError: as in `resolved`.
+    """
     check_ranges(config)
     scale = config.scale
     if scale.bundled_data:
@@ -42,17 +53,15 @@ def resolved(composed: DictConfig) -> DictConfig:
         config.batch_size = min(config.batch_size, scale.batch_size)
     if scale.seeds is not None:
         config.seed = config.seed % scale.seeds
-    OmegaConf.resolve(config)
     sources = sources_of(config)
     if config.sources and config.sources != sources:
         raise ConfigError("sources cannot be set: it is the hash of the files that the classes of a run come from.")
     config.sources = sources
-    return config
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Return the whole resolved config as JSON values, without `sources` if it is empty."""
-    values: dict[str, Any] = _json_value(OmegaConf.to_container(config))
+    """Return a whole config, resolved, as JSON values, without `sources` if it is empty."""
+    values: dict[str, Any] = _json_value(OmegaConf.to_container(config, resolve=True))
     return {name: value for name, value in values.items() if value or name != "sources"}
 
 

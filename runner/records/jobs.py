@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
 from runner.records.cache import cached
-from runner.records.identity import identify_recorded, plain, resolved
+from runner.records.identity import identify_recorded, limit, plain
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
@@ -45,7 +45,7 @@ class Job:
 
     @classmethod
     def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> Job:
-        """Return the run of a resolved config."""
+        """Return the run of a config to which the limits of its scale are applied."""
         values = plain(config)
         return cls(sweep, overrides, *identify_recorded(values), values)
 
@@ -152,15 +152,16 @@ def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
                     OmegaConf.update(config, override.key_or_group, override.value())
             overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
             config.tracking.job_type = overrides.get("experiment")
-            final = resolved(config)
+            limit(config)
             if "seed" in overrides:
-                overrides["seed"] = str(final.seed)
-            final.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
-            job = Job.of(sweep, overrides, final)
+                overrides["seed"] = str(config.seed)
+            config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
+            job = Job.of(sweep, overrides, config)
+            config.sources = {}  # of the next job
             jobs.setdefault(job.run_id, job)
-    limit = overlay.scale.runs_per_sweep
+    most = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))
-    return ordered[:limit]
+    return ordered[:most]
 
 
 def _hydra() -> initialize_config_dir:

@@ -57,16 +57,21 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
 
     def carry_out(*words: str) -> str:
         environment = os.environ | {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        ran = subprocess.run(
-            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        ran = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    carry_out("runner", "new-paper", NAME)
-    plan = carry_out("runner", "reproduce", NAME, "--plan").splitlines()
-    assert next(line for line in plan if "table-1" in line).split()[1:3] == ["10", "0"], "runs, recorded"
-    assert "Method above baseline" in carry_out("runner", "aggregate", NAME, "--items", "table-1")
+    carry_out("-m", "runner", "new-paper", NAME)
+    commands = (["reproduce", NAME, "--plan"], ["aggregate", NAME, "--items", "table-1"])
+    both = "from runner.cli.commands import carry_out\n" + "".join(
+        f"assert carry_out({name!r}, {words!r}) == 0\n" for name, *words in commands
+    )
+    said = carry_out("-c", both)
+    plan = next(line for line in said.splitlines() if "table-1" in line)
+    assert plan.split()[1:3] == ["10", "0"], "runs, recorded"
+    assert "Method above baseline" in said
     assert (tmp_path / "results" / NAME / "table-1" / "claims.csv").exists()
     tests = ("papers/test_every_paper.py", "records/test_sweeps.py", "test_config.py")
-    carry_out("pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests))
+    carry_out(
+        "-m", "pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests)
+    )

@@ -48,14 +48,15 @@ def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None:
     alone, together = (jobs_of(tmp_path / name, f"runtime.lockstep={n}") for name, n in (("alone", 1), ("group", 3)))
-    found = []
-    for jobs in (alone, together):
-        jobs = [job for job in jobs if job.config.dataset.name == "MNIST"]
-        said = io.StringIO()
-        tally = run_jobs(Work(jobs, 1), Line(said))
-        assert len(tally.recorded) == len(jobs) == 3
-        assert said.getvalue().count("finished") == 3
-        found.append([read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs])
+    alone, together = ([job for job in jobs if job.config.dataset.name == "MNIST"] for jobs in (alone, together))
+    for job in alone:
+        assert execute(job.config, lambda row, run: None) == "finished"
+    said = io.StringIO()
+    assert len(run_jobs(Work(together, 1), Line(said)).recorded) == len(together) == 3
+    assert said.getvalue().count("finished") == 3
+    found = [
+        [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs] for jobs in (alone, together)
+    ]
     for one, other in zip(*found, strict=True):
         assert {name: one[name] for name in ("run_id", "setting_id", "status", "config")} == {
             name: other[name] for name in ("run_id", "setting_id", "status", "config")

@@ -1,14 +1,10 @@
-"""Many runs at once: failures stop no other run, a killed sweep goes on where it was."""
+"""Many runs at once: failures stop no other run, and a record is the same by any process."""
 
 from __future__ import annotations
 
 import copy
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -18,14 +14,16 @@ import pytest
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
-from runner.config import REPOSITORY
 from runner.data import DataError
 from runner.launch.processes import Work, _Clock, run_jobs
-from runner.records.files import failure_path, read_record, results_folder
+from runner.records.files import failure_path, read_record, record_path, results_folder
 from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
+from runner.runs.execute import execute
 from runner.terminal import Line, duration
 from tests.conftest import Refusal
+
+MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
 
 
 def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
@@ -74,6 +72,12 @@ def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(t
     assert len(tally.recorded) == 2
     assert _records(tmp_path) == before
 
+    alone = copy.deepcopy(jobs[2].config)
+    alone.runtime.results_root, alone.runtime.threads = f"{tmp_path}/alone", 1
+    assert execute(alone, lambda row, run: None) == "finished"
+    ours, theirs = (read_record(record_path(results_folder(c), jobs[2].run_id)) for c in (alone, jobs[2].config))
+    assert {name: ours[name] for name in MEASURED} == {name: theirs[name] for name in MEASURED}
+
 
 def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None:
     jobs = small_jobs(tmp_path)[:2]
@@ -99,62 +103,8 @@ def test_time_left_goes_by_what_is_done_of_runs_that_are_not_over(tmp_path: Path
     assert clock.left() == pytest.approx(15 * (40 / 15) / 2)
 
 
-def _reproduce(tmp_path: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "runner",
-        "reproduce",
-        "tempered-sigmoid",
-        *("--scale", "smoke", "--items", "fig-4", "--jobs", "2"),
-        *(f"runtime.results_root={tmp_path}", "tracking=disabled"),
-    ]
-
-
 def _records(tmp_path: Path) -> dict[str, int]:
     return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
-
-
-@pytest.mark.slow
-def test_a_sweep_killed_halfway_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    """SIGKILL to the driver: nothing half-written, nothing left running, and afterwards nothing run twice."""
-    killed = subprocess.Popen(_reproduce(tmp_path), cwd=REPOSITORY, stderr=subprocess.PIPE, start_new_session=True)
-    waited = time.monotonic() + 120
-    while not _records(tmp_path) and time.monotonic() < waited:
-        assert killed.poll() is None, killed.stderr.read() if killed.stderr else ""
-        time.sleep(0.05)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    group_gone = time.monotonic() + 20
-    while _group_members(killed.pid) and time.monotonic() < group_gone:
-        time.sleep(0.1)
-    assert not _group_members(killed.pid), "its workers ended with it"
-
-    before = _records(tmp_path)
-    assert 1 <= len(before) < 8
-    for path in tmp_path.glob("smoke/runs/*.json"):
-        assert read_record(path)["status"] == "finished"
-
-    resumed = subprocess.run(_reproduce(tmp_path), cwd=REPOSITORY, capture_output=True, text=True)
-    assert resumed.returncode == 0, resumed.stderr
-    after = _records(tmp_path)
-    assert len(after) == 8
-    assert {run_id: after[run_id] for run_id in before} == before, "recorded runs were not run again"
-    assert f"of {8 - len(before)} ·" in resumed.stderr
-    assert {path.name for path in tmp_path.glob("smoke/runs/*")} == {f"{run_id}.json" for run_id in after}
-
-
-def _group_members(group: int) -> list[int]:
-    """Processes of a process group that are still running."""
-    members = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):  # empty where there is no /proc
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended while we looked
-            continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            members.append(int(stat.parent.name))
-    return members
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400)])

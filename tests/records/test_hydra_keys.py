@@ -119,8 +119,10 @@ OWN = {  # the option, what is typed, and what then holds
 }
 
 
-@pytest.mark.parametrize("experiment", ["tempered_sigmoid/mnist_tanh", "backprop_clipping/mnist_clipping"])
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [*((name, "tempered_sigmoid/mnist_tanh") for name in OWN), ("based", "backprop_clipping/mnist_clipping")],
+)
 def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, name: str, experiment: str) -> None:
     """The experiments say norm=1 of flat clipping, and two bounds of another one."""
     text, typed, expected = OWN[name]
@@ -131,8 +133,11 @@ def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, 
     config = loader.load_configuration("config", overrides, RunMode.RUN)
     assert config.clipping == expected
     assert loader.load_sweep_config(config, [*overrides, "seed=1"]).clipping == expected
-    flat = loader.load_configuration("config", ["experiment=tempered_sigmoid/mnist_tanh", "clipping=flat"], RunMode.RUN)
-    assert flat.clipping.norm == 1.0
+
+
+def test_an_option_here_keeps_what_an_experiment_says_of_its_group(tmp_path: Path) -> None:
+    typed = ["experiment=tempered_sigmoid/mnist_tanh", "clipping=flat"]
+    assert judging(tmp_path).load_configuration("config", typed, RunMode.RUN).clipping.norm == 1.0
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_bundled_data_is_not_recorded_beside_the_papers_runs(composed, bundled: 
 
 def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
     """It is named, set aside, and its run is done again."""
-    config = composed("scale=smoke")
+    config = composed("scale=smoke", "scale.epochs=1", "scale.batch_size=400", "tracking=disabled")
     path = record_path(results_folder(config), identify(config)[0])
     assert write_whole(path, "{", replace=False)
     assert not recorded(config)

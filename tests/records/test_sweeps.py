@@ -116,12 +116,14 @@ def claimed(job: Job) -> float:
 
 
 @pytest.mark.slow
-def test_one_run_of_each_class_of_each_paper_can_be_prepared(composed: Callable[..., object]) -> None:
+def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepared(
+    composed: Callable[..., object],
+) -> None:
     """And by its experiment alone, without the overrides of a sweep, it costs what its paper claims."""
-    prepared: set[tuple[str, ...]] = set()
+    prepared: set[tuple[str, str]] = set()
     for sweep, jobs in listed().items():
         for job in jobs:
-            classes = {(sweep.partition("/")[0], *target) for target in targets(job.values)}
+            classes = {*targets(job.values), (sweep.partition("/")[0], job.field("dataset.name"))}
             if classes <= prepared or not job.experiment:
                 continue
             prepared |= classes

@@ -308,7 +308,6 @@ def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarante
     [
         ("experiment=tempered_sigmoid/mnist_tanh", "evaluation=holdout", "diagnostics=[per_class_accuracy]"),
         ("experiment=tempered_sigmoid/mnist_tanh", "activation=relu", "optimizer.lr=1e38", "epochs=2"),
-        ("experiment=noise_screening/mnist_screened", "epochs=2"),
         ("experiment=noise_screening/mnist_screened", "epochs=2", "screening.images=test", "max_epsilon=0.3"),
     ],
 )

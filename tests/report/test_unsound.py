@@ -91,7 +91,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert "1.981, stated by its class  none" in row
 
 
-@pytest.mark.parametrize("name", ["ChargesOnce", "ChargesSome", "DrawsBins", "KeepsMomentum", "Wraps"])
+@pytest.mark.parametrize("name", ["ChargesSome", "DrawsBins", "Wraps"])
 def test_whoever_draws_or_charges_itself_has_none(name: str, smoke, tmp_path: Path) -> None:
     target = (f"+mechanism._target_=tests.choosing.{name}", "+mechanism._partial_=true", "scale.epochs=1")
     assert (

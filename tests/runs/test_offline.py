@@ -101,43 +101,24 @@ def test_without_a_login_it_says_what_is_needed(
 
 
 @pytest.mark.slow
-def test_every_run_is_sent_once_and_whole(written: Path) -> None:
-    with serving() as server:
-        environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
-
-        def sync() -> str:
-            command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(written)]
-            return subprocess.run(
-                command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True
-            ).stdout
-
-        assert "sent 2 of 2 runs; 0 were before" in sync()
-        assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
-        assert [row["epoch"] for row in server.runs["b"]["history"].values()] == [1, 2]
-        assert server.runs["b"]["summary"]["epoch"] == 2
-        assert "sent 0 of 2 runs; 2 were before" in sync()
-        assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
-        seen = subprocess.run(
-            [sys.executable, "-m", "wandb", "sync", "--dry-run", written / "wandb"], capture_output=True, text=True
-        )
-        assert "No runs to sync" in seen.stderr, "nor does W&B's own command send the attempt that failed"
-
-
-@pytest.mark.slow
-def test_a_damaged_file_keeps_back_no_other(written: Path) -> None:
+def test_every_run_is_sent_once_and_whole_and_a_damaged_file_keeps_back_no_other(written: Path) -> None:
     """The file of another run is sent, and so is a later attempt of the same run."""
     for run_id in ("a", "c"):
         damaged = attempt(written / "wandb", "000000", run_id)
         damaged.file.write_bytes(b"no file of W&B's" * 9)
         os.utime(damaged.file, (0, 0))
+    command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(written)]
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
-        command = [sys.executable, "-m", "runner", "wandb-sync", "--folder", str(written)]
         ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
         assert (ran.returncode, ran.stdout.splitlines()[-1][:18]) == (1, "sent 2 of 3 runs; ")
         lines = [line.split(":")[0] for line in ran.stderr.splitlines() if not line.startswith("wandb:")]
         assert lines == ["damaged", "not sent"]
-        assert {name: len(run["history"]) for name, run in server.runs.items()} == {"a": 1, "b": 2}
+        assert {name: run["begun"] for name, run in server.runs.items()} == {"a": 1, "b": 1}
+        left = {run_id for run_id, tries in attempts(written / "wandb").items() if due(tries) is not None}
+        assert left == {"c"}, "the next command sends nothing again"
+        assert [row["epoch"] for row in server.runs["b"]["history"].values()] == [1, 2]
+        assert server.runs["b"]["summary"]["epoch"] == 2
 
 
 def test_nothing_more_is_sent_where_wandb_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,16 +113,6 @@ def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.Captur
     assert (text.partition(":")[0], of_all) == ("Branches", f"Branches{OF_ALL}")
 
 
-class Mean(nn.Module):
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, targets)
-
-
-def test_a_loss_of_the_batch_is_refused(with_part: Make) -> None:
-    with pytest.raises(ConfigError, match=r"needs one for each example: drop \.mean\(\) or \.sum\(\)$"):
-        check_own(prepare(with_part("loss", f"{HERE}.Mean")))
-
-
 CALLS: list[torch.device] = []
 
 

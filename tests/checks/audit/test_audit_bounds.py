@@ -119,12 +119,12 @@ def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 0.6, 1), (0.3, 0.8, 3)])
 def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float, steps: int) -> None:
-    """Of 6 audits, 5% may fail: more than 2 do in 0.2% of all cases."""
+    """Of 3 audits, 5% may fail: more than 1 does in 0.8% of all cases."""
     charged = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps),)
     sound = sound_epsilon(charged, DELTA)
-    found = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(6)]
-    assert sum(max(f.of_shape, f.any_shape) > sound for f in found) <= 2
-    assert sum(f.accused for f in found) <= 2
+    found = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(3)]
+    assert sum(max(f.of_shape, f.any_shape) > sound for f in found) <= 1
+    assert sum(f.accused for f in found) <= 1
     assert np.median([f.of_shape for f in found]) > 0.7 * sound
     less = ((PoissonSampledDpEvent(q, GaussianDpEvent(1.2 * sigma)), steps),)
     assert lower_bounds(sampled_scores(q, sigma, steps, 50_000, 0), less, DELTA, ERROR).accused

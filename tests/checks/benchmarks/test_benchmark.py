@@ -159,15 +159,6 @@ def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureF
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_a_whole_run_trains_on_inputs_of_the_experiment() -> None:
-    """One epoch takes a second or more."""
-    (run,) = full_run.runs_of("one_pass", "tempered_sigmoid/mnist_tanh", "cpu", 1)
-    data = full_run.made_up(60_000, run), full_run.made_up(20, run)
-    assert data[0].images.shape == (60_000, 1, 28, 28)
-    assert full_run.seconds([run], data) > 0.1
-
-
 def test_the_graph_is_left_out_on_the_cpu_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "one_pass_graph" not in command._arguments([]).methods
     assert "one_pass_graph" in capsys.readouterr().out

@@ -62,18 +62,26 @@ CASES = {
         [("seed=0",), ("seed=1", "optimizer.lr=0.2"), ("activation.scale=1.5", "optimizer.momentum=0")],
     ),
     "noise, clipping norm": ((), [("noise_multiplier=0.3",), ("clipping.norm=0.1",), ("noise_multiplier=0",)]),
-    "per layer": (("clipping=per_layer",), [("clipping.norm=0.1",), ("clipping.norm=0.5",)]),
-    "automatic": (("clipping=automatic",), [("clipping.norm=0.1",), ("clipping.stability=0.1",)]),
-    "adam": (("optimizer=adam", "optimizer.lr=0.01"), [("seed=3",), ("optimizer.lr=0.02",)]),
-    "a loss that changes with the epoch": ((LOSING,), [("loss.threshold_epoch=0.5",), ("loss.beta=3", "seed=4")]),
-    "in slices": (("runtime.physical_batch=7",), [("seed=0",), ("seed=1",)]),
+    "per layer, in slices": (
+        ("clipping=per_layer", "runtime.physical_batch=7"),
+        [("clipping.norm=0.1",), ("clipping.norm=0.5", "seed=1")],
+    ),
+    "automatic, shuffled": (
+        ("clipping=automatic", "sampling=shuffled"),
+        [("clipping.norm=0.1",), ("clipping.stability=0.1", "seed=1")],
+    ),
+    "adam, a loss that changes with the epoch": (
+        ("optimizer=adam", LOSING),
+        [("optimizer.lr=0.01", "loss.threshold_epoch=0.5"), ("optimizer.lr=0.02", "loss.beta=3", "seed=4")],
+    ),
     "not private, in slices": (
         ("runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
         [("seed=0",), ("seed=1",)],
     ),
-    "statistics of their own": (("normalization=private_statistics",), [("seed=0",), ("seed=1", "optimizer.lr=0.2")]),
-    "batches that are empty": (("batch_size=2",), [("seed=0",), ("seed=1",)]),
-    "shuffled": (("sampling=shuffled",), [("seed=0",), ("seed=1",)]),
+    "statistics of their own, batches that are empty": (
+        ("normalization=private_statistics", "batch_size=2"),
+        [("seed=0",), ("seed=1", "optimizer.lr=0.2")],
+    ),
     "banded noise": (("mechanism=banded",), [("seed=0",), ("seed=1", "noise_multiplier=0.3"), ("noise_multiplier=0",)]),
 }
 
