@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from omegaconf.errors import OmegaConfBaseException
+
 from runner.claims.evidence import check_scale
 from runner.cli.aggregate import shown
 from runner.cli.errors import sentence
 from runner.cli.reproduce import add_common, check_data, check_overrides, print_failed
-from runner.config import REPOSITORY, ConfigError
+from runner.config import PAPER, REPOSITORY, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
 from runner.launch.choice import split
 from runner.launch.devices import workers
@@ -63,6 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{error.place}: {sentence(error)}") from error
     line.clear()
     written = write(study, progress, folder_of(settings), options.scale, command("study", *arguments))
+    if options.scale != PAPER:
+        print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data test the file.")
     print("\n".join(answers(study, compared(progress))))
     print(shown(written))
     print_failed(failed)
@@ -76,7 +80,8 @@ def _search_path(folder: Path | None) -> list[str]:
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {folder} is no folder.")
     judge()  # your option replaces all that the experiment says of its group
-    return [f"hydra.searchpath=[file://{REPOSITORY},file://{folder.resolve()}]"]
+    folders = [str(each).replace("'", "\\'") for each in (REPOSITORY, folder.resolve())]
+    return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
 
 
 def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
@@ -92,6 +97,8 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
                 run = prepare(job.config)
             except ConfigError as error:
                 raise ConfigError(f"{setting.arm.place}: {error}") from error
+            except OmegaConfBaseException as error:
+                raise ArmError(setting.arm.place) from error
             if run.unsound:
                 raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
             one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))

@@ -20,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hydra._internal import defaults_list
 from hydra._internal.config_repository import ConfigRepository
 from hydra.plugins.config_source import ConfigResult
 
@@ -115,14 +114,10 @@ def _code() -> str:
 
 @contextmanager
 def _reading() -> Iterator[Iterable[str]]:
-    """Collect the paths of the config files that Hydra reads, and have each file parsed once.
-
-    Hydra maps the choices of a defaults list for each file, which takes a quarter of its time. Here it does so only for
-    a list with interpolations, which is the only one that uses the map.
-    """
+    """Collect the paths of the config files that Hydra reads, and have each file parsed once."""
     found: dict[str, ConfigResult | None] = {}
     read: set[str] = set()
-    load, mapped = ConfigRepository.load_config, defaults_list._create_interpolation_map
+    load = ConfigRepository.load_config
 
     def noted(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         key = repr([config_path, *((source.provider, source.path) for source in repository.get_sources())])
@@ -133,14 +128,9 @@ def _reading() -> Iterator[Iterable[str]]:
             read.add(f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml")
         return result
 
-    def where_used(overrides: Any, defaults: Any, self_added: bool) -> Any:
-        interpolated = any(not each.is_self() and each.is_interpolation() for each in defaults)
-        return mapped(overrides, defaults, self_added) if interpolated else None
-
     repositories: Any = ConfigRepository
-    lists: Any = defaults_list
-    repositories.load_config, lists._create_interpolation_map = noted, where_used
+    repositories.load_config = noted
     try:
         yield read
     finally:
-        repositories.load_config, lists._create_interpolation_map = load, mapped
+        repositories.load_config = load

@@ -18,6 +18,7 @@ one, which are written as arms are.
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ from runner.config import ConfigError, Dimension
 from runner.terminal import nearest
 
 SEEDS, SEARCH_SEED = 5, 0
+_MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
+_LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
 EPSILON = 3.0
 _KEYS = ("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen")
 _OF_ARM = ("overrides", "search")
@@ -131,16 +134,20 @@ class _Reader:
     lines: dict[Place, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        loader = yaml.SafeLoader(self.text)
         try:
+            loader = yaml.SafeLoader(self.text)
             node = loader.get_single_node()
             if not isinstance(node, yaml.MappingNode):
                 raise ConfigError(f"{self.path} is no study: expected keys, of {', '.join(_KEYS)}.")
-            self._number(node, ())
             self.content = loader.construct_document(node)
+            json.dumps(self.content, allow_nan=False)  # a tree of texts and finite numbers
         except yaml.MarkedYAMLError as error:
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
             raise ConfigError(f"{self.path}{line}: {error.problem}.") from error
+        except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            told = str(error).splitlines()[0]
+            raise ConfigError(f"{self.path}: a value is neither a text nor a number ({told}).") from error
+        self._number(node, ())
 
     def _number(self, node: yaml.MappingNode, place: Place) -> None:
         for key, value in node.value:
@@ -165,8 +172,8 @@ class _Reader:
         )
         trials = self.content.get("trials")
         if trials is not None and not _whole(trials, 1):
-            self._wrong(("trials",), f"expected a number of trials >= 1, got {trials!r}")
-        epsilons = self._list("epsilon", [EPSILON], lambda e: _number(e) and 0 < e < math.inf, "numbers > 0")
+            self._wrong(("trials",), f"expected a number of trials from 1 to {_MOST:,}, got {trials!r}")
+        epsilons = self._list("epsilon", [EPSILON], _epsilon, "numbers > 0 of at most six digits")
         study = Study(
             name=self.path.stem,
             path=self.path,
@@ -188,6 +195,8 @@ class _Reader:
         least = 1 if self.content.get("factorial") else 2
         if not isinstance(arms, dict) or len(arms) < least:
             self._wrong(("arms",), f"expected {least} names or more, each with its overrides")
+        if self.content.get("factorial") and len(arms) > _MOST_PARTS:
+            self._wrong(("arms",), f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
         return [str(name) for name in arms]
 
     def _arm(self, name: str, common: Search) -> Arm:
@@ -241,16 +250,22 @@ class _Reader:
     def _search(self, place: Place, content: Any) -> Search:
         if not isinstance(content, dict):
             self._wrong(place, "expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
+        for name in map(str, content):
+            if (top := name.partition(".")[0]) in _OF_STUDY:
+                self._wrong((*place, name), f"{name} is set by the study: use {_OF_STUDY[top]}")
         return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}
 
     def _searched(self, place: Place, of: Any) -> Any:
         if isinstance(of, dict) and of and all(map(_number, of)):
-            return ByEpsilon({float(epsilon): self._searched(place, values) for epsilon, values in of.items()})
+            found = ByEpsilon({float(epsilon): self._searched(place, values) for epsilon, values in of.items()})
+            if any(isinstance(values, ByEpsilon) for values in found.values()):
+                self._wrong(place, "values by ε are {1: [0.5, 1], 3: [1, 2]}")
+            return found
         if isinstance(of, dict):
             self._names(place, of, _RANGE)
             if "times" in of:
-                factors = self._searched(place, of["times"])
-                if len(of) > 1 or not all(isinstance(each, float) and each > 0 for each in factors):
+                factors = () if isinstance(of["times"], dict) else self._searched(place, of["times"])
+                if len(of) > 1 or not factors or not all(isinstance(each, float) and each > 0 for each in factors):
                     self._wrong(place, "multiples are {times: [0.5, 1, 2]}, with factors above 0")
                 return Times(factors)
             low, high, log = _read(of.get("from")), _read(of.get("to")), of.get("log", True)
@@ -263,21 +278,22 @@ class _Reader:
         values = [_read(value) for value in values]
         if not values or not all(isinstance(value, (float, str, bool)) for value in values):
             self._wrong(place, f"expected values such as [0.5, 1, 2], got {of!r}")
-        if len(set(values)) < len(values):
+        if _repeated(values):
             self._wrong(place, "a value is here twice")
         return tuple(values)
 
     def _seeds(self) -> tuple[int, ...]:
         seeds = self.content.get("seeds", SEEDS)
         listed = seeds if isinstance(seeds, list) else range(1, seeds + 1) if _whole(seeds, 1) else []
-        if len(listed) < 2 or len(set(listed)) < len(listed) or not all(_whole(seed, 0) for seed in listed):
-            self._wrong(("seeds",), f"expected a number of seeds >= 2, or a list of different ones, got {seeds!r}")
+        if len(listed) < 2 or not all(_whole(seed, 0, _LARGEST_SEED) for seed in listed) or _repeated(listed):
+            numbers = f"expected a number of seeds from 2 to {_MOST:,}"
+            self._wrong(("seeds",), f"{numbers}, or a list of different ones, got {seeds!r}")
         return tuple(listed)
 
     def _list(self, key: str, otherwise: list[Any], holds: Any, words: str) -> list[Any]:
         content = self.content.get(key, otherwise)
         listed = content if isinstance(content, list) else [content]
-        if not listed or not all(map(holds, listed)) or len(set(listed)) < len(listed):
+        if not listed or not all(map(holds, listed)) or _repeated(listed):
             self._wrong((key,), f"expected {words}, each once, got {content!r}")
         return listed
 
@@ -341,14 +357,23 @@ def grid(search: Space) -> list[dict[str, Value]]:
 def _read(value: Any) -> Any:
     """Return a number as a float, also one such as 1e-3, which YAML takes for a text."""
     try:
-        return value if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        found = value if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         return value
+    return found if isinstance(found, bool) or _number(found) else value
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _epsilon(value: Any) -> bool:
+    return _number(value) and value >= 1 / _LARGEST and float(f"{value:g}") == value
+
+
+def _whole(value: Any, least: int, most: int = _MOST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _repeated(listed: Sequence[Any]) -> bool:
+    return len(set(listed)) < len(listed)

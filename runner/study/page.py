@@ -217,7 +217,7 @@ def _neighbours(arms: Sequence[Progress]) -> str:
     said = {str(run.record["final"].get("neighbouring_relation")) for arm in arms for run in arm.finals if run.record}
     if len(said) > 1:
         return f"**The arms have different neighbouring data sets, so their ε differ: {', '.join(sorted(said))}.**"
-    return "All arms have the same neighbouring data sets."
+    return f"All arms have the same neighbouring data sets{''.join(f' ({relation})' for relation in said)}."
 
 
 def _notes(arms: Sequence[Progress]) -> list[str]:

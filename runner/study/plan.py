@@ -15,7 +15,7 @@ from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
 from runner.records.identity import plain, resolved
@@ -69,7 +69,12 @@ class Setting:
     def _values(self, name: str, of: Any) -> Any:
         if not isinstance(of, Times):
             return of
-        own: Any = OmegaConf.select(resolved(self.config), name)
+        try:
+            own: Any = OmegaConf.select(resolved(self.config), name)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ArmError(self.arm.place) from error
+        except ConfigError as error:
+            raise ConfigError(f"{self.arm.place}: {error}") from error
         if not isinstance(own, (int, float)) or not own:
             raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
         return tuple(rounded(own * factor) for factor in of)
@@ -98,7 +103,7 @@ class Setting:
         config = copy.deepcopy(self.config)
         try:
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
-                OmegaConf.update(config, name, value)
+                _set(config, name, value)
             final = resolved(config)
         except (HydraException, OmegaConfBaseException) as error:
             raise ArmError(self.arm.place) from error
@@ -139,7 +144,9 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
                 try:
                     config = composed(overrides)
-                except (HydraException, OmegaConfBaseException) as error:
+                except ConfigError as error:
+                    raise ConfigError(f"{arm.place}: {error}") from error
+                except (HydraException, OmegaConfBaseException, ValueError) as error:
                     raise ArmError(arm.place) from error
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found
@@ -163,3 +170,13 @@ def within(dimension: Dimension, value: float) -> float:
 
 def _typed(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
+
+
+def _set(config: DictConfig, name: str, value: Any) -> None:
+    """Set a field; a number that is whole may be for a field of whole numbers."""
+    try:
+        OmegaConf.update(config, name, value)
+    except ValidationError:
+        if not (isinstance(value, float) and value.is_integer()):
+            raise
+        OmegaConf.update(config, name, int(value))
