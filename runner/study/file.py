@@ -137,16 +137,16 @@ class _Reader:
         try:
             loader = yaml.SafeLoader(self.text)
             node = loader.get_single_node()
-            if not isinstance(node, yaml.MappingNode):
-                raise ConfigError(f"{self.path} is no study: expected keys, of {', '.join(_KEYS)}.")
-            self.content = loader.construct_document(node)
+            self.content = {} if node is None else loader.construct_document(node)
             json.dumps(self.content, allow_nan=False)  # a tree of texts and finite numbers
         except yaml.MarkedYAMLError as error:
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
             raise ConfigError(f"{self.path}{line}: {error.problem}.") from error
         except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            told = str(error).splitlines()[0]
+            told = " ".join(str(error).split())
             raise ConfigError(f"{self.path}: a value is neither a text nor a number ({told}).") from error
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{self.path} is no study: expected keys, of {', '.join(_KEYS)}.")
         self._number(node, ())
 
     def _number(self, node: yaml.MappingNode, place: Place) -> None:
