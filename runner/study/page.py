@@ -29,19 +29,13 @@ _TEXT = """# {title}
 {figure}{remarks}{sums}## The arms
 
 {table}
-- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} seeds with its 95%
+- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} with its 95%
   interval (Student).
 - **Answer.** {holm}
 - **Seeds.** The number in brackets would decide with a probability of 80%, if gain and spread are the measured ones.
 - **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
-- **ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}
-{notes}{effects}
-## The settings
-
-Chosen by the accuracy on held-out training images (seed {search_seed}). No test image chose a setting. One seed was
-searched, and its luck is in no interval.
-
-{chosen}{board}
+- {search}
+{notes}{effects}{settings}{board}
 ## The cost
 
 {cost}
@@ -52,6 +46,17 @@ $ {command}
 
 The same command goes on after a stop, and trains nothing again that is recorded. [Every run](runs.csv)
 """
+_SEARCH = (
+    "**ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}"
+)
+_NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrides."
+_SETTINGS = """
+## The settings
+
+Chosen by the accuracy on held-out training images (seed {search_seed}). No test image chose a setting. One seed was
+searched, and its luck is in no interval.
+
+{chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
 _PARTS = "each part alone, their sum, and of all together,"
 
@@ -99,7 +104,7 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
         most = " has the highest mean gain, and" if len(gains) > 1 else ""
         value, _, interval = _points(best.gain).partition(" ")
-        by = f"{value} points {interval}".rstrip() + f", {len(best.gain.seeds) if best.gain else 0} seeds"
+        by = f"{value} points {interval}".rstrip() + f", {_seeds(len(best.gain.seeds) if best.gain else 0)}"
         texts.append(f"- {at}: *{best.arm.setting.arm.name}*{most} {words} *{study.arms[0].name}*: {by}.")
     return texts
 
@@ -107,6 +112,7 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
 def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, scale: str, command: str) -> str:
     arms = [one.arm for one in found]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
+    searched = any(arm.setting.search for arm in arms)
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
@@ -119,19 +125,22 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
         table=markdown(_table(study, found)),
-        seeds=max((len(one.gain.seeds) for one in found if one.gain), default=0),
+        seeds=_seeds(max((len(one.gain.seeds) for one in found if one.gain), default=0)),
         holm=_holm(tests(found)),
         delta=f"{max((run.delta for run in runs), default=1e-5):g}".replace("e-0", "e-"),
         neighbours=_neighbours(arms),
-        trials=_trials(arms),
+        search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
-        search_seed=SEARCH_SEED,
-        chosen=markdown(chosen),
+        settings=_SETTINGS.format(search_seed=SEARCH_SEED, chosen=markdown(chosen)) if searched else "",
         board=board(study, found) if scale == PAPER else "",
         cost=_cost(arms),
         command=command,
     )
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def _table(study: Study, found: Sequence[Compared]) -> Table:
