@@ -37,7 +37,7 @@ from typing import Any, NoReturn, TypeAlias
 import yaml
 
 from runner.claims.contrasts import Cell, cells_of
-from runner.config import ConfigError, Dimension
+from runner.config import REPOSITORY, ConfigError, Dimension
 from runner.report.items import Statement
 from runner.report.studies import statement_of
 from runner.terminal import nearest
@@ -273,6 +273,8 @@ class _Reader:
         for name in map(str, content):
             if (top := name.partition(".")[0]) in _OF_STUDY:
                 self._wrong((*place, name), f"{name} is set by the study: use {_OF_STUDY[top]}")
+            if name and (REPOSITORY / "conf" / name).is_dir():
+                self._wrong((*place, name), f"{name} is a group: make each of its options an arm")
         return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}
 
     def _searched(self, place: Place, of: Any) -> Any:

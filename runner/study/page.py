@@ -166,7 +166,8 @@ def _table(study: Study, found: Sequence[Compared]) -> Table:
 def _answer(one: Compared) -> str:
     if one.gain is None or one.decided or not one.gain.spread:
         return one.word
-    return f"{one.word} ({one.needed} seeds)" if one.needed else f"{one.word} (no number of seeds up to 1,000)"
+    seeds = f"about {one.needed} seeds would" if one.needed else "1,000 seeds would not"
+    return f"{one.word} ({seeds} decide)"
 
 
 def _chosen(arms: Sequence[Progress]) -> Table:

@@ -95,6 +95,7 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("seeds: 5", f"seeds: {10**400}"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1.00000001, 3]"), "line 6: epsilon: expected numbers > 0 of at most six"),
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
+        (("optimizer.lr:", "loss:"), "line 8: search.loss: loss is a group: make each of its options an arm."),
         (("0.25, 0.5, 1, 2, 4", ".nan, 1"), "a value is neither a text nor a number"),
         (("0.25, 0.5, 1, 2, 4", f"{10**400}, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), "a value is neither a text nor a number"),
