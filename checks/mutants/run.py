@@ -85,7 +85,7 @@ def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outc
     if unusable:
         raise ValueError(f"pytest could not try {'; '.join(unusable)}.")
     noticing = sorted({outcome.said for outcome in found.values() if outcome.word == NOTICED and outcome.test})
-    for _, outcome in _tried([(noticing, None)], tree, cache, 1):
+    for _, outcome in _tried([(noticing, None)] if noticing else [], tree, cache, 1):
         if outcome.word != PASSED:
             raise ValueError(f"fails without a fault, too: {outcome.said}")
     return [found[number] for number in sorted(found)]
