@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
 from runner.config import scales
-from runner.report.files import cell, elsewhere, read_csv, write_csv
+from runner.report.files import SIGNIFICANT, cell, elsewhere, read_csv, write_csv
 from runner.terminal import command
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _OUTCOME = tuple(field.name for field in fields(ClaimRow) if field.name != "clai
 
 def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
     """Write claims.csv: a row for each claim, with its outcome."""
-    cells = [{**_of_claim(row.claim), **{name: _cell(getattr(row, name)) for name in _OUTCOME}} for row in rows]
+    cells = [{**_of_claim(row.claim), **_of_outcome(row)} for row in rows]
     return write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), cells)
 
 
@@ -79,6 +80,20 @@ def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
 def _of_claim(claim: Claim) -> dict[str, str]:
     """The columns of a claim."""
     return {name: cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
+
+
+def _of_outcome(row: ClaimRow) -> dict[str, object]:
+    """The columns of an outcome. A difference ends with the last digit of the measured number.
+
+    Further digits would be rounding errors, which depend on the processor.
+    """
+    found = {name: _cell(getattr(row, name)) for name in _OUTCOME}
+    if row.measured and math.isfinite(row.measured):
+        places = SIGNIFICANT - 1 - math.floor(math.log10(abs(row.measured)))
+        for name in ("difference", "interval_low", "interval_high"):
+            value = getattr(row, name)
+            found[name] = None if value is None else round(value, places) + 0.0
+    return found
 
 
 def _cell(value: object) -> object:

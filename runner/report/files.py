@@ -35,11 +35,14 @@ class Table:
         return cls(list(rows[0]), [list(row.values()) for row in rows], notes, shown)
 
 
+SIGNIFICANT = 6  # digits of a number in a CSV file
+
+
 def cell(value: Any) -> str:
-    """Format a cell for programs: floats with six significant digits, None as empty. For people see `number`."""
+    """Format a cell for programs: floats with `SIGNIFICANT` digits, None as empty. For people see `number`."""
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.{SIGNIFICANT}g}" if isinstance(value, float) else str(value)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
