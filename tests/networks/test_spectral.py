@@ -8,7 +8,7 @@ import torch
 from runner.networks.lipschitz import spectral
 from runner.networks.lipschitz.spectral import Spectral, projected, schatten_bound
 
-SHAPES = [(1, 1), (1, 7), (7, 1), (128, 784), (10, 4)]
+SHAPES = [(1, 1), (1, 7), (7, 1), (128, 784), (150, 200), (10, 4)]
 
 
 def norms(matrices: torch.Tensor) -> torch.Tensor:
@@ -44,6 +44,16 @@ def test_singular_values_follow_the_polynomial_and_vectors_stay():
     values = torch.tensor([0.1, 0.5, 0.9, 1.0, 1.2], dtype=torch.float64)
     expected = u @ torch.diag(1.5 * values - 0.5 * values**3) @ v.T
     assert torch.allclose(projected(u @ torch.diag(values) @ v.T), expected, atol=1e-5)
+
+
+def test_products_of_blocks_are_the_whole_product():
+    """A matrix of several blocks and a rest, alone and among matrices of other sizes."""
+    torch.manual_seed(0)
+    matrices = torch.randn(2, 150, 200, dtype=torch.float64) / 16
+    assert torch.allclose(spectral._gram(matrices), matrices @ matrices.mT)
+    alone = torch.cat([projected(matrix * size)[None] for matrix in matrices for size in (1.0, 1e-15, 1e15)])
+    together = projected(torch.stack([matrix * size for matrix in matrices for size in (1.0, 1e-15, 1e15)]))
+    assert torch.allclose(alone, together, rtol=1e-9)
 
 
 def test_weights_hold_through_noisy_steps_some_of_them_huge():
