@@ -65,17 +65,24 @@ def projected(weights: Tensor) -> Tensor:
     """Return matrices [..., rows, columns] of spectral norm at most 1, with the singular vectors of the given ones."""
     wide = weights.shape[-2] <= weights.shape[-1]
     matrices = weights if wide else weights.mT
-    largest = weights.new_ones(weights.shape[:-2])
-    gram = _gram(matrices) if _on_host(weights) else None
-    if gram is None or not _has_all_digits(gram):
-        largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(weights.dtype).tiny)
-        matrices = matrices / largest[..., None, None]  # entries within [-1, 1], so that no square leaves this range
-        gram = _gram(matrices)
-    size = largest if _surely_within(gram, largest) else torch.minimum(largest, _WITHIN / schatten_bound(gram))
-    factors = gram * (-0.5 * _LEFT * size**3)[..., None, None]
-    factors.diagonal(dim1=-2, dim2=-1).add_((1.5 * _LEFT * size)[..., None])
+    gram = _gram(matrices) if _on_host(matrices) else None
+    if gram is None or not _surely_within(gram):
+        matrices, gram = _divided(matrices, gram)
+    factors = gram * (-0.5 * _LEFT)
+    factors.diagonal(dim1=-2, dim2=-1).add_(1.5 * _LEFT)
     result = factors @ matrices
     return result if wide else result.mT
+
+
+def _divided(matrices: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return matrices W [..., r, columns] with a bound of at most 1.9, and W W^T, which may be known before."""
+    largest = matrices.new_ones(matrices.shape[:-2])
+    if gram is None or not _has_all_digits(gram):
+        largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(matrices.dtype).tiny)
+        matrices = matrices / largest[..., None, None]  # entries within [-1, 1], so that no square leaves this range
+        gram = _gram(matrices)
+    size = torch.minimum(largest, _WITHIN / schatten_bound(gram))[..., None, None]
+    return size * matrices, size**2 * gram
 
 
 def _on_host(tensor: Tensor) -> bool:
@@ -102,14 +109,11 @@ def _has_all_digits(gram: Tensor) -> bool:
     return bool(least >= 1 / _SQUARE) and bool(most <= _SQUARE)
 
 
-def _surely_within(gram: Tensor, largest: Tensor) -> bool:
-    """Return True if a cheap bound shows that no matrix W is divided: gram [..., r, r] is for W / largest."""
-    if not _on_host(gram):
-        return False
+def _surely_within(gram: Tensor) -> bool:
+    """Return True if a cheap bound shows that no matrix W is divided: gram is W W^T [..., r, r]."""
     rank = gram.shape[-1]
     spread = rank ** (1 / 2 ** (_squarings(rank) + 2))  # upper bound on Schatten's norm over the spectral norm
-    rows = gram.abs().sum(-1).amax(-1)
-    return bool((largest * rows.sqrt() * spread <= _SURELY * _WITHIN).all())
+    return bool(gram.abs().sum(-1).max() <= (_SURELY * _WITHIN / spread) ** 2)
 
 
 def schatten_bound(gram: Tensor) -> Tensor:
