@@ -78,7 +78,9 @@ new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which r
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
 	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
 
-aggregate: $(PAPERS:%=aggregate-%) leaderboard ## The same of every paper and the leaderboard: claims of one may have runs of another
+aggregate-studies: leaderboard
+
+aggregate: $(PAPERS:%=aggregate-%) aggregate-studies ## The same of every paper, study and the leaderboard: claims of one may have runs of another
 
 current: aggregate ## Fail if the committed tables are not those that the committed records give
 	git diff --exit-code --stat -- README.md 'results/*.md' 'results/*.csv'

@@ -1,11 +1,11 @@
-"""Put conf/, sweeps/ and the leaderboard into the wheel, below runner/checkout. pyproject.toml names the class."""
+"""Put conf/, sweeps/ and further files into the wheel, below runner/checkout. pyproject.toml names the class."""
 
 import shutil
 from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-KEPT = ("conf", "sweeps", "results/leaderboard/leaderboard.csv", "results/record.schema.json")
+KEPT = ("conf", "sweeps", "studies", "results/leaderboard/leaderboard.csv", "results/record.schema.json")
 
 
 class WithCheckout(build_py):  # type: ignore[misc]  # setuptools is not typed where there are no stubs

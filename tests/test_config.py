@@ -12,10 +12,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli import run as command
 from runner.config import REPOSITORY, ConfigError, register
+from runner.config.chosen import chosen
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
@@ -276,8 +278,24 @@ def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
     assert costs[0] <= 2.93 < costs[1]
 
 
+def test_a_value_is_chosen_by_the_one_row_that_matches_the_config(tmp_path: Path) -> None:
+    """The row of tanh and no clipping norm; another config has the value for all others."""
+    table, header = tmp_path / "chosen.csv", "activation._target_,clipping.norm,optimizer.lr\n"
+    table.write_text(f"{header}torch.nn.Tanh,,0.25\ntorch.nn.Tanh,0.1,0.5\n")
+
+    def rate(config: dict[str, object]) -> float:
+        root = OmegaConf.create({"optimizer": {"lr": 0.0}, **config})
+        return chosen(tmp_path, table.name, 9.0, node=root.optimizer._get_node("lr"), root=root)
+
+    tanh = {"activation": {"_target_": "torch.nn.Tanh"}}
+    assert (rate(tanh), rate(tanh | {"clipping": {"norm": 0.1}}), rate({})) == (0.25, 0.5, 9.0)
+    table.write_text(f"{header}torch.nn.Tanh,,0.25\ntorch.nn.Tanh,,0.5\n")
+    with pytest.raises(ValueError, match="2 rows for one setting"):
+        rate(tanh)
+
+
 def test_no_line_of_yaml_is_longer_than_one_of_python() -> None:
-    paths = [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]
+    paths = [path for name in ("conf", "sweeps", "studies") for path in (REPOSITORY / name).rglob("*.yaml")]
     lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
     assert [found for found in lines if len(found[1]) > 120] == []
 

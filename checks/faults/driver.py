@@ -1,4 +1,4 @@
-"""Nineteen short runs by the code of `make reproduce-...`, without estimates before and tables after.
+"""Ten short runs by the code of `make reproduce-...`, without estimates before and tables after.
 
 `python -m checks.faults.driver FOLDER` has the exit codes of `runner.cli.reproduce`.
 """
@@ -23,7 +23,7 @@ def planned(folder: str) -> list[Job]:
     """List the runs of two sweeps, each once."""
     from runner.records.jobs import sweep_jobs
 
-    limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=5", "scale.runs_per_sweep=null")
+    limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=2", "scale.runs_per_sweep=null")
     folders = (f"runtime.results_root={folder}/results", f"tracking.directory={folder}/tracking")
     sweeps = ("tempered_sigmoid/text_sgd", "tempered_sigmoid/fig_4")
     return list({job.run_id: job for sweep in sweeps for job in sweep_jobs(sweep, (*limits, *folders))}.values())

@@ -40,9 +40,9 @@ def write(
     lines = [
         "# What is left of runs when the machine fails",
         "",
-        "A command that carries out nineteen short runs, two at a time, is dealt faults at random moments. After each, "
-        "every record has to be whole and none gone or done again; at the end of each folder of results the same "
-        "command, undisturbed, has to record what is missing, and every record has to say what undisturbed runs say. "
+        "A command carries out ten short runs, two at a time, and is dealt faults at random moments. After each fault, "
+        "every record has to be whole, and none gone or done again. In the end the same command runs without a fault. "
+        "It has to record the missing runs, and every record has to equal that of a run without faults. "
         "Written by `make faults`.",
         "",
         f"- **{faults} faults, {kills} of them SIGKILL, dealt to {commands} commands on {folders} folders of results: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +48,10 @@ class Mutant:
             ValueError: one does not.
         """
         for test in self.tests.split():
-            file, _, name = test.partition("::")
+            file, *names = test.split("::")
             where = repository / "tests" / file
-            if not where.exists() or (name and f"def {name}(" not in where.read_text(encoding="utf-8")):
+            defined = rf"^(def|class) {names[0]}\b" if names else ""
+            if not where.exists() or not re.search(defined, where.read_text(encoding="utf-8"), re.MULTILINE):
                 raise ValueError(f"{self.file}, '{self.why}': there is no tests/{test}.")
 
     def mutated(self, source: str) -> str:

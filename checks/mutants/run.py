@@ -79,12 +79,13 @@ def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outc
     trials = [(mutant.tests.split(), mutant) for _, mutant in faults]
     for number, outcome in _tried(trials, tree, cache, jobs):
         part, mutant = faults[number]
-        if outcome.word == UNUSABLE:
-            raise ValueError(f"{mutant.file}, '{mutant.why}': {outcome.said}")
         found[number] = outcome
         print(f"{part}, {mutant.file}: {mutant.why}: {outcome.word} {outcome.said}", flush=True)
+    unusable = [f"{faults[n][1].file}, '{faults[n][1].why}'" for n, of in found.items() if of.word == UNUSABLE]
+    if unusable:
+        raise ValueError(f"pytest could not try {'; '.join(unusable)}.")
     noticing = sorted({outcome.said for outcome in found.values() if outcome.word == NOTICED and outcome.test})
-    for _, outcome in _tried([(noticing, None)], tree, cache, 1):
+    for _, outcome in _tried([(noticing, None)] if noticing else [], tree, cache, 1):
         if outcome.word != PASSED:
             raise ValueError(f"fails without a fault, too: {outcome.said}")
     return [found[number] for number in sorted(found)]

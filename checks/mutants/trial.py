@@ -16,7 +16,7 @@ from pathlib import Path
 
 from checks.mutants.mutant import Mutant
 
-COPIED = ("runner", "conf", "sweeps", "tests", "checks", "pyproject.toml")
+COPIED = ("runner", "conf", "sweeps", "studies", "tests", "checks", "pyproject.toml")
 PRELOADED = (
     *(
         "torch",

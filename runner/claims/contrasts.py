@@ -23,7 +23,7 @@ For more parts it continues so. If it is zero for all sets of more than one part
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from statistics import fmean
@@ -69,12 +69,6 @@ class Estimate:
         if not self.spread:
             return 1.0
         return float(2 * scipy.special.stdtr(n - 1, -abs(self.value) / self.spread * math.sqrt(n)))
-
-    @property
-    def interval_at(self) -> Callable[[float], Interval] | None:
-        """The interval as a function that ignores the confidence, as only one is shown."""
-        found = self.interval
-        return None if found is None else lambda _: found
 
     def seeds_to_decide(self, tests: int) -> int | None:
         """Find the number of seeds with which zero is rejected with probability `POWER`; None if no number would.
@@ -156,3 +150,23 @@ def more_than_parts(parts: int) -> dict[Cell, float]:
     """Return the weights of the gain of all parts together minus the sum of each alone, for two parts or more."""
     alone = [next(iter(gain_alone(place, parts))) for place in range(parts)]
     return {cells_of(parts)[-1]: 1.0, **dict.fromkeys(alone, -1.0), cells_of(parts)[0]: parts - 1.0}
+
+
+def errors_left(accuracies: Mapping[Cell, Mapping[int, float]], parts: int) -> Estimate | None:
+    """Return the errors that all parts leave together, over the errors if each removed the share that it removes alone.
+
+    Near 100% a point is harder to gain, so gains may add up on another scale. This ratio is the exponential of
+    `more_than_parts` for the logarithms of errors, ln(100 - y), in the place of accuracies y.
+
+    It is None if the needed cells share no seed, or if a run makes no error.
+    """
+    if any(value >= 100 for values in accuracies.values() for value in values.values()):
+        return None
+    logarithms = {
+        cell: {seed: math.log(100 - value) for seed, value in values.items()} for cell, values in accuracies.items()
+    }
+    found = estimate(logarithms, more_than_parts(parts))
+    if found is None:
+        return None
+    interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
+    return Estimate(math.exp(found.value), interval, found.seeds, tuple(map(math.exp, found.by_seed)))

@@ -34,7 +34,6 @@ class Measured:
         value is then taken from the statement that supports the claim least. Empty if there is one statement.
     lacking: experiments of the claim without any run, if the others give a measurement without it.
     chosen_on_test: True if the test data chose the epoch or the setting that was measured.
-    each: the number of runs of each of several settings, "6 x 5", unless two samples give it.
     n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs. All 0 if `computed`.
     epsilon, epsilon_sound, delta: at the point that was measured, the largest over the runs.
     epsilon_tries: if the run itself decides how much it releases, the sound epsilon of its actual releases, had their
@@ -59,7 +58,6 @@ class Measured:
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
-    each: str = ""
     n: int = 0
     planned: int = 0
     diverged: int = 0
@@ -86,8 +84,8 @@ class Measured:
 
     @property
     def sizes(self) -> str:
-        """The numbers of runs of two samples, "5 + 5", or of each of several; empty for one sample."""
-        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else self.each
+        """The numbers of runs of two samples, "5 + 5"; empty for one sample."""
+        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else ""
 
 
 def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:

@@ -18,7 +18,7 @@ class ClaimRow:
     guarantee: guaranteed, not guaranteed, refuted and so on: the state of the claimed epsilon.
     measured: the number that is compared with the claim, if any. mean to max: statistics of the runs' numbers.
     n, n_planned, n_diverged: numbers of recorded, planned, and recorded but diverged runs.
-    n_each: "5 + 5" for two settings, "6 x 5" for several.
+    n_each: "5 + 5" for two settings.
     computed: True if it follows without runs.
     best_epoch_mean: the best epoch's accuracy, chosen on the evaluation data.
     at_least: True if the number is only a lower bound.

@@ -1,6 +1,6 @@
 """Tables, figures, claims and the report from the records of a paper: `python -m runner aggregate tempered_sigmoid`.
 
-It reads records and configs, and trains nothing.
+It reads records and configs, and trains nothing. With `studies` it writes the pages of this project's studies.
 
 Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sentence.
 """
@@ -15,7 +15,7 @@ from runner.claims.measure import measure
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
-from runner.config import RESULTS
+from runner.config import REPOSITORY, RESULTS
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
@@ -23,8 +23,14 @@ from runner.report.not_run import write_not_run
 from runner.report.papers import Item, known, load
 from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
-from runner.terminal import Line, Parser
+from runner.report.studies import study_files
+from runner.study.file import read
+from runner.study.page import write
+from runner.study.plan import settings_of
+from runner.study.progress import progress_of
+from runner.terminal import Line, Parser, command
 
+STUDIES = "studies"  # in the place of a paper's name
 _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
 
@@ -64,10 +70,28 @@ def aggregate(
     if items is None:
         if scale == PAPER_SCALE:
             written.append(write_not_run(folder / known.name, every, evidence))
-        written += pages.write_report(folder, scale)
-        if folder == RESULTS:
-            written.append(write_readme(folder))
+        written += _write_index(folder, scale)
     return written
+
+
+def aggregate_studies() -> list[Path]:
+    """Write the pages of this project's studies anew, of those that have one, and the report.
+
+    Returns:
+        The files.
+    """
+    written: list[Path] = []
+    for path in study_files():
+        if (RESULTS / "studies" / path.stem).exists():
+            study, settings = read(path), settings_of(read(path))
+            repeated = command("study", path.relative_to(REPOSITORY).as_posix())
+            written += write(study, progress_of(study, settings), RESULTS, PAPER_SCALE, repeated)
+    return written + _write_index(RESULTS, PAPER_SCALE)
+
+
+def _write_index(folder: Path, scale: str) -> list[Path]:
+    written = pages.write_report(folder, scale)
+    return [*written, write_readme(folder)] if folder == RESULTS else written
 
 
 def headline(
@@ -135,11 +159,14 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m runner aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",
     )
-    parser.add_argument("paper", help=", ".join(known()))
+    parser.add_argument("paper", help=f"{', '.join(known())}, or {STUDIES}")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
+    if chosen.paper == STUDIES:
+        print(shown(aggregate_studies()))
+        return 0
     items = chosen.items.split(",") if chosen.items else None
     root = chosen.results.expanduser() if chosen.results else None
     written = aggregate(chosen.paper, chosen.scale, items, root)

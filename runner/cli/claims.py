@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import NOT_JUDGED
 from runner.config import RESULTS
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
 from runner.report.markdown import chosen_cells
+from runner.report.pages import counted_once
 from runner.terminal import Parser, nearest
 
 _FILTERS = {
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     rows = [row for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
     if not rows:
         raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
-    every = rows
+    every, once = rows, _counted(rows)
     for name in _FILTERS:
         if asked := getattr(chosen, name):
             wanted = _values(name, asked, every)
@@ -57,8 +60,19 @@ def main(arguments: Sequence[str]) -> int:
     cells = chosen_cells([row_alone(row) for row in rows], _COLUMNS)
     named = [[row["paper"], row["item"], *of] for row, of in zip(rows, cells, strict=True)]
     print(aligned(Table(("paper", "item", *_COLUMNS), named)))
-    print(f"{len(rows)} of {len(every)} claims")
+    count = sum(id(row) in once for row in rows)
+    print(f"{len(rows)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
+    print("Of several readings of a claim the first counts, and rows for context do not count.")
     return 0
+
+
+def _counted(rows: Sequence[Row]) -> set[int]:
+    """Return the `id` of each row that counts as a claim in the results' totals."""
+    papers: dict[str, list[tuple[Row, ClaimRow]]] = {}
+    for row in rows:
+        papers.setdefault(row["paper"], []).append((row, row_alone(row)))
+    counted = {id(of) for its in papers.values() for of in counted_once([of for _, of in its])}
+    return {id(row) for its in papers.values() for row, of in its if id(of) in counted and of.verdict != NOT_JUDGED}
 
 
 def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:

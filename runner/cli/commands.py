@@ -35,7 +35,7 @@ COMMANDS = {
     "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
-    "leaderboard": Command("runner.report.leaderboard.command", "all methods at equal sound ε"),
+    "leaderboard": Command("runner.cli.leaderboard", "all methods at equal sound ε"),
     "site": Command("runner.report.site.command", "the pages of results and docs as a website in a folder"),
     "dashboard": Command("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
     "wandb-sync": Command("runner.runs.offline", "send offline runs to W&B, each once"),
@@ -43,7 +43,6 @@ COMMANDS = {
     "migrate": Command("runner.records.migrate", "file records under the ids that their configs have now"),
     "schema": Command("runner.records.schema", "write the JSON Schema of records"),
     "new-paper": Command("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
-    "choose-rates": Command("runner.papers.composition.choose", "write the learning rates that the searches chose"),
 }
 
 

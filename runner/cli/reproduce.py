@@ -119,7 +119,9 @@ def add_common(parser: Parser) -> None:
     parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
     parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
     parser.add_argument(
-        "overrides", nargs="*", help="Hydra overrides of runtime and tracking: runtime.device=cuda; and launcher."
+        "overrides",
+        nargs="*",
+        help="Hydra overrides of runtime, tracking and launcher: runtime.results_root=FOLDER runtime.device=cuda",
     )
 
 

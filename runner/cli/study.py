@@ -10,6 +10,7 @@ Exit codes: 0 done, 1 a run failed, 2 the file or a configuration is wrong, 130 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,13 +65,20 @@ def main(arguments: Sequence[str]) -> int:
     except ArmError as error:
         raise ConfigError(f"{error.place}: {sentence(error)}") from error
     line.clear()
-    written = write(study, progress, folder_of(settings), options.scale, command("study", *arguments))
+    written = write(study, progress, folder_of(settings), options.scale, _repeated(options))
     if options.scale != PAPER:
         print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data test the file.")
     print("\n".join(answers(study, compared(progress))))
     print(shown(written))
     print_failed(failed)
     return 1 if failed else 0
+
+
+def _repeated(options: Namespace) -> str:
+    """Return the command that repeats a study on any machine."""
+    own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
+    scale = [] if options.scale == PAPER else [f"--scale={options.scale}"]
+    return command("study", str(options.file), *own, *scale, *options.overrides)
 
 
 def _search_path(folder: Path | None) -> list[str]:

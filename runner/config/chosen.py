@@ -1,4 +1,4 @@
-"""Values that a search chose, for each setting separately: `${chosen:sweeps/composition/chosen.csv,1.0}`.
+"""Values that a search chose, for each setting separately: `${chosen:sweeps/tempered_sigmoid/table_4_chosen.csv,-1}`.
 
 A column of the table is a field of the config ("optimizer.lr", "activation._target_"). A row is one setting and the
 values chosen for it. The table is a part of the configuration, like a YAML file. The resolved config still defines a

@@ -75,8 +75,6 @@ def _unknown(module: nn.Module) -> str | None:
             continue
         if kind is Objective and name in _OF_OBJECTIVES:
             continue
-        if callable(getattr(kind, name, None)):
-            return f"its own {name!r} hides that of {kind.__qualname__}"
         if not _is_plain(value):
             return f"its attribute {name!r} is a {type(value).__qualname__}"
     for held, plain in ((module._parameters, nn.Parameter), (module._buffers, Tensor)):

@@ -103,7 +103,8 @@ def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watc
                     if watch is not None:
                         watch.epoch(message[1].run_id, message[1].text)
                     clock.at(message[1].run_id, message[1].done)
-                    line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {duration(clock.left())} left in all")
+                    left = f"{duration(clock.left())} left for all {len(jobs)}"
+                    line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {left}")
                     continue
                 running.remove(worker)
                 worker.process.join()
@@ -125,7 +126,7 @@ def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watc
                     ending = f"{outcome} {text}".strip()
                     line.keep(
                         f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {ending} · "
-                        f"{duration(clock.left())} left in all"
+                        f"{duration(clock.left())} left for all {len(jobs)}"
                     )
     finally:
         for worker in running:

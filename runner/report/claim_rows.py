@@ -68,7 +68,8 @@ def row_alone(cells: Mapping[str, str]) -> ClaimRow:
     """Make a judged claim from a row of claims.csv alone. The columns that the file lacks have their defaults."""
     of: dict[str, Any] = {name: cells[name] for name in _CLAIM if name not in ("sweep", "experiments")}
     of |= {name: float(cells[name]) if cells[name] else None for name in ("level", "margin")}
-    return _with_outcome(Claim("", **of), cells)
+    pairs = tuple((name,) for name in cells["experiments"].split())
+    return _with_outcome(Claim("", pairs=pairs, **of), cells)
 
 
 def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:

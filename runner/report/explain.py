@@ -36,7 +36,7 @@ from runner.report.own import (
     runs_text,
     sound_epsilon_of,
 )
-from runner.report.papers import Item, Paper, known, load, papers_and_studies
+from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run
@@ -91,7 +91,7 @@ def named(what: str) -> tuple[Paper, Item]:
             return paper, items[item]
         near = difflib.get_close_matches(item, items) or list(items)
         raise ValueError(f"{paper.name} has no item {item!r}. Did you mean {_either(paper.name, near)}?")
-    near = [each.name for each in papers_and_studies() if what in {one.name for one in each.items}]
+    near = [each.name for each in every_paper() if what in {one.name for one in each.items}]
     if near:
         raise ValueError(f"{what} of which paper? Did you mean {_either('', [f'{each}/{what}' for each in near])}?")
     near = difflib.get_close_matches(name, known())
@@ -118,13 +118,14 @@ def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
     """
     record = read_record(path)
     run, places = run_of(record["config"]), list(places_of(results, path.stem))
+    in_studies = list(studies_of(results, path.stem))
     return {
         f"run {record['run_id']}, setting {record['setting_id']}": [result_text(record), *_best(record)],
         "It trained": trained_text(record, run),
         "It released": released_text(record, run),
         "Which costs": [cost_text(record, run)],
-        "It serves": served_text(results, places),
-        "The same again": command_text(record, places),
+        "It serves": served_text(results, places, in_studies),
+        "The same again": command_text(record, places, in_studies),
     }
 
 
@@ -237,7 +238,7 @@ def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
 
 def places_of(results: Path, run_id: str) -> Iterable[Place]:
     """Yield the positions of a run in the tables of the papers' items."""
-    for paper in papers_and_studies():
+    for paper in every_paper():
         for item in paper.items:
             path = results / paper.name / item.name / "runs.csv"
             for row in read_csv(path) if path.exists() else ():
@@ -245,12 +246,21 @@ def places_of(results: Path, run_id: str) -> Iterable[Place]:
                     yield Place(paper, item, row["sweep"], row["experiment"])
 
 
-def served_text(results: Path, places: Sequence[Place]) -> list[str]:
-    """List the claims that a run's experiments measure, with their outcomes."""
-    if not places:
+def studies_of(results: Path, run_id: str) -> Iterable[dict[str, str]]:
+    """Yield the rows of a run in the tables of studies, with the name of the `study`."""
+    for path in sorted(results.glob("studies/*/runs.csv")):
+        for row in read_csv(path):
+            if row["run_id"] == run_id:
+                yield {"study": path.parent.name, **row}
+
+
+def served_text(results: Path, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
+    """List the arms of studies that a run belongs to, and the claims that its experiments measure."""
+    if not places and not in_studies:
         return ["no item of a paper at the last aggregation: it is your own run"]
     among = {(place.sweep, place.experiment) for place in places}
-    lines = [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
+    lines = ["study {study}: {role} run of {arm} on {dataset}, ε = {epsilon}".format(**row) for row in in_studies]
+    lines += [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
     for paper in {place.paper.name: place.paper for place in places}.values():
         for row in rows_of(results, paper):
             if any((sweep, name) in among for sweep in row.claim.sweeps for name in row.claim.experiments):
@@ -286,13 +296,15 @@ def _lead_text(row: ClaimRow, lead: float) -> str:
     return f"{text}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
 
 
-def command_text(record: Record, places: Sequence[Place]) -> list[str]:
+def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
     """Return the command that repeats a run into another folder, because it is already recorded here.
 
-    It is the record's own. For an older record, the command of its run in a sweep stands in.
+    It is the record's own. For an older record, the command of its run in a study or a sweep stands in.
     """
     said = record["provenance"].get("command")
     jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
+    if said is None and in_studies:
+        said = in_studies[0]["command"]
     if said is None:
         said = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
     if said is None:

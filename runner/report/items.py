@@ -49,12 +49,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Statement:
-    """The finding of a paper for the README: a bold headline, then sentences with numbers.
+    """The finding of a paper or study for the README: a bold headline, then sentences with numbers.
 
     text: the sentences. {name} stands for a number, {name:gain}, {name:interval} and so on for its other parts; see
         `runner.report.statements`.
     numbers: by name, the fields of a claim, enough to identify it. `verdict` and `guarantee` may name several words,
-        separated by commas: under any other, and if a claim was not measured, the statement is not made.
+        separated by commas: under any other, and if a claim was not measured, the statement is not made. With `study`,
+        they are the fields of a row of its table.csv or effects.csv.
     """
 
     text: str
@@ -63,7 +64,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper or a study.
+    """A paper.
 
     name: as in sweeps/<name>.
     items: its items, the headline first.
@@ -71,7 +72,6 @@ class Paper:
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
     statement: its finding for the README.
     idea: the proposal of the paper in a few words.
-    study: True for a question of this project's own. Its rows are no claims and are not counted as such.
     """
 
     name: str
@@ -79,7 +79,6 @@ class Paper:
     items: tuple[Item, ...]
     place: int
     remarks: tuple[str, ...] = ()
-    study: bool = False
     statement: Statement | None = None
     idea: str = ""
 

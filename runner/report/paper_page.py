@@ -12,7 +12,6 @@ from runner.report.markdown import cells_of
 from runner.terminal import number
 
 HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
-OF_A_STUDY = ("measured", "here (runs)", "sound ε", "interval [95%]")
 LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
@@ -36,14 +35,13 @@ def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, ma
     """
     parts = [f"# {paper.title}\n{mark}"]
     if paper.idea:
-        parts.append(f"{'The question' if paper.study else 'The idea'}: {paper.idea}.\n")
+        parts.append(f"The idea: {paper.idea}.\n")
     if statement:
         parts.append(f"{statement}\n")
     if figure:
         parts.append(f"![{paper.title}]({figure})\n")
     parts += [f"- {remark.format(results='../')}\n" for remark in paper.remarks]
-    if not paper.study:
-        parts.append(HOW_TO_READ)
+    parts.append(HOW_TO_READ)
     parts.append(tables_of(paper, rows))
     if chosen := open_settings(rows):
         parts.append(f"## Settings that the paper leaves open\n\nChosen here:\n\n{chosen}")
@@ -56,41 +54,34 @@ def tables_of(paper: Paper, rows: Sequence[ClaimRow]) -> str:
     for place, item in enumerate(paper.items):
         judged = [row for row in rows if row.claim.item == item.name]
         if judged:
-            sections.append(_section(item, judged, paper.study, folded=place > 0 and len(judged) > LONG))
+            sections.append(_section(item, judged, folded=place > 0 and len(judged) > LONG))
     return "\n".join(sections)
 
 
-def _section(item: Item, rows: Sequence[ClaimRow], study: bool, *, folded: bool) -> str:
+def _section(item: Item, rows: Sequence[ClaimRow], *, folded: bool) -> str:
     notes = _notes(rows)
-    table = _table(rows, study) + (f"\n{notes}" if notes else "")
+    table = _table(rows) + (f"\n{notes}" if notes else "")
     files = f"[All columns]({item.name}/claims.csv)"
     if not folded:
         return f"## {item.title}\n\n{table}\n{files}\n"
-    summary = f"<details><summary>{len(rows)} {'numbers' if study else 'claims'}</summary>"
+    summary = f"<details><summary>{len(rows)} claims</summary>"
     return f"## {item.title}\n\n{summary}\n\n{table}\n{files}\n\n</details>\n"
 
 
-def _table(rows: Sequence[ClaimRow], study: bool) -> str:
+def _table(rows: Sequence[ClaimRow]) -> str:
     """Write a table; the rows of each data set stand below its name if there are several."""
-    header = OF_A_STUDY if study else HEADER
     by_dataset: dict[str, list[ClaimRow]] = {}
     for row in rows:
         by_dataset.setdefault(row.claim.dataset, []).append(row)
     lines: list[list[str]] = []
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
-            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(header) - 1)])
-        lines += [_of_a_study(row) if study else _of_a_paper(row) for row in of]
-    return markdown(Table(header, lines))
+            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
+        lines += [_cells(row) for row in of]
+    return markdown(Table(HEADER, lines))
 
 
-def _of_a_study(row: ClaimRow) -> list[str]:
-    of = cells_of(row)
-    name = of.method + (f" at ε {row.claim.at_epsilon}" if row.claim.at_epsilon else "")
-    return [name, of.measured_of, _bound(row.epsilon_sound), of.difference]
-
-
-def _of_a_paper(row: ClaimRow) -> list[str]:
+def _cells(row: ClaimRow) -> list[str]:
     of = cells_of(row)
     verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
     return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 from runner.report.files import write_text
-from runner.report.papers import papers_and_studies
+from runner.report.papers import every_paper
 from runner.report.statements import findings_list
 
 BEGIN, END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
@@ -22,5 +22,5 @@ def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
-    found = findings_list(papers_and_studies(), results)
+    found = findings_list(every_paper(), results)
     return write_text(readme, f"{before}{BEGIN}\n{found}{END}{after}")

@@ -1,4 +1,4 @@
-"""The findings in README.md: a sentence or two for each paper, filled with numbers from its claims."""
+"""The findings in README.md: a sentence or two for each paper and study, filled with numbers from its tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.claims.rows import ClaimRow
+from runner.claims.statistics import Interval
 from runner.report.claim_rows import rows_of
+from runner.report.files import read_csv
 from runner.report.items import Paper
 from runner.report.papers import load
+from runner.report.studies import StudyPage, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
+_OF_STUDY = ("effects.csv", "table.csv")
 
 
 @dataclass(frozen=True)
@@ -24,24 +28,42 @@ class Number:
     Numbers have one decimal, those below one have two.
     """
 
-    row: ClaimRow
+    measured: float | None
+    difference: float | None = None
+    interval: Interval | None = None
+    sound: float | None = None
+    claimed: str | None = None
+    runs: str | None = None
+
+    @classmethod
+    def of_claim(cls, row: ClaimRow) -> Number:
+        """Return the number of a claim."""
+        runs = row.n_each or str(row.n)
+        return cls(row.measured, row.difference, row.interval, row.epsilon_sound, row.claim.claimed, runs)
+
+    @classmethod
+    def of_study(cls, row: Mapping[str, str]) -> Number:
+        """Return the number of a row of a study: of an arm its accuracy and its gain, or else an effect."""
+        interval = Interval(float(row["low"]), float(row["high"])) if row["low"] else None
+        if "effect" in row:
+            return cls(float(row["effect"]), interval=interval)
+        return cls(float(row["accuracy"]), float(row["gain"]) if row["gain"] else None, interval, runs=row["seeds"])
 
     def __format__(self, part: str) -> str:
-        row = self.row
-        if not part and row.measured is not None:
-            return _short(row.measured)
-        if part == "size" and row.measured is not None:
-            return _short(abs(row.measured))
-        if part == "gain" and row.difference is not None:
-            return _short(row.difference)
-        if part == "interval" and row.interval:
-            return f"[{_signed(row.interval.low)}, {_signed(row.interval.high)}]"
-        if part == "sound" and row.epsilon_sound is not None:
-            return number(row.epsilon_sound, places=2 if row.epsilon_sound < 100 else 0, bound="upper")
-        if part == "claimed":
-            return row.claim.claimed
-        if part == "runs":
-            return row.n_each or str(row.n)
+        if not part and self.measured is not None:
+            return _short(self.measured)
+        if part == "size" and self.measured is not None:
+            return _short(abs(self.measured))
+        if part == "gain" and self.difference is not None:
+            return _short(self.difference)
+        if part == "interval" and self.interval:
+            return f"[{_signed(self.interval.low)}, {_signed(self.interval.high)}]"
+        if part == "sound" and self.sound is not None:
+            return number(self.sound, places=2 if self.sound < 100 else 0, bound="upper")
+        if part == "claimed" and self.claimed is not None:
+            return self.claimed
+        if part == "runs" and self.runs is not None:
+            return self.runs
         raise ValueError(f"a number has no {part!r} here")
 
 
@@ -54,34 +76,47 @@ def _signed(value: float) -> str:
     return _short(value) if value < 0 else f"+{_short(value)}"
 
 
-def stated(paper: Paper, folder: Path) -> str:
-    """Write the statement of a paper from the last aggregation; empty if a number is missing or a verdict another."""
-    if paper.statement is None:
+def stated(of: Paper | StudyPage, folder: Path) -> str:
+    """Write the statement of a paper or study from the last aggregation.
+
+    It is empty if a number is missing or a verdict another.
+    """
+    if of.statement is None:
         return ""
-    rows = rows_of(folder, paper)
-    found = {name: _found(fields, rows, folder) for name, fields in paper.statement.numbers.items()}
+    found = {name: _found(fields, of.name, folder) for name, fields in of.statement.numbers.items()}
     if any(each is None for each in found.values()):
         return ""
-    return paper.statement.text.format(**found)
+    return of.statement.text.format(**found)
 
 
-def _found(fields: Mapping[str, str], rows: Sequence[ClaimRow], folder: Path) -> Number | None:
-    """Find the claim that fields name; None if there is none, it was not measured, or it has another verdict."""
-    if "paper" in fields:  # another paper's claim
-        rows = rows_of(folder, load(fields["paper"]))
+def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None:
+    """Find the number that fields name; None if there is none, it was not measured, or it has another verdict."""
+    if "study" in fields:
+        return _of_study(fields, folder / "studies" / fields["study"])
+    rows = rows_of(folder, load(fields.get("paper", paper)))
     named = {name: value for name, value in fields.items() if name not in _GUARDS}
     row = next((row for row in rows if all(getattr(row.claim, name) == value for name, value in named.items())), None)
     if row is None or row.measured is None:
         return None
     holds = all(getattr(row, name) in fields[name].split(", ") for name in _GUARDS if name in fields)
-    return Number(row) if holds else None
+    return Number.of_claim(row) if holds else None
+
+
+def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
+    """Find the row of a study's tables that fields name."""
+    named = {name: value for name, value in fields.items() if name != "study"}.items()
+    rows = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
+    row = next((row for row in rows if named <= row.items()), None)
+    return None if row is None or not (row.get("effect") or row.get("accuracy")) else Number.of_study(row)
 
 
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:
-    """Write the numbered list of README.md; links are from there."""
+    """Write the numbered list of README.md, papers first; links are from there."""
+    pages: list[tuple[Paper | StudyPage, str]] = [(paper, paper.name) for paper in papers]
+    pages += [(study, f"studies/{study.name}") for study in study_pages(folder)]
     lines: list[str] = []
-    for paper in papers:
-        if text := stated(paper, folder):
-            name = paper.name.replace("_", " ")
-            lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{paper.name}/README.md))\n")
+    for of, page in pages:
+        if text := stated(of, folder):
+            name = of.name.replace("_", " ")
+            lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{page}/README.md))\n")
     return "".join(lines)

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
+from runner.report.leaderboard.methods import Methods
 from runner.study.file import Study
 from runner.study.outcome import Compared
 from runner.terminal import number
@@ -19,9 +20,9 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     """Write a section that ranks the arms among the methods of the leaderboard, at each epsilon that it shows.
 
     A method stands there with the setting that stands on the leaderboard's page. Arms with other neighbouring data sets
-    are left out.
+    are left out. A study whose arms are on the leaderboard has no such section.
     """
-    rows = read_csv(_CSV) if _CSV.exists() else []
+    rows = read_csv(_CSV) if _CSV.exists() and study.name not in Methods.read().studies else []
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
     for dataset, epsilon in dict.fromkeys(map(_place, found)):
         of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]

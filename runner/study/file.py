@@ -14,6 +14,12 @@ values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{fr
 epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
 says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
 one, which are written as arms are.
+
+A `finding` has a text with numbers by name, and for each name the fields of a row of table.csv or effects.csv:
+
+    finding:
+      text: AUTO-S gains {gain:gain} points {gain:interval}.
+      numbers: {gain: {arm: AUTO-S, dataset: MNIST, epsilon: 3}}
 """
 
 from __future__ import annotations
@@ -25,19 +31,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from string import Formatter
 from typing import Any, NoReturn, TypeAlias
 
 import yaml
 
 from runner.claims.contrasts import Cell, cells_of
-from runner.config import ConfigError, Dimension
+from runner.config import REPOSITORY, ConfigError, Dimension
+from runner.report.items import Statement
+from runner.report.studies import statement_of
 from runner.terminal import nearest
 
 SEEDS, SEARCH_SEED = 5, 0
 _MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
 _LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
 EPSILON = 3.0
-_KEYS = ("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen")
+_KEYS = (
+    *("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen"),
+    *("finding", "remarks"),
+)
 _OF_ARM = ("overrides", "search")
 _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
@@ -93,6 +105,8 @@ class Study:
         equal: give all arms the same number of trials.
         widen: have a range widened whose best value is at its edge.
         parts: the names of the parts of a factorial; empty for other studies.
+        finding: the sentence with numbers that its page begins with, and the README has.
+        remarks: sentences that a reader of its page has to know.
     """
 
     name: str
@@ -107,6 +121,8 @@ class Study:
     equal: bool = True
     widen: bool = True
     parts: tuple[str, ...] = ()
+    finding: Statement | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def read(path: Path) -> Study:
@@ -185,6 +201,10 @@ class _Reader:
             trials=trials,
             equal=self._flag("equal", True),
             widen=self._flag("widen", True),
+            finding=self._finding(),
+            remarks=tuple(self._list("remarks", [], lambda text: isinstance(text, str), "sentences"))
+            if "remarks" in self.content
+            else (),
             **found,
         )
         self._check_trials(study)
@@ -253,6 +273,8 @@ class _Reader:
         for name in map(str, content):
             if (top := name.partition(".")[0]) in _OF_STUDY:
                 self._wrong((*place, name), f"{name} is set by the study: use {_OF_STUDY[top]}")
+            if name and (REPOSITORY / "conf" / name).is_dir():
+                self._wrong((*place, name), f"{name} is a group: make each of its options an arm")
         return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}
 
     def _searched(self, place: Place, of: Any) -> Any:
@@ -289,6 +311,24 @@ class _Reader:
             numbers = f"expected a number of seeds from 2 to {_MOST:,}"
             self._wrong(("seeds",), f"{numbers}, or a list of different ones, got {seeds!r}")
         return tuple(listed)
+
+    def _finding(self) -> Statement | None:
+        found = self.content.get("finding")
+        if found is None:
+            return None
+        if not isinstance(found, dict) or not isinstance(found.get("text"), str):
+            self._wrong(("finding",), "expected a text, and numbers by name")
+        self._names(("finding",), found, ("text", "numbers"))
+        numbers = found.get("numbers", {})
+        if not isinstance(numbers, dict) or not all(isinstance(fields, dict) for fields in numbers.values()):
+            self._wrong(("finding", "numbers"), "expected the fields of a row for each name")
+        try:
+            names = [name for _, name, _, _ in Formatter().parse(found["text"]) if name is not None]
+        except ValueError as error:
+            self._wrong(("finding", "text"), str(error))
+        if unknown := [name for name in names if name not in numbers]:
+            self._wrong(("finding", "text"), f"numbers has no {unknown[0]!r}")
+        return statement_of(self.path.stem, found)
 
     def _list(self, key: str, otherwise: list[Any], holds: Any, words: str) -> list[Any]:
         content = self.content.get(key, otherwise)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.claims.contrasts import ERROR, Estimate, effects_of, estimate, holm, weights_of
+from runner.claims.contrasts import (
+    ERROR,
+    Cell,
+    Estimate,
+    effects_of,
+    errors_left,
+    estimate,
+    gain_of_all,
+    holm,
+    more_than_parts,
+    sum_of_gains,
+    weights_of,
+)
 from runner.study.file import Study
 from runner.study.progress import Progress
 
@@ -69,23 +81,64 @@ def tests(found: Sequence[Compared]) -> int:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one part, or the interaction of several, on a data set at an epsilon, in points."""
+    """The effect of one part, the interaction of several, or a sum of gains, on a data set at an epsilon, in points.
 
-    dataset: str
-    epsilon: float
-    parts: tuple[str, ...]
+    Attributes:
+        adjusted: the p-value of an effect, by Holm's procedure for all effects of the study.
+    """
+
+    arms: tuple[Progress, ...]
+    name: str
     found: Estimate | None
-    adjusted: float | None
+    adjusted: float | None = None
+
+    @property
+    def answer(self) -> str:
+        """The answer in words."""
+        return "" if self.adjusted is None else "differs from 0" if self.adjusted <= ERROR else "not decided"
 
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
-    names, keys = study.parts, list(dict.fromkeys(arm.setting.pair for arm in arms))
-    every: list[tuple[str, float, tuple[str, ...], Estimate | None]] = []
-    for dataset, epsilon in keys if names else []:
-        cells = {a.setting.arm.cell: a.accuracies() for a in arms if a.setting.pair == (dataset, epsilon)}
-        for places in effects_of(len(names)):
-            parts = tuple(names[place] for place in places)
-            every.append((dataset, epsilon, parts, estimate(cells, weights_of(places, len(names)))))
+    every: list[tuple[tuple[Progress, ...], str, Estimate | None]] = []
+    for of in _together(arms) if study.parts else ():
+        for places in effects_of(len(study.parts)):
+            name = " × ".join(study.parts[place] for place in places)
+            every.append((of, name, estimate(_cells(of), weights_of(places, len(study.parts)))))
     adjusted = iter(holm([found.p for *_, found in every if found is not None]))
-    return [Effect(*of, None if of[-1] is None else next(adjusted)) for of in every]
+    return [Effect(*one, None if one[-1] is None else next(adjusted)) for one in every]
+
+
+ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"
+
+
+def sums(study: Study, arms: Sequence[Progress]) -> list[Effect]:
+    """Compare the gain of all parts of a factorial with the sum of the gains of each alone. Nothing for one part."""
+    if len(study.parts) < 2:
+        return []
+    weights = {ALL: gain_of_all, SUM: sum_of_gains, LESS: more_than_parts}
+    return [
+        Effect(of, name, estimate(_cells(of), weights_for(len(study.parts))))
+        for of in _together(arms)
+        for name, weights_for in weights.items()
+    ]
+
+
+def shares(study: Study, arms: Sequence[Progress]) -> list[Effect]:
+    """Compare the errors that all parts leave with those if each removed the share that it removes alone: a ratio."""
+    if len(study.parts) < 2:
+        return []
+    name = "errors left, over those of independent shares"
+    return [Effect(of, name, errors_left(_cells(of), len(study.parts))) for of in _together(arms)]
+
+
+def _together(arms: Sequence[Progress]) -> list[tuple[Progress, ...]]:
+    """Group arms by data set and epsilon."""
+    pairs: dict[tuple[str, float], list[Progress]] = {}
+    for arm in arms:
+        pairs.setdefault(arm.setting.pair, []).append(arm)
+    return [tuple(of) for of in pairs.values()]
+
+
+def _cells(arms: Sequence[Progress]) -> dict[Cell, dict[int, float]]:
+    return {arm.setting.arm.cell: arm.accuracies() for arm in arms}

@@ -1,44 +1,41 @@
-"""The page of a study: the answer, a table of the arms, what was chosen, the leaderboard, the cost and the command."""
+"""The page of a study: the answer, the arms, their effects, what was chosen, the leaderboard, cost and command."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.contrasts import ERROR, Estimate, estimate, gain_of_all, more_than_parts, sum_of_gains
+from runner.claims.contrasts import Estimate
 from runner.claims.runs import PlannedRun
+from runner.claims.summary import summarise
 from runner.config import PAPER
 from runner.report import plots
 from runner.report.files import Table, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.markdown import difference_text
+from runner.report.statements import stated
+from runner.report.studies import StudyPage
 from runner.study.board import board
 from runner.study.figure import draw
 from runner.study.file import SEARCH_SEED, Study
-from runner.study.outcome import Compared, by_pair, compared, effects, tests
+from runner.study.outcome import ALL, LESS, SUM, Compared, Effect, by_pair, compared, effects, shares, sums, tests
 from runner.study.progress import Progress
 from runner.study.search import at_edge
 from runner.terminal import duration, number
 
 _TEXT = """# {title}
 
-{banner}{answers}
+{banner}{finding}{answers}
 
-{figure}## The arms
+{figure}{remarks}{sums}## The arms
 
 {table}
-- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} seeds with its 95%
+- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} with its 95%
   interval (Student).
 - **Answer.** {holm}
 - **Seeds.** The number in brackets would decide with a probability of 80%, if gain and spread are the measured ones.
 - **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
-- **ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}
-{notes}{effects}
-## The settings
-
-Chosen by the accuracy on held-out training images (seed {search_seed}). No test image chose a setting. One seed was
-searched, and its luck is in no interval.
-
-{chosen}{board}
+- {search}
+{notes}{effects}{settings}{board}
 ## The cost
 
 {cost}
@@ -49,7 +46,19 @@ $ {command}
 
 The same command goes on after a stop, and trains nothing again that is recorded. [Every run](runs.csv)
 """
-_FIGURE = "![Gain of each arm over {first} under each seed](figure.svg)"
+_SEARCH = (
+    "**ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}"
+)
+_NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrides."
+_SETTINGS = """
+## The settings
+
+Chosen by the accuracy on held-out training images (seed {search_seed}). No test image chose a setting. One seed was
+searched, and its luck is in no interval.
+
+{chosen}"""
+_FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
+_PARTS = "each part alone, their sum, and of all together,"
 
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
@@ -66,17 +75,19 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
         The files.
     """
     place, found = folder / "studies" / study.name, compared(arms)
-    table, chosen = _table(study, found), _chosen(arms)
+    chosen = _chosen(arms)
     written = [
-        write_text(place / "README.md", _page(study, found, table, chosen, scale, command)),
-        write_table_csv(place / "table.csv", table),
+        write_csv(place / "table.csv", _ARM, [_arm(one) for one in found]),
         write_table_csv(place / "chosen.csv", chosen),
         write_csv(place / "runs.csv", _RUN, _runs(arms)),
     ]
     if study.parts:
-        written.append(write_table_csv(place / "effects.csv", _effects(study, arms)))
+        every = [*effects(study, arms), *sums(study, arms), *shares(study, arms)]
+        written.append(write_csv(place / "effects.csv", _EFFECT, [_effect(one) for one in every]))
+    finding = "" if scale != PAPER else stated(StudyPage(study.name, study.title, study.finding), folder)
+    written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
     with plots.style():
-        drawn = draw(found)
+        drawn = draw(study, found)
         return written if drawn is None else written + plots.save(drawn, place, "" if scale == PAPER else scale)
 
 
@@ -93,34 +104,43 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
         most = " has the highest mean gain, and" if len(gains) > 1 else ""
         value, _, interval = _points(best.gain).partition(" ")
-        by = f"{value} points {interval}".rstrip() + f", {len(best.gain.seeds) if best.gain else 0} seeds"
+        by = f"{value} points {interval}".rstrip() + f", {_seeds(len(best.gain.seeds) if best.gain else 0)}"
         texts.append(f"- {at}: *{best.arm.setting.arm.name}*{most} {words} *{study.arms[0].name}*: {by}.")
     return texts
 
 
-def _page(study: Study, found: Sequence[Compared], table: Table, chosen: Table, scale: str, command: str) -> str:
+def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, scale: str, command: str) -> str:
     arms = [one.arm for one in found]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
+    searched = any(arm.setting.search for arm in arms)
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
+        finding=f"{finding}\n\n" if finding else "",
         answers="\n".join(answers(study, found)),
         first=study.arms[0].name,
-        figure=f"{_FIGURE.format(first=study.arms[0].name)}\n\n" if any(one.gain for one in found) else "",
-        table=markdown(table),
-        seeds=max((len(one.gain.seeds) for one in found if one.gain), default=0),
+        figure=_FIGURE.format(what=_PARTS if study.parts[1:] else "each arm", first=study.arms[0].name)
+        if any(one.gain for one in found)
+        else "",
+        remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
+        sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
+        table=markdown(_table(study, found)),
+        seeds=_seeds(max((len(one.gain.seeds) for one in found if one.gain), default=0)),
         holm=_holm(tests(found)),
         delta=f"{max((run.delta for run in runs), default=1e-5):g}".replace("e-0", "e-"),
         neighbours=_neighbours(arms),
-        trials=_trials(arms),
+        search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
-        search_seed=SEARCH_SEED,
-        chosen=markdown(chosen),
+        settings=_SETTINGS.format(search_seed=SEARCH_SEED, chosen=markdown(chosen)) if searched else "",
         board=board(study, found) if scale == PAPER else "",
         cost=_cost(arms),
         command=command,
     )
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def _table(study: Study, found: Sequence[Compared]) -> Table:
@@ -146,7 +166,8 @@ def _table(study: Study, found: Sequence[Compared]) -> Table:
 def _answer(one: Compared) -> str:
     if one.gain is None or one.decided or not one.gain.spread:
         return one.word
-    return f"{one.word} ({one.needed} seeds)" if one.needed else f"{one.word} (no number of seeds up to 1,000)"
+    seeds = f"about {one.needed} seeds would" if one.needed else "1,000 seeds would not"
+    return f"{one.word} ({seeds} decide)"
 
 
 def _chosen(arms: Sequence[Progress]) -> Table:
@@ -245,27 +266,93 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
 
 
 def _effects(study: Study, arms: Sequence[Progress]) -> Table:
-    parts, rows = len(study.parts), []
     found = effects(study, arms)
-    names = {arm.setting.pair: arm.setting.dataset_name for arm in arms}
-    for one in found:
-        told = names[one.dataset, one.epsilon], f"{one.epsilon:g}"
-        answer = "" if one.adjusted is None else "differs from 0" if one.adjusted <= ERROR else "not decided"
-        rows.append([*told, " × ".join(one.parts), _points(one.found), answer])
-    for key, dataset in names.items() if parts > 1 else ():
-        cells = {arm.setting.arm.cell: arm.accuracies() for arm in arms if arm.setting.pair == key}
-        sums = {
-            "all together": gain_of_all,
-            "sum of each alone": sum_of_gains,
-            "together less the sum": more_than_parts,
-        }
-        rows += [[dataset, f"{key[1]:g}", n, _points(estimate(cells, w(parts))), ""] for n, w in sums.items()]
+    rows = [[*_place(one), one.name, _points(one.found), one.answer] for one in found]
     note = (
         "Points of test accuracy [95%]. The effect of one part is the mean of the arms with it, less the mean of those "
         "without. Of two parts it is half of the change in the effect of the one when the other is added: 0 means that "
         f"they add up. Answers are corrected by Holm's procedure for all {len(found)} effects."
     )
     return Table(("data set", "sound ε", "parts", "effect [95%]", "answer"), rows, (note,))
+
+
+def _sums(study: Study, arms: Sequence[Progress]) -> Table:
+    """Compare the gain of all parts with the sum of each alone, a row for each data set and epsilon."""
+    rows = []
+    found = iter(sums(study, arms))
+    for together, alone, less, left in zip(found, found, found, shares(study, arms), strict=True):
+        points = (_points(one.found) for one in (alone, together, less))
+        rows.append([*_place(together), *points, _adds_up(less.found), _ratio(left.found)])
+    note = (
+        f"Points of test accuracy over *{study.arms[0].name}* [95%]. Near 100% a point is harder to gain. The last "
+        "column has the errors that all together leave, over those if each removed the share that it removes alone. "
+        "Above 1, the shares do not add up either."
+    )
+    return Table(("data set", "sound ε", SUM, ALL, LESS, "do they add up?", "errors left, ratio [95%]"), rows, (note,))
+
+
+def _adds_up(less: Estimate | None) -> str:
+    if less is None:
+        return "not run"
+    if less.interval is None:
+        return "one seed cannot tell"
+    if less.interval.low <= 0 <= less.interval.high:
+        return "yes, as far as these runs tell"
+    return f"no, together they gain {'more' if less.value > 0 else 'less'}"
+
+
+def _ratio(left: Estimate | None) -> str:
+    if left is None:
+        return "–"
+    return f"{left.value:.2f}" + (f" [{left.interval.low:.2f}, {left.interval.high:.2f}]" if left.interval else "")
+
+
+def _place(of: Effect) -> tuple[str, str]:
+    setting = of.arms[0].setting
+    return setting.dataset_name, f"{setting.epsilon:g}"
+
+
+_EFFECT = ("dataset", "epsilon", "parts", "effect", "low", "high", "p", "answer")
+
+
+def _effect(one: Effect) -> dict[str, object]:
+    found = one.found
+    values = (*_place(one), one.name, found and found.value, *_ends(found), one.adjusted, one.answer)
+    return dict(zip(_EFFECT, values, strict=True))
+
+
+_ARM = (
+    "dataset",
+    "epsilon",
+    "arm",
+    "accuracy",
+    "std",
+    "seeds",
+    "gain",
+    "low",
+    "high",
+    "p",
+    "needed",
+    "answer",
+    "trials",
+)
+
+
+def _arm(one: Compared) -> dict[str, object]:
+    setting, values = one.arm.setting, list(one.arm.accuracies().values())
+    of = summarise(values)
+    told = (
+        *(setting.dataset_name, f"{setting.epsilon:g}", setting.arm.name, of.mean, of.std, of.n),
+        *(one.gain and one.gain.value, *_ends(one.gain), one.adjusted, one.needed, one.word, len(one.arm.trials)),
+    )
+    return dict(zip(_ARM, told, strict=True))
+
+
+def _ends(found: Estimate | None) -> tuple[float | None, float | None]:
+    """Return the ends of an interval, which is left out if nothing is known of the spread."""
+    if found is None or found.interval is None or not found.spread:
+        return None, None
+    return found.interval.low, found.interval.high
 
 
 def _cost(arms: Sequence[Progress]) -> str:

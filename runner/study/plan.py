@@ -23,6 +23,7 @@ from runner.records.jobs import Job, command_of, composed
 from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
 HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
+FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 _DIGITS = 3
 
 
@@ -115,7 +116,7 @@ class Setting:
         )
         final.tracking.group = f"study/{self.study}"
         with open_dict(final.tracking):
-            final.tracking.tags = sorted({*final.tracking.tags, HELD_OUT})
+            final.tracking.tags = sorted({*final.tracking.tags, *([HELD_OUT] if values else [])})
         experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
         final.tracking.job_type = experiment or self.arm.name
         names = {"arm": self.arm.name, "dataset": str(plain(final)["dataset"]["name"])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner.claims.evidence import PAPER_SCALE, Evidence
@@ -11,7 +11,7 @@ from runner.claims.runs import PlannedRun, Runs
 from runner.records.files import results_folder
 from runner.records.jobs import Job
 from runner.study.file import Study
-from runner.study.plan import Setting
+from runner.study.plan import FIXED, Setting, settings_of
 from runner.study.search import MOST_WIDENED, Point, Trial, best_of, next_points, widened
 
 
@@ -82,6 +82,22 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
 def folder_of(settings: Sequence[Setting]) -> Path:
     """Return the results folder of a study's runs, by the rule that the runs follow."""
     return results_folder(settings[0].config)
+
+
+def jobs_of(study: Study) -> list[Job]:
+    """List the recorded trials and the final runs of a study, as a sweep of its overrides would list them."""
+    return [
+        replace(run.job, overrides=_overrides(study, arm.setting) | {"seed": str(run.seed)})
+        for arm in progress_of(study, settings_of(study))
+        for run in (*arm.searched, *arm.finals)
+    ]
+
+
+def _overrides(study: Study, setting: Setting) -> dict[str, str]:
+    """Return the overrides in which the settings of a study may differ."""
+    alike = {*FIXED, *(["target_epsilon"] if len(study.epsilons) == 1 else [])}
+    parted = (text.partition("=") for text in setting.overrides)
+    return {name: value for name, _, value in parted if name not in alike}
 
 
 def _search(arm: Progress, study: Study, evidence: Evidence) -> None:

@@ -25,7 +25,7 @@ _BELIEVED = {
     "screening": "the update rule {}: it is believed to see no training example",
 }
 _ASKS = "DataDependent"  # in the names of PyTorch's errors
-_OF_ALL = "{}: believed to hold or read no training example by itself, and not to draw the noise again from the seed"
+_OF_ALL = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
 _FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.claims.contrasts import ERROR, estimate, holm, more_than_parts, sum_of_gains, weights_of
+from runner.claims.contrasts import (
+    ERROR,
+    cells_of,
+    effects_of,
+    errors_left,
+    estimate,
+    gain_alone,
+    gain_of_all,
+    holm,
+    more_than_parts,
+    sum_of_gains,
+    weights_of,
+)
 
 GAIN = {"arm": 1.0, "first": -1.0}
 
@@ -90,3 +102,65 @@ def test_effects_of_a_factorial_of_two_parts_by_hand() -> None:
     assert values == pytest.approx([3.5, 4.5, 1.5])
     assert estimate(runs, more_than_parts(2)).value == pytest.approx(3)
     assert estimate(runs, sum_of_gains(2)).value == pytest.approx(5)
+
+
+GAINS = (2.0, 0.5, -0.25, 4.0)
+CELLS = cells_of(4)
+ALONE = [next(iter(gain_alone(place, 4))) for place in range(4)]
+
+
+def added_up(cell, pair: float = 0.0) -> float:
+    """A cell's accuracy where parts add up but for the first two, which together give `pair` more."""
+    return 80 + sum(gain for gain, new in zip(GAINS, cell, strict=True) if new) + pair * (cell[0] and cell[1])
+
+
+def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
+    exact = {cell: {0: added_up(cell)} for cell in CELLS}
+    for place, gain in enumerate(GAINS):
+        for weights in (weights_of([place], 4), gain_alone(place, 4)):
+            assert estimate(exact, weights).value == pytest.approx(gain)
+    pairs_and_more = [places for places in effects_of(4) if len(places) > 1]
+    assert [estimate(exact, weights_of(places, 4)).value for places in pairs_and_more] == pytest.approx([0.0] * 11)
+    assert estimate(exact, gain_of_all(4)).value == pytest.approx(6.25)
+    assert estimate(exact, more_than_parts(4)).value == pytest.approx(0)
+
+
+def test_only_seeds_that_all_cells_have_count() -> None:
+    cells = {CELLS[0]: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
+    found = estimate(cells, gain_alone(0, 4))
+    assert (found.seeds, found.value) == ((1, 3), pytest.approx(3.5))
+    assert estimate(cells, gain_of_all(4)) is None
+
+
+def test_least_squares_with_a_level_of_each_seed_give_the_same() -> None:
+    """The model with all interactions, x = +-1, and a level a seed: an effect is twice its coefficient."""
+    random = np.random.default_rng(0)
+    cells = {cell: dict(enumerate(random.normal(added_up(cell, 0.7), 0.4, 3))) for cell in CELLS}
+    y = np.concatenate([list(cells[cell].values()) for cell in CELLS])
+    signs = np.array([[1 if new else -1 for new in cell] for cell in CELLS for _ in range(3)])
+    products = [signs[:, list(places)].prod(axis=1) for places in effects_of(4)]
+    levels = np.tile(np.eye(3), (len(CELLS), 1))
+    coefficients, *_ = np.linalg.lstsq(np.concatenate([np.stack(products, axis=1), levels], axis=1), y, rcond=None)
+    for places, coefficient in zip(effects_of(4), coefficients, strict=False):
+        assert estimate(cells, weights_of(places, 4)).value == pytest.approx(2 * coefficient)
+
+
+def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
+    """Of 10 errors parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2.
+
+    Two seeds: the logarithm is 0.008 above and below, so its interval is t(1) = 12.706205 times 0.008 on either side.
+    """
+    alone = {cell: {0: 100 - 10 * share} for cell, share in zip(ALONE, (0.5, 0.8, 0.9, 1.0), strict=True)}
+    cells = {CELLS[0]: {0: 90.0}, CELLS[-1]: {0: 92.8}, **alone}
+    found = errors_left(cells, 4)
+    assert (found.value, found.interval) == (pytest.approx(2), None)
+    assert errors_left({**cells, CELLS[-1]: {0: 96.4}}, 4).value == pytest.approx(1)
+    assert errors_left({**cells, CELLS[-1]: {0: 100.0}}, 4) is None
+    assert errors_left(alone, 4) is None
+    noisy = {
+        cell: {seed: 100 - (100 - of[0]) * math.exp(0.001 * (-1) ** (seed + sum(cell))) for seed in (0, 1)}
+        for cell, of in cells.items()
+    }
+    interval = errors_left(noisy, 4).interval
+    half = 12.706205 * 0.008
+    assert (interval.low, interval.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))

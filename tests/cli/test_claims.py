@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys) -> None:
     assert main(["--results", str(folder)]) == 0
-    header, tanh, relu, bug, count = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    header, tanh, relu, bug, count, _ = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]
     epsilons = ["claimed ε", "sound ε", "the claimed ε is"]
     assert cells[0] == ["paper", "item", "claim", "paper's number", "here", "verdict", *epsilons]
@@ -45,7 +45,7 @@ def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys
     assert cells[1] == [*claim, "consistent", "2.93", "2.315", "guaranteed"]
     assert cells[2] == ["one_paper", "fig-3", "MNIST, ReLU", "60", "–", "not run", "–", "–", "not run"]
     assert cells[3][4:] == ["98.60 (1 of 10)", "not reproduced", "0.07", "2034", "refuted"]
-    assert count == ["3 of 3 claims"]
+    assert count == ["3 of 3 rows. They count as 3 of 3 claims."]
 
 
 @pytest.mark.parametrize(

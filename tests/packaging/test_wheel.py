@@ -14,7 +14,7 @@ import pytest
 
 from runner.config import REPOSITORY
 
-SOURCES = ("conf", "sweeps", "runner", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("conf", "sweeps", "studies", "runner", "pyproject.toml", "README.md", "LICENSE")
 # A run with an option of conf/ of the current folder, its numbers computed again, and a plan; then a refusal.
 SEVERAL = """
 import sys

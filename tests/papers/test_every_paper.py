@@ -1,11 +1,11 @@
-"""Checks that hold for the items and claims of every paper and study."""
+"""Checks that hold for the items and claims of every paper."""
 
 from __future__ import annotations
 
 import pytest
 
 from runner.config import REPOSITORY
-from runner.report.papers import every_paper, every_study, known, load, papers_and_studies
+from runner.report.papers import every_paper, known, load
 
 EVERY = pytest.mark.parametrize("name", known())
 
@@ -24,10 +24,10 @@ def test_every_claim_has_an_item(name: str) -> None:
     assert all(paper.item(claim.item) for claim in paper.claims)
 
 
-def test_every_folder_with_claims_is_a_paper_or_a_study() -> None:
+def test_every_folder_with_claims_is_a_paper() -> None:
     folders = {path.parent.name for path in (REPOSITORY / "runner" / "papers").glob("*/claims.yaml")}
-    both = papers_and_studies()
-    assert set(known()) == {paper.name for paper in both} == folders
-    assert len({paper.place for paper in both}) == len(both) == len([*every_paper(), *every_study()])
+    papers = every_paper()
+    assert set(known()) == {paper.name for paper in papers} == folders
+    assert len({paper.place for paper in papers}) == len(papers)
     with pytest.raises(ValueError, match=", ".join(known())):
         load("lost_paper")

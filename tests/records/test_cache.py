@@ -21,7 +21,7 @@ SWEEP, EXPERIMENT = "tempered_sigmoid/text_sgd", "conf/experiment/tempered_sigmo
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the configs, and an empty cache."""
-    for name in ("conf", "sweeps/tempered_sigmoid", "sweeps/composition", "runner/config", "runner/records"):
+    for name in ("conf", "sweeps/tempered_sigmoid", "runner/config", "runner/records"):
         shutil.copytree(REPOSITORY / name, tmp_path / "checkout" / name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for module in (cache, jobs, config):

@@ -39,7 +39,7 @@ CLAIMED_EPSILON = {
     "noise_screening to 6": {"MNIST": 6.0, "FashionMNIST": 6.0, "CIFAR10": 6.0},  # table 3 goes up to 6
     "backprop_clipping": {"MNIST": 3.0, "FashionMNIST": 0.87, "CIFAR10": 3.64},
     "lipschitz": {"MNIST": 3.0, "FashionMNIST": 3.0, "CIFAR10": 9.977},
-    "composition": {"MNIST": 3.0, "FashionMNIST": 3.0, "CIFAR10": 3.0},
+    "composition": {"CIFAR10": 3.0},
 }
 
 
@@ -62,7 +62,8 @@ def digests() -> dict[str, list[int | str]]:
 def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     """A change of the code that gives a run another id would make its record useless."""
     golden, found = json.loads(GOLDEN.read_text()), digests()
-    recorded = {row["sweep"] for path in (REPOSITORY / "results").glob("*/*/runs.csv") for row in read_csv(path)}
+    paths = [p for p in (REPOSITORY / "results").glob("*/*/runs.csv") if p.parts[-3] != "studies"]
+    recorded = {row["sweep"] for path in paths for row in read_csv(path)}
     changed = sorted(name for name in golden.keys() | recorded if golden.get(name) != found.get(name))
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
 

@@ -13,12 +13,14 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.leaderboard.comparison import comparisons
-from runner.report.leaderboard.entries import Entry, entries
+from runner.report.leaderboard.entries import Entry, counts, entries
 from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.methods import Methods
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
 from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.study.file import read
+from runner.study.progress import jobs_of
 
 Fabricate = Callable[..., Path]
 SOUND = [0.4, 0.9, 1.1]
@@ -126,10 +128,23 @@ def test_what_the_test_images_flatter_is_never_called_best(board: list[Entry]) -
     assert "tested on half of the test images" in text
 
 
-def test_a_cell_of_the_composition_belongs_to_its_method(jobs: Callable[..., list[Job]]) -> None:
+@pytest.fixture
+def arms() -> Callable[[str], list[Job]]:
+    """`arms("screening")`: a run of each arm of a committed study, without a search, on MNIST at ε = 3."""
+
+    def of(name: str) -> list[Job]:
+        study = replace(read(REPOSITORY / "studies" / f"{name}.yaml"), datasets=("mnist",), epsilons=(3.0,))
+        plain = replace(study, arms=tuple(replace(arm, search={}) for arm in study.arms), seeds=(0,))
+        return jobs_of(plain)
+
+    return of
+
+
+def test_a_cell_of_the_composition_belongs_to_its_method(arms: Callable[[str], list[Job]]) -> None:
     """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
     methods, found = Methods.read(), {}
-    for job in jobs("mnist", "pixels", paper="composition") + jobs("mnist", "scatternet", paper="composition"):
+    for job in arms("composition"):
+        assert counts(job)
         of = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
         found[(job.overrides["experiment"].rpartition("/")[2], *of)] = methods.of(job)
     assert len(found) == 16
@@ -137,7 +152,7 @@ def test_a_cell_of_the_composition_belongs_to_its_method(jobs: Callable[..., lis
     assert found["pixels", "relu", "losing_less", "flat"] == LOSS
     assert found["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
     assert list(found.values()).count("Ideas combined") == 11
-    assert methods.of(jobs("best_mnist", "best_screened", paper="composition")[0]) == ""
+    assert [methods.of(job) for job in arms("screening")] == ["", ""]
 
 
 def test_every_setting_that_a_method_lists_exists() -> None:
@@ -220,10 +235,10 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., li
 
 
 def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(
-    jobs: Callable[..., list[Job]], fabricate: Fabricate
+    arms: Callable[[str], list[Job]], fabricate: Fabricate
 ) -> None:
     """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
-    job = jobs("best_mnist", "best_screened", paper="composition")[0]
+    job = arms("screening")[1]
     assert job.config.max_epsilon is None
     record = read_record(fabricate(job, [90.0, 95.0, 96.0], sound=SOUND))
     record["final"]["epsilon_sound_at_max_tries"] = SOUND[-1]

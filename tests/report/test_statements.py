@@ -1,4 +1,4 @@
-"""Statements on the papers: they have the numbers of their claims, and hold under their verdicts."""
+"""Statements on papers and studies: they have the numbers of their tables, and hold under their verdicts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.report import pages, statements
+from runner.report import pages, statements, studies
 from runner.report.claim_rows import rows_of
 from runner.report.items import Statement
 from runner.report.pages import write_report
-from runner.report.papers import every_paper, every_study, load, papers_and_studies
+from runner.report.papers import every_paper, load
 from runner.report.statements import Number, findings_list, stated
+from runner.report.studies import StudyPage, study_pages
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
@@ -24,7 +25,7 @@ ROW = ClaimRow(
 
 
 def number(part: str, row: ClaimRow = ROW) -> str:
-    return format(Number(row), part)
+    return format(Number.of_claim(row), part)
 
 
 def test_a_number_is_its_rows_and_rounded():
@@ -53,8 +54,9 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
 
 
 def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
-    listed = findings_list(papers_and_studies(), REPOSITORY / "results")
-    assert listed.count("\n") == len([paper for paper in papers_and_studies() if paper.statement]) >= 6
+    results = REPOSITORY / "results"
+    listed = findings_list(every_paper(), results)
+    assert listed.count("\n") == len([of for of in (*every_paper(), *study_pages(results)) if of.statement]) >= 6
     assert "claims ε = 3 on MNIST. Its theorem allows acceptance rules for which ε is at least 6.2." in listed
     assert "only an ε of 2034 is proven." in listed
 
@@ -65,23 +67,43 @@ def test_a_statement_is_not_made_without_its_numbers(tmp_path):
 
 
 def test_every_statement_names_one_claim_for_each_number():
-    for paper in papers_and_studies():
-        for fields in paper.statement.numbers.values() if paper.statement else ():
+    for paper in every_paper():
+        of_claims = [f for f in paper.statement.numbers.values() if "study" not in f] if paper.statement else []
+        for fields in of_claims:
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
             named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
             matching = [row.claim for row in rows if all(getattr(row.claim, n) == v for n, v in named.items())]
             assert len({one.identity for one in matching}) == 1, (paper.name, fields)
 
 
-def test_a_study_has_pages_of_its_own_and_is_in_no_count(tmp_path):
-    (study, *_) = every_study()
-    (tmp_path / study.name).mkdir()
+def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
+    """A gain of an arm, an effect of another study; nothing if a row is missing or was not run."""
+    for study, name, columns, row in (
+        ("mine", "table.csv", "dataset,arm,accuracy,seeds,gain,low,high", "MNIST,new,97.5,5,0.449,-0.1,1.2"),
+        ("other", "effects.csv", "dataset,parts,effect,low,high", "MNIST,a × b,-5.66,,"),
+    ):
+        (tmp_path / "studies" / study).mkdir(parents=True)
+        (tmp_path / "studies" / study / name).write_text(f"{columns}\n{row}\nMNIST,not run,,,,,\n")
+    arm, effect = {"study": "mine", "arm": "new"}, {"study": "other", "parts": "a × b"}
+
+    def said(text: str, **numbers: dict[str, str]) -> str:
+        return stated(StudyPage("mine", "Mine", Statement(text, numbers)), tmp_path)
+
+    assert said("{x}: {x:gain} {x:interval}, {x:runs} seeds", x=arm) == "97.5: 0.45 [−0.10, +1.2], 5 seeds"
+    assert said("{x:gain} and {y:size}", x=arm, y=effect) == "0.45 and 5.7"
+    assert said("{x}", x={**arm, "dataset": "CIFAR10"}) == ""
+    assert said("{x}", x={**arm, "arm": "not run"}) == ""
+
+
+def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "study_files", lambda: [tmp_path / "mine.yaml"])
+    (tmp_path / "mine.yaml").write_text("title: Is mine better?\n")
     write_report(tmp_path, "paper")
-    text, own = ((tmp_path / name).read_text() for name in ("README.md", f"{study.name}/README.md"))
-    counts, _, sections = text.partition(f"\n## {every_paper()[0].title}\n")
-    assert f"| {every_paper()[0].name} |" in counts
-    assert f"| {study.name} |" not in counts
-    assert f"\n## {study.title}\n" in sections
-    assert study not in every_paper()
-    assert "| measured | here (runs) | sound ε | interval [95%] |" in own
-    assert "| verdict |" not in own
+    assert "Studies" not in (tmp_path / "README.md").read_text()
+    (tmp_path / "studies" / "mine").mkdir(parents=True)
+    (tmp_path / "studies" / "mine" / "README.md").write_text("# Is mine better?\n")
+    (tmp_path / "studies" / "mine" / "runs.csv").write_text("run_id,role\na,trial\na,final\nb,final\n")
+    write_report(tmp_path, "paper")
+    counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
+    assert "[Is mine better?](studies/mine/README.md) | 2 | [runs](studies/mine/runs.csv) |" in sections
+    assert "mine" not in counts

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runner.claims.summary import summarise
 from runner.cli import study as command
 from runner.config import REPOSITORY
 from runner.launch import Work
 from runner.launch.processes import Tally
 from runner.records.files import dumps, read_record, record_path, results_folder
-from runner.records.jobs import Job, sweep_jobs
-from runner.report.files import read_csv, write_csv
-from runner.report.markdown import difference_text
+from runner.records.jobs import Job
+from runner.report.files import cell, read_csv, write_csv
+from runner.report.leaderboard.methods import Methods
 from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.file import read
-from runner.study.outcome import effects
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
 
@@ -43,12 +43,6 @@ METHODS = (  # of a leaderboard
     ("Plain", 80, "yes", "no"),
     ("", 98, "yes", "no"),
 )
-OLD = {
-    "tanh": "ReLU",
-    "losing-less loss": "cross-entropy",
-    "automatic clipping": "flat clipping",
-    "ScatterNet": "pixels",
-}
 Carried = Callable[..., list[list[Job]]]
 
 
@@ -128,10 +122,11 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     assert "18 trials and 6 final runs took" in text
     rows = read_csv(tmp_path / "studies" / "mine" / "table.csv")
     gain = next(row for row in rows if row["arm"] == "AUTO-S")
-    assert gain["gain over flat clipping [95%]"].startswith("+0.8")  # 1, less the distances from the best rates
-    assert gain["answer"] == "not decided"  # equal under both seeds: nothing is known of the spread
-    wide = next(row for row in rows if row["arm"] == "AUTO-S, wide")
-    assert wide["gain over flat clipping [95%]"] == "+0.75 [−2.43, +3.93]"  # 0.5 and 1: t(1) = 12.706 times 0.25
+    assert gain["gain"].startswith("0.8")  # 1, less the distances from the best rates
+    assert (gain["low"], gain["answer"]) == ("", "not decided")  # equal under both seeds: no spread is known
+    wide = next(row for row in rows if row["arm"] == "AUTO-S, wide")  # 0.25 and 0.75: t(1) = 12.706205 times 0.25
+    assert [wide[name] for name in ("gain", "low", "high", "seeds")] == ["0.75", "-2.42655", "3.92655", "2"]
+    assert "| AUTO-S, wide | 91.49 ± 0.71 (2) | +0.75 [−2.43, +3.93] |" in text
     assert len(read_csv(tmp_path / "studies" / "mine" / "runs.csv")) == 24
     assert (tmp_path / "studies" / "mine" / "figure.svg").exists()
 
@@ -220,30 +215,50 @@ def test_an_own_option_has_the_values_of_its_file(carried: Carried, tmp_path: Pa
     assert all("hydra.searchpath=" in job.field("tracking.command") for job in jobs)
 
 
+PARTS = """
+base: experiment=tempered_sigmoid/mnist_tanh
+factorial: true
+arms: {AUTO-S: clipping=automatic, large batches: batch_size=2048}
+finding: {text: "Together {all} {all:interval}.", numbers: {all: {parts: all together}}}
+remarks: [A remark.]
+seeds: 2
+search: {}
+"""
+
+
+def test_a_factorial_has_a_finding_and_a_sum_of_gains(
+    carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gains of 2 and 3 alone, and of 4 under the one seed and 4.2 under the other together: 0.9 less than their sum."""
+    together = [4.0, 4.2]
+    gains = {"none of them": [0, 0], "AUTO-S": [2, 2], "large batches": [3, 3], "AUTO-S + large batches": together}
+    made = "tests.study.test_study.accuracy"
+    monkeypatch.setattr(made, lambda job: 80 + gains[job.overrides["arm"]][job.field("seed") - 1])
+    (finals,) = carried(PARTS)
+    assert not any("held-out" in job.field("tracking.tags") for job in finals)  # nothing was chosen
+    text = page(tmp_path)
+    first, _ = text.split("- **MNIST, ε = 3**")
+    assert first.endswith("\n\nTogether 4.1 [+2.8, +5.4].\n\n")  # t(1) = 12.706205 times 0.1
+    assert "\n- A remark.\n" in text
+    row = next(line for line in text.split("## Do the gains add up?")[1].splitlines() if line.startswith("| MNIST"))
+    assert row.startswith("| MNIST | 3 | +5.00 | +4.10 [+2.83, +5.37] | −0.90 [−2.17, +0.37] | yes, as far as these")
+    rows = {row["parts"]: row for row in read_csv(tmp_path / "studies" / "mine" / "effects.csv")}
+    assert [float(rows[name]["effect"]) for name in ("AUTO-S", "AUTO-S × large batches")] == pytest.approx(
+        [1.55, -0.45]
+    )
+    left = "errors left, over those of independent shares"  # 15.9 of 20, over 18 / 20 times 17 / 20 of 20
+    assert float(rows[left]["effect"]) == pytest.approx(20 * (16 * 15.8) ** 0.5 / (18 * 17), rel=1e-5)
+
+
 @pytest.mark.slow
-def test_the_composition_as_a_study_has_the_same_runs_choices_and_effects() -> None:
-    """On MNIST at ε = 3, where three ranges were widened: the records of the sweeps, and the committed numbers."""
-    whole = read(REPOSITORY / "studies" / "composition.yaml")
-    study = replace(whole, datasets=("mnist",), epsilons=(3.0,))
-    progress = progress_of(study, settings_of(study))
-    assert [job.label for arm in progress for job in arm.next] == []
-    searches = ("cross_entropy", "losing_less", "cross_entropy_below", "losing_less_below")
-    planned = ids(sweep_jobs(f"composition/mnist_search_3_{name}") for name in searches)
-    assert {run.job.run_id for arm in progress for run in arm.searched} == planned
-    finals = ids([[job for job in sweep_jobs("composition/mnist") if job.field("target_epsilon") == 3]])
-    assert {run.job.run_id for arm in progress for run in arm.finals} == finals
-    committed = {
-        r["parts"]: r["target ε 3"] for r in read_csv(REPOSITORY / "results/composition/mnist-effects/table.csv")
-    }
-    found = {
-        " × ".join(f"{part} for {OLD[part]}" for part in one.parts): difference_text(
-            one.found.value, "%", one.found.interval
-        )
-        for one in effects(study, progress)
-        if one.found
-    }
-    assert found == committed
-
-
-def ids(sweeps: Sequence[Sequence[Job]]) -> set[str]:
-    return {job.run_id for jobs in sweeps for job in jobs}
+@pytest.mark.parametrize("name", Methods.read().studies)
+def test_the_committed_studies_need_the_records_that_they_list(name: str) -> None:
+    """A change of the code that gives a run another id would make its record useless."""
+    study, place = read(REPOSITORY / "studies" / f"{name}.yaml"), REPOSITORY / "results" / "studies" / name
+    dataset = study.datasets[0]
+    progress = progress_of(study, settings_of(replace(study, datasets=(dataset,))))
+    found = {run.job.run_id for arm in progress for run in (*arm.searched, *arm.finals.recorded)}
+    of = progress[0].setting.dataset_name
+    assert found == {row["run_id"] for row in read_csv(place / "runs.csv") if row["dataset"] == of}
+    means = [row["accuracy"] for row in read_csv(place / "table.csv") if row["dataset"] == of]
+    assert means == [cell(mean) for mean in (summarise([*arm.accuracies().values()]).mean for arm in progress)]

@@ -32,7 +32,7 @@ from tests import coupling
 Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own"
 Make = Callable[..., DictConfig]
-OF_ALL = ": believed to hold or read no training example by itself, and not to draw the noise again from the seed"
+OF_ALL = ": trusted to hold no training examples and read none, and not to draw the noise again from the seed"
 
 
 @pytest.fixture

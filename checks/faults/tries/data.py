@@ -105,8 +105,8 @@ def tries() -> list[Try]:
     add("mnist", _TRAIN, "is t10k-images", _other(_TEST), f"{_TEST}|bytes")
     add("mnist", _LABELS, "is train-images", _other(_TRAIN), f"{_TRAIN}|bytes")
     add("mnist", _TEST_LABELS, "is train-labels", _other(_LABELS), f"{_LABELS}|bytes")
-    add("mnist", _TEST, "is of FashionMNIST", _other(_TEST, "fashion_mnist"), "FashionMNIST|not the original")
-    add("fashion_mnist", _TRAIN, "is of MNIST", _other(_TRAIN, "mnist"), "MNIST|not the original")
+    add("mnist", _TEST, "holds FashionMNIST", _other(_TEST, "fashion_mnist"), "FashionMNIST|not the original")
+    add("fashion_mnist", _TRAIN, "holds MNIST", _other(_TRAIN, "mnist"), "MNIST|not the original")
     add("fashion_mnist", _LABELS, "is truncated", _truncated, bytes_)
     add("cifar10", _BATCH, "is cut", _truncated, bytes_)
     add("cifar10", _BATCH, "is empty", _said(""), "0 of")
@@ -123,7 +123,7 @@ def tries() -> list[Try]:
         of("a folder of an older torchvision", run, says="processed",
            before=lambda here: _older(here / "data" / "MNIST" / "processed")),
         of("packed files that are cut, no network", run, says=r"MNIST.*(DP_DATA_ROOT|data_root)", before=_cut_packed),
-        of("a class that torchvision has not", (*run, "dataset.name=NoSuch"), says="no data set named NoSuch"),
+        of("a class that torchvision lacks", (*run, "dataset.name=NoSuch"), says="no data set named NoSuch"),
         of("a class without train and test", (*run, "dataset.name=ImageFolder"), says="ImageFolder"),
         of("a made-up class", (*run, "dataset.name=FakeData"), says="FakeData"),
         of("a class that needs a download", (*run, "dataset.name=USPS"), says="USPS"),

@@ -208,7 +208,7 @@ def tries() -> list[Try]:
         other("shared with a group, made with umask 022", RUN, records=1, before=_made_by_another(0o2775, 0o022)),
         other("shared with a group, made with umask 002", RUN, records=1, before=_made_by_another(0o2775, 0o002)),
         other("shared with all (777), made with umask 022", RUN, records=1, before=_made_by_another(0o777, 0o022)),
-        other("shared with all (1777): each one's own", RUN, 2, _REFUSED, 0, _made_by_another(0o1777, 0o022)),
+        other("shared with all, sticky (1777)", RUN, 2, _REFUSED, 0, _made_by_another(0o1777, 0o022)),
         other("shared with a group, made with umask 077", RUN, before=_made_by_another(0o2775, 0o077), records=1),
         other("of another user", RUN, 2, _REFUSED, 0, _made_by_another(0o755, 0o022)),
         f("its lock is held", RUN, 0, "being computed by another process", 0, _lock(_hold), _let_go),

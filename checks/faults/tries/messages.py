@@ -139,18 +139,18 @@ def tries() -> list[Try]:
         m("a config file with defaults: 5", activation, says=r"mine\.yaml|defaults",
           before=_written("activation/mine.yaml", "defaults: 5\n" + soft)),
         m("a folder called mine.yaml", activation, says=r"mine", before=_written("activation/mine.yaml/x", soft)),
-        m("a config file of another user's", activation, says=r"mine\.yaml|activation",
+        m("another user's config file", activation, says=r"mine\.yaml|activation",
           before=_written("activation/mine.yaml", "_target_: os.system\n")),
         m("a number as text in a config file", (*own, *RUN, "optimizer=mine"),
           says=r"optimizer\.lr.*0\.5.*mine\.yaml, line 3",
           before=_written("optimizer/mine.yaml", "_target_: torch.optim.SGD\n_partial_: true\nlr: '0.5'\n")),
-        m("batch_norm in a class of the user's", (*RUN, "architecture._target_=own.normed", "~architecture.filters"),
+        m("batch_norm in a user's class", (*RUN, "architecture._target_=own.normed", "~architecture.filters"),
           says="architecture", before=_written("x", "")),
     ]  # fmt: skip
     for name in ("normed", "spectral", "attends", "gru"):
         option = f"_target_: own.{name}\n"
         code = 2 if name == "normed" else 0
-        found.append(m(f"an architecture of one's own: {name}", (*own, *RUN, "architecture=mine", "scale.batch_size=4"),
+        found.append(m(f"your own architecture: {name}", (*own, *RUN, "architecture=mine", "scale.batch_size=4"),
                        code=code, records=None, says="" if code == 0 else "architecture.*more than 1 value",
                        before=_written("architecture/mine.yaml", option), seconds=120.0))  # fmt: skip
     found += [

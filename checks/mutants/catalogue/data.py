@@ -120,7 +120,7 @@ MUTANTS = (
         "        if not moved <= most * (1 + _ROUNDING[0] + _ROUNDING[1] * len(norms)):",
         "        if False:",
         "the first batch is not compared with the bounds",
-        named("training/test_own.py", "test_beyond_the_bound", "test_a_clip_that_is_dropped_is_noticed"),
+        named("training/test_own.py", "TestFirstBatch"),
     ),
     Mutant(
         "training/own.py",

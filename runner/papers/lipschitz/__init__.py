@@ -33,8 +33,8 @@ ITEMS = (
     Item(
         "repo",
         "The notebooks of the authors' library",
-        sweeps=("lipschitz/repo",),
-        also=("lipschitz/fig_5c_at_3", "lipschitz/fig_5c_as_paper", "lipschitz/mixers", "composition/cifar10"),
+        sweeps=("lipschitz/repo", "lipschitz/repo_plain"),
+        also=("lipschitz/fig_5c_at_3", "lipschitz/fig_5c_as_paper", "lipschitz/mixers"),
     ),
     Item(
         "text-cert",
@@ -86,7 +86,7 @@ ITEMS = (
     Item("prop-2", "Proposition 2: clipped binary cross-entropy is the Kantorovich-Rubinstein loss"),
 )
 
-_PLAIN = {"paper": "composition", "item": "adds-up", "number": "plain", "at_epsilon": "3"}
+_PLAIN = {"study": "composition", "arm": "none of them", "epsilon": "3"}
 
 PAPER = Paper(
     "lipschitz", "DP-SGD Without Clipping: The Lipschitz Neural Network Way", ITEMS, place=5,

@@ -18,7 +18,7 @@ from runner.report.dashboard import local
 from runner.report.dashboard.definition import Dashboard, read
 from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
-from runner.report.papers import load, papers_and_studies
+from runner.report.papers import every_paper, load
 from runner.runs.tracking import check_login, default_entity, within
 from runner.terminal import Line, Parser
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--entity", help="of W&B (default: the login's)")
     parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
     chosen = parser.parse_args(arguments)
-    names = [load(name).name for name in chosen.papers] or [paper.name for paper in papers_and_studies()]
+    names = [load(name).name for name in chosen.papers] or [paper.name for paper in every_paper()]
     dashboards, line = [read(name) for name in names], Line(at_once=False)
     for number, each in enumerate(dashboards, 1):
         line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from runner.claims.evidence import PAPER_SCALE, Evidence, folder_of
+from runner.claims.evidence import PAPER_SCALE, folder_of
 from runner.claims.guarantee import guaranteed, makes_all_tries
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.runs import PlannedRun
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.data.datasets import Split
@@ -187,16 +187,6 @@ def planned_jobs() -> list[Job]:
         for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
     )
     return [job for sweep in sweeps for job in sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))]
-
-
-def planned_runs(wanted: Callable[[Job], bool] = lambda job: True) -> Runs:
-    """Return the wanted runs that a sweep of any paper plans, each with its record if there is one.
-
-    Raises:
-        ValueError: a record is damaged.
-    """
-    evidence = Evidence(PAPER_SCALE, {}, folder_of(PAPER_SCALE))
-    return evidence.of(job for job in planned_jobs() if wanted(job))
 
 
 def trials(jobs: Iterable[Job]) -> int:

@@ -19,9 +19,10 @@ _PATH = Path(__file__).with_name("methods.yaml")
 
 @dataclass(frozen=True)
 class Methods:
-    """Methods in order, and how settings were chosen, by the folder of an experiment."""
+    """Methods in order, studies on the leaderboard, and how settings were chosen, by the folder of an experiment."""
 
     methods: Sequence[Mapping[str, Any]]
+    studies: Sequence[str]
     chosen: Mapping[str, str]
 
     @classmethod

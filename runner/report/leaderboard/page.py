@@ -33,8 +33,8 @@ closer than these intervals may be in this order by chance.
 - **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}. A run counts with its last epoch
   within the bound, and a screened run as if stopped when its attempts have cost it. The {others} rows with another
   neighbouring relation are in the CSV only.
-- **Best.** A method stands with the setting that has the highest mean at that ε. The best of many is flattered: a
-  method has up to {most} settings. Settings searched on held-out images come before others, so that methods are
+- **Best.** Each method is shown by its best setting at that ε. The best of many settings is too high on average, and a
+  method has up to {most}. Settings searched on held-out images come before others, so that methods are
   compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
 - **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
   more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it

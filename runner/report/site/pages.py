@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.report.explain import found, run_sections
-from runner.report.papers import Paper, every_paper, papers_and_studies
+from runner.report.papers import Paper, every_paper
 from runner.report.site.tables import claims_table, leaderboard_table, paper_name
 from runner.report.site.text import Text, page_path, relative, render
 
@@ -89,12 +89,15 @@ def _read(root: Path, base: str) -> tuple[dict[str, Text], list[str]]:
 
 def _menu(texts: Mapping[str, Text]) -> dict[str, list[Link]]:
     """List the links of every page's menu, by part; a part has the pages that exist."""
-    papers = {f"results/{paper.name}/README.md": paper_name(paper) for paper in papers_and_studies()}
+    papers = {f"results/{paper.name}/README.md": paper_name(paper) for paper in every_paper()}
+    studies = {
+        path: text.title for path, text in texts.items() if PurePosixPath(path).match("results/studies/*/README.md")
+    }
     docs = {path: text.title for path, text in texts.items() if PurePosixPath(path).parent.name == "docs"}
     first = {_BOARD_TEXT: "Leaderboard", "results/README.md": "Results"}
     parts = {
         name: [Link(text, page_path(path)) for path, text in of.items() if path in texts]
-        for name, of in {"": first, "Papers": papers, "Docs": docs}.items()
+        for name, of in {"": first, "Papers": papers, "Studies": studies, "Docs": docs}.items()
     }
     parts[""].insert(1, Link("Claims", CLAIMS))
     return parts

@@ -1,0 +1,61 @@
+"""`python -m runner leaderboard`: test accuracy of every paper's methods at the same sound epsilons.
+
+Nothing is trained: the numbers come from the records. A setting counts if its delta is at most the board's and its runs
+report on test images. A run counts with the accuracy after its last epoch within the sound epsilon. Epochs are not
+chosen by accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.claims.evidence import PAPER_SCALE, Evidence, folder_of
+from runner.config import REPOSITORY
+from runner.report import plots
+from runner.report.files import write_csv, write_text
+from runner.report.leaderboard.comparison import comparisons
+from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, trials
+from runner.report.leaderboard.figure import draw
+from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.page import page
+from runner.report.leaderboard.published import published
+from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.study.file import read
+from runner.study.progress import jobs_of
+from runner.terminal import Parser
+
+
+def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
+    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder.
+
+    Args:
+        folder: the results folder.
+        found: all entries.
+        searched: the number of recorded runs of searches.
+
+    Returns:
+        The files.
+    """
+    place, methods, known = folder / "leaderboard", Methods.read(), published()
+    compared = comparisons(found, methods)
+    written = [
+        write_text(place / "README.md", page(found, compared, methods, known, searched)),
+        write_csv(place / "leaderboard.csv", COLUMNS, rows(found, methods)),
+    ]
+    with plots.style():
+        return written + plots.save(draw(compared, methods, known), place)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the leaderboard, and return the exit code."""
+    Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
+    folder = folder_of(PAPER_SCALE)
+    studies = (REPOSITORY / "studies" / f"{name}.yaml" for name in Methods.read().studies)
+    jobs = [*planned_jobs(), *(job for path in studies for job in jobs_of(read(path)))]
+    found = entries(Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs if counts(job)))
+    if not found:
+        raise ValueError("no run is recorded that a leaderboard could show.")
+    for path in write(folder, found, trials(jobs)):
+        print(path)
+    return 0

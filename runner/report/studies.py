@@ -1,0 +1,69 @@
+"""The studies of this project, in studies/*.yaml, as the pages of results list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.config import REPOSITORY
+from runner.report.files import Table, read_csv
+from runner.report.items import Statement
+
+
+@dataclass(frozen=True)
+class StudyPage:
+    """A study with a page in results/studies/<name>, and its finding for the README."""
+
+    name: str
+    title: str
+    statement: Statement | None
+
+
+def study_files() -> list[Path]:
+    """List the files of this project's studies."""
+    return sorted((REPOSITORY / "studies").glob("*.yaml"))
+
+
+def study_pages(results: Path) -> list[StudyPage]:
+    """List this project's studies that have a page in a results folder."""
+    found = []
+    for path in study_files():
+        if (results / "studies" / path.stem / "README.md").exists():
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            found.append(
+                StudyPage(
+                    path.stem, str(content.get("title", path.stem)), statement_of(path.stem, content.get("finding"))
+                )
+            )
+    return found
+
+
+def statement_of(study: str, content: Mapping[str, Any] | None) -> Statement | None:
+    """Return the finding in a study's file. Its numbers are the study's own, unless they name another one."""
+    if content is None:
+        return None
+    numbers = {
+        name: {key: str(value) for key, value in {"study": study, **fields}.items()}
+        for name, fields in content.get("numbers", {}).items()
+    }
+    return Statement(content["text"], numbers)
+
+
+def listed(results: Path) -> Table:
+    """Make the table of the studies, with the numbers of their recorded runs and their files."""
+    rows = []
+    for study in study_pages(results):
+        place = results / "studies" / study.name
+        runs = len({row["run_id"] for row in read_csv(place / "runs.csv")})
+        names = [
+            name
+            for name in ("figure.svg", "table.csv", "effects.csv", "chosen.csv", "runs.csv")
+            if (place / name).exists()
+        ]
+        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in names)
+        rows.append([f"[{study.title}](studies/{study.name}/README.md)", runs, links])
+    return Table(("study", "runs", "files"), rows)
