@@ -1,4 +1,4 @@
-"""Standard normal numbers of a generator, in C++ if there is a compiler: PyTorch's stream in a quarter of its time.
+"""Standard normal numbers of a generator, in C++ if there is a compiler: PyTorch's stream in a third of its time.
 
 For a small network PyTorch's numbers take a tenth of a step. The compiled ones differ from them by rounding alone, and
 the generator is left in the same state.
