@@ -10,6 +10,7 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt ends the process at once while modules are imported
 
+import gc
 import re
 import sys
 
@@ -28,6 +29,7 @@ def main() -> int:
     if re.fullmatch(r"[\w-]+", name) and not name.startswith("-"):
         print(unknown("runner", name, COMMANDS), file=sys.stderr)
         return 2
+    gc.disable()  # imports make half a million objects that stay: `execute` enables it again
     from runner.cli import run
 
     run.main()

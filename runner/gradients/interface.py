@@ -68,9 +68,10 @@ class OrdinaryPass:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
+        self._parameters = dict(objective.named_parameters())
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        names, parameters = zip(*self.objective.named_parameters(), *others.items(), strict=True)
+        names, parameters = zip(*self._parameters.items(), *others.items(), strict=True)
         losses = self._losses(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)

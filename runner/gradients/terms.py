@@ -95,7 +95,7 @@ def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[s
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Return squared L2 norms [batch] of rows [batch, ...]. `vector_norm` is vectorised, unlike `square().sum(1)`."""
-    norms: Tensor = rows.flatten(1).norm(dim=1)
+    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1)
     return norms.square()
 
 

@@ -48,6 +48,7 @@ from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
 from runner.mechanism.correlated import PastNoise
+from runner.mechanism.normal import draw_normal
 from runner.mechanism.sampling import poisson_memberships, shuffled_batches
 
 _ROUNDING = 1e-12
@@ -192,17 +193,17 @@ class Mechanism:
         noisy = {}
         for group in self.noise_groups:
             for name in group.parameters:
-                total = sums[name]
                 if self.private:
-                    total = total + self.noise_std(group) * noise[name]
-                noisy[name] = total / self.denominator
+                    noisy[name] = sums[name].add(noise[name], alpha=self.noise_std(group)).div_(self.denominator)
+                else:
+                    noisy[name] = sums[name] / self.denominator
         return noisy
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
         """Fill the parameters' tensors with the standard normal numbers of one step. All noise is drawn here."""
         for group in self.noise_groups:
             for name in group.parameters:
-                views[name].normal_(generator=generator)
+                draw_normal(views[name], generator)
 
     def check_partition(self, names: Iterable[str]) -> None:
         """Check that the noise groups are exactly these parameters, each once.

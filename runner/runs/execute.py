@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import traceback
@@ -91,6 +92,8 @@ def execute_together(
     """
     with ExitStack() as claims:
         executions = [_Execution(config, claims) for config in configs]
+        gc.freeze()  # what is loaded and prepared stays
+        gc.enable()
         due = [each for each in executions if each.outcome is None]
         if due:
             _carry_out(due, on_epoch, on_start, on_step, on_record)

@@ -39,28 +39,26 @@ class FastGroupSort(GroupSort2):
     def forward(self, x: Tensor) -> Tensor:
         channels = x.shape[1 if x.dim() == 4 else -1] if x.dim() > 1 else 1
         pairs = channels % 2 == 0 and x.numel() > 0
-        if not (pairs and fits(x) and library("group_sort", agrees) is not None):
+        compiled = library("group_sort", agrees) if pairs and fits(x) else None
+        if compiled is None:
             return super().forward(x)
-        y: Tensor = _GroupSort.apply(_in_order(x))
+        y: Tensor = _GroupSort.apply(_in_order(x), compiled)
         return y
 
 
 class _GroupSort(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        compiled = library("group_sort", agrees)
-        assert compiled is not None
+    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL) -> Tensor:
+        ctx.compiled = compiled
         ctx.save_for_backward(x)
         return _sorted(compiled, x, threads_for(x))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        compiled = library("group_sort", agrees)
-        assert compiled is not None
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         order = torch.contiguous_format if x.is_contiguous() else torch.channels_last
-        return _gradient(compiled, x, g.contiguous(memory_format=order), threads_for(x))
+        return _gradient(ctx.compiled, x, g.contiguous(memory_format=order), threads_for(x)), None
 
 
 def _in_order(x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def agrees(compiled: ctypes.CDLL) -> bool:
         of_x = torch.ops.aten.max_pool2d_with_indices_backward(g, x, kernel, stride, (0, 0), (1, 1), False, places)
         x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
         y = _pooled(compiled, x, kernel, stride, threads=2)
-        found = _gradient(compiled, x, y, g, _layout(x, kernel, stride), threads=2)
+        found = _gradient(compiled, x, y, g, kernel, stride, threads=2)
         if not (torch.allclose(y, expected, 0, 0, equal_nan=True) and torch.allclose(found, of_x, rtol=0, atol=1e-5)):
             return False
     return True
@@ -52,60 +52,53 @@ class FastMaxPool(nn.MaxPool2d):
         """Images [batch, channels, height, width] to the maxima of their windows."""
         kernel, stride = pair(self.kernel_size), pair(self.stride)
         windows = x.dim() == 4 and len(x) > 0 and x.shape[-2] >= kernel[0] and x.shape[-1] >= kernel[1]
-        if not (windows and fits(x) and pays(x.numel() > _MANY) and library("max_pool", agrees) is not None):
+        compiled = library("max_pool", agrees) if windows and fits(x) and pays(x.numel() > _MANY) else None
+        if compiled is None:
             plain: Tensor = super().forward(x)
             return plain
-        maxima: Tensor = _MaxPool.apply(x, kernel, stride)
+        maxima: Tensor = _MaxPool.apply(x, kernel, stride, compiled)
         return maxima
 
 
 class _MaxPool(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Pair, stride: Pair) -> Tensor:
-        compiled = library("max_pool", agrees)
-        assert compiled is not None
+    def forward(ctx: Any, x: Tensor, kernel: Pair, stride: Pair, compiled: ctypes.CDLL) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
         y = _pooled(compiled, x, kernel, stride, threads_for(x))
-        ctx.layout = _layout(x, kernel, stride)
+        ctx.windows, ctx.compiled = (kernel, stride), compiled
         ctx.save_for_backward(x, y)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        compiled = library("max_pool", agrees)
-        assert compiled is not None
-        x, y = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
+        (x, y), (kernel, stride) = ctx.saved_tensors, ctx.windows
         g = g.contiguous(memory_format=torch.channels_last)
-        return _gradient(compiled, x, y, g, ctx.layout, threads_for(x)), None, None
+        return _gradient(ctx.compiled, x, y, g, kernel, stride, threads_for(x)), None, None, None
 
 
-def _layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
-    """Return the shape that max_pool.cpp reads."""
+def layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
+    """Return the shape that the kernels of pooling read."""
     _, channels, *size = x.shape
-    return (ctypes.c_int64 * 9)(*size, channels, *_output(x, kernel, stride), *kernel, *stride)
+    return (ctypes.c_int64 * 9)(*size, channels, *output(x, kernel, stride), *kernel, *stride)
 
 
-def _output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
+def output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
     return [(each - k) // s + 1 for each, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
 
 
 def _pooled(compiled: ctypes.CDLL, x: Tensor, kernel: Pair, stride: Pair, threads: int) -> Tensor:
     """Of images that lie channels last in memory, as do all below."""
-    y = x.new_empty(len(x), *_output(x, kernel, stride), x.shape[1])
-    layout = _layout(x, kernel, stride)
-    compiled.max_pool(*pointers(x, y), *integers(len(x)), layout, *integers(threads))
+    y = x.new_empty(len(x), *output(x, kernel, stride), x.shape[1])
+    compiled.max_pool(*pointers(x, y), *integers(len(x)), layout(x, kernel, stride), *integers(threads))
     return y.permute(0, 3, 1, 2)
 
 
 def _gradient(
-    compiled: ctypes.CDLL, x: Tensor, y: Tensor, g: Tensor, layout: ctypes.Array[ctypes.c_int64], threads: int
+    compiled: ctypes.CDLL, x: Tensor, y: Tensor, g: Tensor, kernel: Pair, stride: Pair, threads: int
 ) -> Tensor:
-    batch, channels, *size = x.shape
-    _, _, _, _, _, *window = layout
-    whole = window[:2] == window[2:] and all(n % k == 0 for n, k in zip(size, window[:2], strict=True))
-    gradient = (g.new_empty if whole else g.new_zeros)(batch, *size, channels)
-    compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(batch), layout, *integers(threads))
+    gradient, shape = g.new_empty(len(x), *x.shape[2:], x.shape[1]), layout(x, kernel, stride)
+    compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(len(x)), shape, *integers(threads))
     return gradient.permute(0, 3, 1, 2)
 
 

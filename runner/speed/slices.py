@@ -9,9 +9,7 @@ memory does not grow with the batch. The cost is one set of calls per slice. Bel
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +17,6 @@ from torch import Tensor, nn
 from runner.networks.geometry import Geometry
 from runner.speed.machine import caches
 
-T = TypeVar("T")
 _FEWEST, _MOST = 3 << 20, 16 << 20  # bytes
 
 
@@ -32,37 +29,6 @@ def fitting_cache() -> int:
 _LARGEST = {"cpu": fitting_cache(), "cuda": 1 << 30}  # bytes of the largest output of a slice
 _FORMED = {"cpu": 192 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
 _WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
-
-
-class Pieces:
-    """The number of examples at a time, `size`, which is halved if the GPU's memory is too small for them."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def fitting(self, take: Callable[[int], T], examples: int) -> T:
-        """Return `take(size)` for the largest tried size that fits, of at most `examples`.
-
-        Raises:
-            torch.OutOfMemoryError: one example does not fit.
-        """
-        while True:
-            size = min(self.size, examples)
-            try:
-                return take(size)
-            except torch.OutOfMemoryError as error:
-                if size <= 1:
-                    error.add_note(
-                        "one example does not fit: compute fewer runs at a time, by JOBS or runtime.lockstep"
-                    )
-                    raise
-            self.size = math.ceil(size / 2)
-            torch.cuda.empty_cache()
-            print(
-                f"memory: {size} examples at a time do not fit, so {self.size} are computed at a time "
-                f"(runtime.physical_batch={self.size}).",
-                file=sys.stderr,
-            )
 
 
 def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:

@@ -27,27 +27,24 @@ class FastTanh(nn.Tanh):
 
     def forward(self, x: Tensor) -> Tensor:
         in_order = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-        if not (in_order and fits(x) and pays(x.numel() >= _MANY) and library("tanh", agrees) is not None):
+        compiled = library("tanh", agrees) if in_order and fits(x) and pays(x.numel() >= _MANY) else None
+        if compiled is None:
             return super().forward(x)
-        y: Tensor = _Tanh.apply(x)
+        y: Tensor = _Tanh.apply(x, compiled)
         return y
 
 
 class _Tanh(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        compiled = library("tanh", agrees)
-        assert compiled is not None
+    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL) -> Tensor:
         y = _tanh(compiled, x, threads_for(x))
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        of_x: Tensor = torch.ops.aten.tanh_backward(gradient, y)
-        return of_x
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return torch.ops.aten.tanh_backward(gradient, *ctx.saved_tensors), None
 
 
 def _tanh(compiled: ctypes.CDLL, x: Tensor, threads: int) -> Tensor:

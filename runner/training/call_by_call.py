@@ -15,10 +15,10 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective, private_copy, undisturbed
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
-from runner.speed.slices import Pieces
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
+from runner.training.pieces import Pieces
 from runner.training.prepare import Run
 from runner.training.state import Stateful
 from runner.training.updates import Updates

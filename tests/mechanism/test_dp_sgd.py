@@ -62,6 +62,16 @@ def test_release_divides_by_the_expected_batch_size_and_keeps_the_sum() -> None:
     assert torch.equal(quiet.release({"w": torch.full((3,), 7.0)}, torch.Generator())["w"], torch.full((3,), 0.07))
 
 
+def test_noise_is_the_stream_of_its_generator() -> None:
+    """Of many numbers, which a compiled kernel draws, and of a few, step after step."""
+    ours, theirs = (torch.Generator().manual_seed(3) for _ in range(2))
+    for _ in range(2):
+        noisy = mechanism().release({"w": torch.zeros(30_001)}, ours)["w"]
+        expected = torch.empty(30_001).normal_(generator=theirs) * 1.1 * 0.5 / 100
+        assert torch.allclose(noisy, expected, rtol=0, atol=1e-7)
+    assert torch.equal(ours.get_state(), theirs.get_state())
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
 def test_sums_of_other_numbers_are_not_released(dtype: torch.dtype) -> None:
     """Each part of a complex number would get less noise than is charged, by the square root of 2."""

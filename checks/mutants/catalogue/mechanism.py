@@ -1,6 +1,6 @@
 """Faults in the releases and their noise."""
 
-from checks.mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
+from checks.mutants.groups import AGREES, CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from checks.mutants.mutant import Mutant, named
 
 _STEP = named(
@@ -47,14 +47,14 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "total = total + self.noise_std(group) * noise[name]",
-        "total = total + self.noise_std(group) * noise[name] / self.denominator",
+        "alpha=self.noise_std(group))",
+        "alpha=self.noise_std(group) / self.denominator)",
         "the noise is divided by the batch size twice",
         DP_SGD,
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "                views[name].normal_(generator=generator)",
+        "                draw_normal(views[name], generator)",
         "                views[name].fill_(torch.randn(1, generator=generator).item())",
         "a parameter's coordinates share one number of noise",
         DP_SGD,
@@ -68,10 +68,24 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "                views[name].normal_(generator=generator)",
+        "                draw_normal(views[name], generator)",
         "                views[name].normal_(std=0.5, generator=generator)",
         "half the noise is drawn",
         DP_SGD,
+    ),
+    Mutant(
+        "mechanism/normal.py",
+        "    generator.set_state(state)\n",
+        "",
+        "all steps have the same noise, by the compiled kernel",
+        f"{AGREES} {DP_SGD}",
+    ),
+    Mutant(
+        "speed/kernels/normal.cpp",
+        "(quarter & 2) != 0 ? -up : up",
+        "up",
+        "half of the compiled kernel's numbers are wrong by their sign",
+        f"{AGREES} {DP_SGD}",
     ),
     Mutant(
         "training/call_by_call.py",

@@ -7,6 +7,7 @@ norms, and then one weighted sum is formed.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,8 +127,7 @@ class OnePassEngine(OrdinaryPass):
         self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
         per_slice = examples_per_slice([planned.shape for planned in plan.values()], len(targets), inputs)
-        parameters = dict(self.objective.named_parameters())
-        total = {name: torch.zeros_like(parameters[name], requires_grad=False) for group in groups for name in group}
+        total: dict[str, Tensor] = {}
         losses, norms = [], []
         with recording(self._layers) as tape:
             for some_inputs, some_targets in zip(inputs.split(per_slice), targets.split(per_slice), strict=True):
@@ -136,6 +136,8 @@ class OnePassEngine(OrdinaryPass):
                     norms.append(self._add_slice(total, plan, tape, some_losses, groups, factors))
                 losses.append(some_losses.detach())
                 tape.clear()
+        for name in (name for group in groups for name in group if name not in total):
+            total[name] = torch.zeros_like(self._parameters[name], requires_grad=False)
         return GradientSum(total, torch.cat(losses), torch.cat(norms))
 
     def _add_slice(
@@ -155,15 +157,19 @@ class OnePassEngine(OrdinaryPass):
                 raise NotRecordableError(f"{name} is not called on one row an example")
         terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
         norms = group_norms(terms, groups, losses.new_zeros(examples))
-        broken = ~torch.isfinite(norms).all(dim=1)
-        if broken.any():  # rare: repeat the slice with these examples' inputs and gradients set to zero
+        if math.isfinite(norms.sum().item()):
+            weights = factors(norms)
+        else:  # rare: repeat the slice with the broken examples' inputs and gradients set to zero
+            broken = ~torch.isfinite(norms).all(dim=1)
             every = broken.repeat_interleave(self.objective.views)
             terms = {
                 name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], every), silenced(g, every))
                 for name, g in gradients.items()
             }
-        for name, added in weighted_sums(terms, groups, factors_of(norms, broken, factors)):
-            total[name] += added.reshape(total[name].shape)
+            weights = factors_of(norms, broken, factors)
+        for name, added in weighted_sums(terms, groups, weights):
+            added = added.reshape(self._parameters[name].shape)
+            total[name] = total[name] + added if name in total else added.contiguous()
         whole: Tensor = torch.linalg.vector_norm(norms, dim=1)
         return whole
 

@@ -31,10 +31,8 @@ static void by_groups(const std::vector<float> &of_channel, std::vector<float> &
 // Calls work(c, count) for all channels, kLanes at a time; the last of them with some that had their turn, as one vector.
 template <typename Work>
 static void by_channels(int64_t channels, Work work) {
-    int64_t c = 0;
-    for (; c + kLanes <= channels; c += kLanes) work(c, int64_t{kLanes});
-    if (c < channels && channels >= kLanes) work(channels - kLanes, int64_t{kLanes});
-    if (channels < kLanes) work(0, channels);
+    if (channels < kLanes) return work(0, channels);
+    by_whole_vectors(channels, [&](int64_t, int64_t c) { work(c, int64_t{kLanes}); });
 }
 
 // x, y: [batch, positions, channels]

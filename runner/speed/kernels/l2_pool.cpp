@@ -11,7 +11,7 @@
 #endif
 
 struct Shape {
-    int64_t height, width, channels, out_height, out_width, kh, kw;
+    int64_t height, width, channels, out_height, out_width, kh, kw, sy, sx;  // the last two are the window's, too
 };
 
 static const float kNoSlope = 1e-15f;  // a norm up to which the derivative is zero

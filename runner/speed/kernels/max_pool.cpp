@@ -2,6 +2,7 @@
 //
 // Of equal numbers the first in the window counts, and a NaN more than any, as in PyTorch.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -50,28 +51,28 @@ extern "C" void max_pool(const float *x, float *y, int64_t batch, const Shape *s
     });
 }
 
-// gradient: of x, zero before unless the windows cover the image without overlapping; g: of y. Windows that overlap add
-// to the same places, so an image is not shared among threads.
+// gradient: of x; g: of y. Windows that overlap add to the same places, so an image is not shared among threads.
 extern "C" void max_pool_backward(const float *x, const float *y, const float *g, float *gradient, int64_t batch,
                                   const Shape *shape, int64_t threads) {
     const Shape s = *shape;
     const std::vector<int64_t> window_places = places(s);
-    const bool apart = s.sy >= s.kh && s.sx >= s.kw;
-    by_rows(batch, threads, [&](int64_t first, int64_t last) {
-        const int64_t *place = window_places.data(), count_places = s.kh * s.kw;
-        by_runs(s, first * s.out_height, last * s.out_height, [=](int64_t output, int64_t window, int64_t run) {
-            by_vectors(run, [=](int64_t i, int64_t count) {
-                const Vector best = load(y + output + i, count), none = {};
-                Vector left = load(g + output + i, count);  // what has not found its place yet
-                for (int64_t k = 0; k < count_places; k++) {
-                    const Vector from = load(x + window + place[k] + i, count);
-                    float *to = gradient + window + place[k] + i;
-                    const Integers here = (from == best) | ((from != from) & (best != best));
-                    const Vector found = here ? left : none;
-                    store(to, apart ? found : load(to, count) + found, count);
-                    left = here ? none : left;
-                }
+    const int64_t size = s.height * s.width * s.channels, count_places = s.kh * s.kw, *place = window_places.data();
+    by_rows(batch, threads, [=](int64_t first, int64_t last) {
+        for (int64_t image = first; image < last; image++) {
+            std::fill_n(gradient + image * size, size, 0.0f);
+            by_runs(s, image * s.out_height, (image + 1) * s.out_height, [=](int64_t output, int64_t window, int64_t run) {
+                by_vectors(run, [=](int64_t i, int64_t count) {
+                    const Vector best = load(y + output + i, count), none = {};
+                    Vector left = load(g + output + i, count);  // what has not found its place yet
+                    for (int64_t k = 0; k < count_places; k++) {
+                        const Vector from = load(x + window + place[k] + i, count);
+                        float *to = gradient + window + place[k] + i;
+                        const Integers here = (from == best) | ((from != from) & (best != best));
+                        store(to, load(to, count) + (here ? left : none), count);
+                        left = here ? none : left;
+                    }
+                });
             });
-        });
+        }
     });
 }

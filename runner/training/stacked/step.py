@@ -24,10 +24,10 @@ from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
-from runner.speed.slices import Pieces
 from runner.training.averaging import Averaging, averaged, begun
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import Sums, check_first_batch
+from runner.training.pieces import Pieces
 from runner.training.stacked.batches import EpochBatches, draw_epoch, with_views
 from runner.training.stacked.capture import captured
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
