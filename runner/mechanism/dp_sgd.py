@@ -48,7 +48,6 @@ from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
 from runner.mechanism.correlated import PastNoise
-from runner.mechanism.normal import draw_normal
 from runner.mechanism.sampling import poisson_memberships, shuffled_batches
 
 _ROUNDING = 1e-12
@@ -203,7 +202,7 @@ class Mechanism:
         """Fill the parameters' tensors with the standard normal numbers of one step. All noise is drawn here."""
         for group in self.noise_groups:
             for name in group.parameters:
-                draw_normal(views[name], generator)
+                views[name].normal_(generator=generator)
 
     def check_partition(self, names: Iterable[str]) -> None:
         """Check that the noise groups are exactly these parameters, each once.

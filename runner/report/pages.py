@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.claims import verdicts
+from runner.claims.counts import counted_once, guaranteed_of
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
@@ -21,11 +22,6 @@ from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load
 from runner.report.statements import stated
 from runner.report.studies import listed
-
-_LEAST_FAVOURABLE = (
-    *(verdicts.NOT_REPRODUCED, verdicts.FAILS, verdicts.DIFFERS, verdicts.TOO_FEW_RUNS, verdicts.CONSISTENT),
-    *(verdicts.HOLDS, verdicts.REPRODUCED, verdicts.EXCEEDS, NOT_JUDGED, NOT_RUN),
-)
 
 _SMOKE = """
 > **{scale}: NOT A REPRODUCTION.** These runs are shrunk to minutes on scikit-learn's handwritten
@@ -150,28 +146,6 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
 
 _BY_RUNS = (verdicts.REPRODUCED, verdicts.DIFFERS, verdicts.NOT_REPRODUCED, verdicts.TOO_FEW_RUNS, NOT_RUN)
 _BY_FORMULA = (verdicts.HOLDS, verdicts.FAILS)
-
-
-def guaranteed_of(rows: Sequence[ClaimRow]) -> tuple[int, int]:
-    """Count the claimed epsilons that are guaranteed, and all that are decided."""
-    private = Counter(row.guarantee for row in rows if row.verdict != NOT_JUDGED)
-    decided = (verdicts.GUARANTEED, verdicts.NOT_GUARANTEED, verdicts.REFUTED)
-    return private[verdicts.GUARANTEED], sum(private[word] for word in decided)
-
-
-def counted_once(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
-    """Select one row for each claim.
-
-    Of its readings the first counts, and of claims with one number of the same runs the least favourable.
-    """
-    leading = {row.claim.identity: row for row in reversed(rows)}
-    groups: dict[object, list[ClaimRow]] = {}
-    for place, row in enumerate(rows):
-        if leading[row.claim.identity] is row or not row.claim.reading:
-            shared = row.claim.pairs and row.measured is not None and not row.computed
-            key = row.claim.pairs, row.claim.quantity, row.measured
-            groups.setdefault(key if shared else place, []).append(row)
-    return [min(rows, key=lambda row: _LEAST_FAVOURABLE.index(row.verdict)) for rows in groups.values()]
 
 
 def _items(folder: Path, paper: Paper) -> Table:

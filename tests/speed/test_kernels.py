@@ -15,7 +15,6 @@ import torch
 from runner.clipping import clips
 from runner.data.files import safe_folder
 from runner.gradients.one_pass import kernel
-from runner.mechanism import normal
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library
@@ -98,7 +97,6 @@ TRIALS = {
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
     "max_pool": max_pool.agrees,
-    "normal": normal.agrees,
     "sparse_convolution": sparse.agrees,
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
@@ -139,10 +137,6 @@ FAULTS = {
     ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
     ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
-    ("normal", "w ^= w >> 11;"): ";",
-    ("normal", "(quarter + 1) & 2"): "quarter & 2",
-    ("normal", "generator->left = left + 1"): "generator->left = left",
-    ("normal", "if (length % (2 * kHalf)) fill("): "if (false) fill(",
     ("sparse_convolution", "best[i] += biases[i];"): ";",
     ("tanh", "x != x ? x : result"): "x != x ? all(1.0f) : result",
     ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",

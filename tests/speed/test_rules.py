@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from checks.__main__ import COMMANDS as CHECKS
 from runner.cli.commands import COMMANDS, carry_out
 from runner.config import ConfigError
-from runner.mechanism import normal
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.runs.execute import execute
@@ -43,11 +42,6 @@ def _max_pool(numbers: int) -> Tensor:
     return pooled
 
 
-def _normal(numbers: int) -> Tensor:
-    normal.draw_normal(drawn := torch.empty(numbers), torch.Generator())
-    return drawn
-
-
 def _convolution(images: int) -> Tensor:
     convolved: Tensor = FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.ones(images, 16, 8, 8))
     return convolved
@@ -59,7 +53,6 @@ def _convolution(images: int) -> Tensor:
         ("tanh", lambda numbers: FastTanh()(torch.ones(numbers)), tanh._MANY - 1, tanh._MANY),
         ("max_pool", _max_pool, 1 << 17, (1 << 17) + 64),
         ("winograd", _convolution, 7, 8),
-        ("normal", _normal, normal._MANY - 1, normal._MANY),
     ],
 )
 def test_a_kernel_is_used_by_shape(

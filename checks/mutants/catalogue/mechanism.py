@@ -1,6 +1,6 @@
 """Faults in the releases and their noise."""
 
-from checks.mutants.groups import AGREES, CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
+from checks.mutants.groups import CHOICES, DP_SGD, LAYERWISE, LOOP, STATISTICS
 from checks.mutants.mutant import Mutant, named
 
 _STEP = named(
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "                draw_normal(views[name], generator)",
+        "                views[name].normal_(generator=generator)",
         "                views[name].fill_(torch.randn(1, generator=generator).item())",
         "a parameter's coordinates share one number of noise",
         DP_SGD,
@@ -68,24 +68,10 @@ MUTANTS = (
     ),
     Mutant(
         "mechanism/dp_sgd.py",
-        "                draw_normal(views[name], generator)",
+        "                views[name].normal_(generator=generator)",
         "                views[name].normal_(std=0.5, generator=generator)",
         "half the noise is drawn",
         DP_SGD,
-    ),
-    Mutant(
-        "mechanism/normal.py",
-        "    generator.set_state(state)\n",
-        "",
-        "all steps have the same noise, by the compiled kernel",
-        f"{AGREES} {DP_SGD}",
-    ),
-    Mutant(
-        "speed/kernels/normal.cpp",
-        "(quarter & 2) != 0 ? -up : up",
-        "up",
-        "half of the compiled kernel's numbers are wrong by their sign",
-        f"{AGREES} {DP_SGD}",
     ),
     Mutant(
         "training/call_by_call.py",
