@@ -16,6 +16,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,10 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     random, found = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
-    tried = []
-    for tried_one in play.play(chosen.only):
-        tried.append(tried_one)
-        print(play.line(*tried_one), flush=True)
+    tries = play.play(chosen.only)
+    tried = [*islice(tries, 1)]  # the others go on in their own processes, while scenes are played
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         stage = _Stage(Path(folder))
         for scene in scenes(chosen.kills):
@@ -50,10 +49,13 @@ def main(arguments: Sequence[str]) -> int:
                 found.append(stage.play(scene, random))
                 print(_line(found[-1]), flush=True)
         stage.close()
+    tried += tries
+    for each in tried:
+        print(play.line(*each))
     if not chosen.only:
         print(write(chosen.output, found, stage.folders, stage.wrong, tried))
-    for each in stage.wrong:
-        print(each)
+    for text in stage.wrong:
+        print(text)
     return int(bool(stage.wrong) or any(each.wrong for each in found) or any(answer.fault for _, answer in tried))
 
 

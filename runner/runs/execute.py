@@ -92,8 +92,9 @@ def execute_together(
     """
     with ExitStack() as claims:
         executions = [_Execution(config, claims) for config in configs]
-        gc.freeze()  # what is loaded and prepared stays
-        gc.enable()
+        if not gc.isenabled():  # the first run of a command line
+            gc.freeze()  # what is loaded and prepared stays
+            gc.enable()
         due = [each for each in executions if each.outcome is None]
         if due:
             _carry_out(due, on_epoch, on_start, on_step, on_record)

@@ -56,9 +56,13 @@ def _played(number: int) -> Answer:
 
 
 def _import_all(folder: Path) -> None:
-    """Carry out a run, so that the processes of tries, which are forks of this one, need not import anything."""
+    """Carry out a run, so that the processes of tries, which are forks of this one, need not import anything.
+
+    It has one thread: a fork would wait for ever for a second thread of OpenMP, which it does not have.
+    """
     import_module("runner.cli.run")
-    config = resolved(composed([*files.RUN[:3], "tracking=disabled", f"runtime.results_root={folder}/first"]))
+    own = ("tracking=disabled", "runtime.threads=1", f"runtime.results_root={folder}/first")
+    config = resolved(composed([*files.RUN[:3], *own]))
     execute(config, lambda row, run: None)
 
 
