@@ -129,7 +129,7 @@ def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times
         unknown += runs if first.run_id not in seconds else 0
     at_once = at_once or workers(firsts)
     lines = [
-        f"{study.title}: {len(study.arms)} arms, {len(progress) // len(study.arms)} pairs of data set and ε, "
+        f"{study.title}: {len(study.arms)} arms at {len(progress) // len(study.arms)} x (data set, ε), "
         f"{sum(trials)} trials and {len(study.seeds) * len(progress)} final runs, {done} of them recorded.",
         f"About {duration(left / at_once)} with --jobs {at_once}, on a machine that does nothing else"
         + (f", and {unknown} runs of unknown time." if unknown else "."),

@@ -99,6 +99,17 @@ def squared_norms(rows: Tensor) -> Tensor:
     return norms.square()
 
 
+def squared_norms_of_outer(first: Tensor, second: Tensor) -> Tensor:
+    """Return squared L2 norms [batch] of outer products of rows [batch, O] and [batch, C].
+
+    Each row's norm is taken in float64. In float32 the squares of tiny numbers vanish, and a row of huge numbers could
+    then make a large product whose norm seems to be 0.
+    """
+    norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in (first, second)]
+    squares: Tensor = (norms[0] * norms[1]).square()
+    return squares.to(first.dtype)
+
+
 def norms_by_rows(gradient: Tensor) -> Tensor:
     """Return L2 norms [batch] of [batch, *shape], row by row and then over the rows.
 

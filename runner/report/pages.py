@@ -22,6 +22,7 @@ from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load
 from runner.report.statements import stated
 from runner.report.studies import listed
+from runner.terminal import number
 
 _SMOKE = """
 > **{scale}: NOT A REPRODUCTION.** These runs are shrunk to minutes on scikit-learn's handwritten
@@ -92,7 +93,7 @@ def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
         for row in counted_once(rows):
             word = REFUTED if row.guarantee == REFUTED else row.verdict
             if word in (verdicts.NOT_REPRODUCED, verdicts.FAILS, REFUTED):
-                named.setdefault((word, name), []).append(_claimed_and_here(row))
+                named.setdefault((word, name), []).append(_claimed_and_here(row, word == REFUTED))
     lines = [f"- **{word}**, [{name}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items()]
     for name, rows in by_paper.items():
         guaranteed, decided = guaranteed_of(counted_once(rows))
@@ -102,9 +103,10 @@ def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     return "\n## Claims that do not hold\n\n" + "".join(lines) if lines else ""
 
 
-def _claimed_and_here(row: ClaimRow) -> str:
+def _claimed_and_here(row: ClaimRow, refuted: bool) -> str:
     of = cells_of(row)
-    numbers = f": {of.claimed} claimed, {of.measured} here" if row.claim.claimed else ""
+    least = f"at least {number(row.epsilon_least, bound='lower')}" if refuted and row.epsilon_least else of.measured
+    numbers = f": {of.claimed} claimed, {least} here" if row.claim.claimed else ""
     return f"{of.method} ({row.claim.item}, {row.claim.dataset}{numbers})"
 
 

@@ -24,7 +24,8 @@ class Number:
     """A number in a text. The format chooses its part.
 
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
-    95% interval. {x:sound} is the sound ε, {x:claimed} the claimed number, and {x:runs} the runs.
+    95% interval. {x:sound} is the sound ε, {x:least} a lower bound on it, {x:claimed} the claimed number, and
+    {x:runs} the runs.
     Numbers have one decimal, those below one have two.
     """
 
@@ -32,6 +33,7 @@ class Number:
     difference: float | None = None
     interval: Interval | None = None
     sound: float | None = None
+    least: float | None = None
     claimed: str | None = None
     runs: str | None = None
 
@@ -39,7 +41,9 @@ class Number:
     def of_claim(cls, row: ClaimRow) -> Number:
         """Return the number of a claim."""
         runs = row.n_each or str(row.n)
-        return cls(row.measured, row.difference, row.interval, row.epsilon_sound, row.claim.claimed, runs)
+        return cls(
+            row.measured, row.difference, row.interval, row.epsilon_sound, row.epsilon_least, row.claim.claimed, runs
+        )
 
     @classmethod
     def of_study(cls, row: Mapping[str, str]) -> Number:
@@ -60,6 +64,8 @@ class Number:
             return f"[{_signed(self.interval.low)}, {_signed(self.interval.high)}]"
         if part == "sound" and self.sound is not None:
             return number(self.sound, places=2 if self.sound < 100 else 0, bound="upper")
+        if part == "least" and self.least is not None:
+            return number(self.least, places=1, bound="lower")
         if part == "claimed" and self.claimed is not None:
             return self.claimed
         if part == "runs" and self.runs is not None:

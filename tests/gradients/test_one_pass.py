@@ -18,6 +18,7 @@ from runner.gradients import GradientSum, IsolatedEngine, Objective, OnePassEngi
 from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.kernel import usable
+from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.tape import NotRecordableError, output_gradients, recording
 from runner.networks.activations import TemperedSigmoid
@@ -407,6 +408,15 @@ def test_outputs_changed_in_place_are_noticed() -> None:
             output_gradients(tape, losses)
     assert all(p.requires_grad for p in layer.parameters())
     assert not layer._forward_hooks
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_huge_row_times_a_row_whose_squares_vanish_is_clipped(swapped: bool) -> None:
+    """The gradient of one example has norm 1e-6, from rows of 1e17 and 1e-23."""
+    a, g = torch.zeros(2, 64), torch.zeros(2, 64)
+    a[:, 0], g[:, 0] = 1e17, 1e-23
+    terms = linear(g, a, has_bias=False) if swapped else linear(a, g, has_bias=False)
+    torch.testing.assert_close(terms.squares.sqrt(), torch.full((2,), 1e-6), rtol=1e-5, atol=0)
 
 
 def test_gram_refuses_terms_that_cancel() -> None:

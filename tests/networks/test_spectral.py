@@ -28,6 +28,13 @@ def test_no_matrix_is_left_above_one(shape):
     assert norms(projected(torch.cat([gaussian, outer, orthogonal, torch.zeros(1, *shape)]))).max() <= 1 + 1e-6
 
 
+@pytest.mark.parametrize("shape", [(1024, 10), (8192, 10), (16384, 4), (65536, 2), (1, 65536), (300, 300)])
+def test_sums_of_numbers_of_one_sign_leave_no_matrix_above_one(shape):
+    """Equal entries: every sum in float32 may be rounded the same way."""
+    sizes = torch.linspace(0.99, 1.01, 41)[:, None, None]
+    assert norms(projected(torch.full((1, *shape), (shape[0] * shape[1]) ** -0.5) * sizes)).max() <= 1
+
+
 @pytest.mark.parametrize("rank", [1, 13, 14, 169, 170])
 def test_the_bound_is_one_and_lets_orthogonal_matrices_be(rank):
     torch.manual_seed(0)

@@ -160,7 +160,7 @@ def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pyt
 def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
     assert carried(FILE, "--plan", "--jobs", "4") == []
     said = capsys.readouterr().out
-    assert "3 arms, 1 pairs of data set and ε, 9 trials and 6 final runs, 0 of them recorded." in said
+    assert "3 arms at 1 x (data set, ε), 9 trials and 6 final runs, 0 of them recorded." in said
     assert "with --jobs 4" in said
 
 

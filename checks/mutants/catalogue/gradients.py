@@ -111,11 +111,18 @@ MUTANTS = (
         _ONE_PASS,
     ),
     Mutant(
-        "gradients/one_pass/linear.py",
-        "squared_norms(g) * squared_norms(a)",
-        "squared_norms(g) * squared_norms(a).clamp(max=1)",
+        "gradients/terms.py",
+        "(norms[0] * norms[1]).square()",
+        "(norms[0] * norms[1])",
         "norms of linear layers are too small",
         _ONE_PASS,
+    ),
+    Mutant(
+        "gradients/terms.py",
+        "(rows, dim=1, dtype=torch.float64)",
+        "(rows, dim=1)",
+        "a row of huge numbers times one whose squares vanish is not clipped",
+        named("gradients/test_one_pass.py", "test_a_huge_row_times_a_row_whose_squares_vanish_is_clipped"),
     ),
     Mutant(
         "gradients/one_pass/linear.py",

@@ -98,4 +98,11 @@ MUTANTS = (
         "weights leave their constraint after the first step",
         "training/stacked/test_step.py::test_trains_lipschitz_networks_as_the_eager_loop_does",
     ),
+    Mutant(
+        "networks/lipschitz/spectral.py",
+        " - sum(matrices.shape[-2:]) * _ROUNDING",
+        "",
+        "a projection leaves no room for the rounding of long sums",
+        "networks/test_spectral.py",
+    ),
 )

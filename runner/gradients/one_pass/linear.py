@@ -8,13 +8,13 @@ cancels, so the norm is as exact as its two factors.
 
 from torch import Tensor
 
-from runner.gradients.terms import Terms, squared_norms
+from runner.gradients.terms import Terms, squared_norms_of_outer
 
 
 def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:
     """Return terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
     return Terms(
-        squares=squared_norms(g) * squared_norms(a),
+        squares=squared_norms_of_outer(g, a),
         weight_sum=lambda factors: (g * factors[:, None]).T @ a,
         biases=g if has_bias else None,
     )

@@ -14,6 +14,10 @@ norm of exponent 2^(k+2), (sum_i s_i^(2^(k+2)))^(1/2^(k+2)) = ||(W W^T)^(2^k)||_
 r singular values of at most 1 it is at most r^(1/2^(k+2)), and k is large enough to make this less than 1.9. Only
 matrix products are needed, of all matrices [..., rows, columns] at once. The device never has to return a number.
 
+Sums of n numbers of one sign can all be rounded the same way, by n 2^-24 of their size. W W^T with columns of n then
+seems smaller than it is, and the polynomial reaches 1 + n 2^-25. The second product adds r 2^-24. So the result is
+multiplied by 1 - (n + r) 2^-24.
+
 A CPU returns numbers at no cost, so a cheaper bound is tried first: the largest sum of a row of |W W^T|. It is also at
 least s_1^2, and Schatten's bound is at most r^(1/2^(k+2)) s_1. So the cheaper bound mostly shows that Schatten's bound
 is within 1.9. Nothing is divided then, and Schatten's bound is not computed.
@@ -30,7 +34,7 @@ from torch import Tensor
 
 _LARGEST = 1e6  # squares of much larger numbers leave the range of float32
 _WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]; the rest is for rounding
-_LEFT = 1 - 2e-6  # of the result; the rest is for rounding
+_ROUNDING = 2**-24  # of a sum in float32, for each of its terms
 _SURELY = 1 - 1e-3  # of `_WITHIN`; the rest is for rounding
 _SQUARE = 1e20  # of a row's norm, and its inverse: rows between keep their digits when they are squared twice
 _BLOCK = 64  # rows: of fewer, a product is slower
@@ -68,8 +72,9 @@ def projected(weights: Tensor) -> Tensor:
     gram = _gram(matrices) if _on_host(matrices) else None
     if gram is None or not _surely_within(gram):
         matrices, gram = _divided(matrices, gram)
-    factors = gram * (-0.5 * _LEFT)
-    factors.diagonal(dim1=-2, dim2=-1).add_(1.5 * _LEFT)
+    left = 1 - 2e-6 - sum(matrices.shape[-2:]) * _ROUNDING
+    factors = gram * (-0.5 * left)
+    factors.diagonal(dim1=-2, dim2=-1).add_(1.5 * left)
     result = factors @ matrices
     return result if wide else result.mT
 

@@ -28,7 +28,7 @@ def layer_sensitivity(claim: Claim) -> Measured:
 def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     """Return E L rho as an epsilon (zCDP), with the experiment's epochs and layers and the rho in brackets.
 
-    The sound epsilon belongs to the experiment with the bug, calibrated to the claimed epsilon.
+    The sound epsilon and the lower bound belong to the experiment with the bug, calibrated to the claimed epsilon.
     """
     run = ledger_of(claim.sweep, claim.experiment)[0]
     rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.reader[1])
@@ -39,7 +39,7 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
         f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the sound ε is an upper bound, and from the last "
         f"layer alone one crafted example an epoch shows at least {math.floor(100 * least) / 100:g}"
     )
-    return replace(found, value=epsilon, epsilon=epsilon, explanation=text)
+    return replace(found, value=epsilon, epsilon=epsilon, epsilon_least=least, explanation=text)
 
 
 @Formula

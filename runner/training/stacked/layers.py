@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.gradients.terms import Terms, by_run, norms_by_rows, weighted_sum
+from runner.gradients.terms import Terms, by_run, norms_by_rows, squared_norms_of_outer, weighted_sum
 from runner.networks.standardized import StandardizedConv2d, standardized
 
 
@@ -94,7 +94,7 @@ class Layer(nn.Module):
             scaled = by_run(of_outputs, factors) * factors[..., None]
             return torch.bmm(scaled.transpose(1, 2), by_run(of_inputs, factors))
 
-        return Terms(norms_by_rows(of_outputs).square() * norms_by_rows(of_inputs).square(), weight_sum, biases)
+        return Terms(squared_norms_of_outer(of_outputs, of_inputs), weight_sum, biases)
 
     def _of_examples(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return output gradients [R P, O, T] and rows [R P, T, K], with the positions of all views in T."""
