@@ -165,6 +165,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     if chosen.paper == STUDIES:
+        if chosen.items or chosen.results or chosen.scale != PAPER_SCALE:
+            raise ValueError("The pages of the studies are made at the paper's scale, in this repository: no options.")
         print(shown(aggregate_studies()))
         return 0
     items = chosen.items.split(",") if chosen.items else None

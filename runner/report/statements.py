@@ -19,6 +19,13 @@ _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
 
 
+PARTS = ("", "size", "gain", "interval", "sound", "least", "claimed", "runs")
+
+
+class MissingError(ValueError):
+    """A number lacks this part, such as the interval of a single run."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A number in a text. The format chooses its part.
@@ -70,7 +77,9 @@ class Number:
             return self.claimed
         if part == "runs" and self.runs is not None:
             return self.runs
-        raise ValueError(f"a number has no {part!r} here")
+        if part in PARTS:
+            raise MissingError(part)
+        raise ValueError(f"a number has no part {part!r}")
 
 
 def _short(value: float) -> str:
@@ -92,7 +101,10 @@ def stated(of: Paper | StudyPage, folder: Path) -> str:
     found = {name: _found(fields, of.name, folder) for name, fields in of.statement.numbers.items()}
     if any(each is None for each in found.values()):
         return ""
-    return of.statement.text.format(**found)
+    try:
+        return of.statement.text.format(**found)
+    except MissingError:
+        return ""
 
 
 def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None:

@@ -39,6 +39,7 @@ import yaml
 from runner.claims.contrasts import Cell, cells_of
 from runner.config import REPOSITORY, ConfigError, Dimension
 from runner.report.items import Statement
+from runner.report.statements import PARTS
 from runner.report.studies import statement_of
 from runner.terminal import nearest
 
@@ -323,11 +324,14 @@ class _Reader:
         if not isinstance(numbers, dict) or not all(isinstance(fields, dict) for fields in numbers.values()):
             self._wrong(("finding", "numbers"), "expected the fields of a row for each name")
         try:
-            names = [name for _, name, _, _ in Formatter().parse(found["text"]) if name is not None]
+            parsed = [each for _, *each in Formatter().parse(found["text"]) if each[0] is not None]
         except ValueError as error:
             self._wrong(("finding", "text"), str(error))
-        if unknown := [name for name in names if name not in numbers]:
-            self._wrong(("finding", "text"), f"numbers has no {unknown[0]!r}")
+        for name, part, conversion in parsed:
+            if name not in numbers:
+                self._wrong(("finding", "text"), f"numbers has no {name!r}")
+            if part not in PARTS or conversion:
+                self._wrong(("finding", "text"), f"a part of {name} is one of {', '.join(filter(None, PARTS))}")
         return statement_of(self.path.stem, found)
 
     def _list(self, key: str, otherwise: list[Any], holds: Any, words: str) -> list[Any]:

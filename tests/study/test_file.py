@@ -104,6 +104,10 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("seeds: 5", "title: 2026-11-31"), "a value is neither a text nor a number (day is out of range for month)."),
         (("seeds: 5", "finding: It is better."), "line 7: finding: expected a text, and numbers by name."),
         (("seeds: 5", 'finding: {text: "By {x}"}'), "line 7: finding.text: numbers has no 'x'."),
+        (
+            ("seeds: 5", 'finding: {text: "By {x:y}", numbers: {x: {}}}'),
+            "line 7: finding.text: a part of x is one of size",
+        ),
         (("seeds: 5", 'finding: {text: "By {x"}'), "line 7: finding.text: "),
         (("seeds: 5", "finding: {text: By, numbers: [1]}"), "line 7: finding.numbers: expected the fields of a row"),
         (("seeds: 5", "remarks: [1]"), "line 7: remarks: expected sentences, each once, got [1]."),
