@@ -37,7 +37,7 @@ def test_the_claimed_epsilon_follows_from_a_round_rho_and_does_not_hold(dataset,
     judged = judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper")
     assert judged.measured == pytest.approx(epsilon, abs=5e-4)
     assert judged.measured == pytest.approx(float(claim.claimed), abs=claim.margin)
-    assert judged.guarantee == "not guaranteed"
+    assert judged.guarantee == "refuted"
     assert judged.epsilon_sound is not None
     assert judged.epsilon_sound > sound
     run = ledger_of(claim.sweep, claim.experiment)[0]

@@ -36,8 +36,6 @@ _LARGEST = 1e6  # squares of much larger numbers leave the range of float32
 _WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]; the rest is for rounding
 _ROUNDING = 2**-24  # of a sum in float32, for each of its terms
 _SURELY = 1 - 1e-3  # of `_WITHIN`; the rest is for rounding
-_SQUARE = 1e20  # of a row's norm, and its inverse: rows between keep their digits when they are squared twice
-_BLOCK = 64  # rows: of fewer, a product is slower
 
 
 @dataclass(frozen=True)
@@ -69,56 +67,26 @@ def projected(weights: Tensor) -> Tensor:
     """Return matrices [..., rows, columns] of spectral norm at most 1, with the singular vectors of the given ones."""
     wide = weights.shape[-2] <= weights.shape[-1]
     matrices = weights if wide else weights.mT
-    gram = _gram(matrices) if _on_host(matrices) else None
-    if gram is None or not _surely_within(gram):
-        matrices, gram = _divided(matrices, gram)
+    largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(weights.dtype).tiny)
+    matrices = (
+        matrices / largest[..., None, None]
+    )  # entries within [-1, 1], so that no square leaves the range of floats
+    gram = matrices @ matrices.mT
+    size = largest if _surely_within(gram, largest) else torch.minimum(largest, _WITHIN / schatten_bound(gram))
+    size = size[..., None, None]
     left = 1 - 2e-6 - sum(matrices.shape[-2:]) * _ROUNDING
-    factors = gram * (-0.5 * left)
-    factors.diagonal(dim1=-2, dim2=-1).add_(1.5 * left)
-    result = factors @ matrices
+    result = left * (1.5 * size * matrices - 0.5 * size**3 * gram @ matrices)
     return result if wide else result.mT
 
 
-def _divided(matrices: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return matrices W [..., r, columns] with a bound of at most 1.9, and W W^T, which may be known before."""
-    largest = matrices.new_ones(matrices.shape[:-2])
-    if gram is None or not _has_all_digits(gram):
-        largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(matrices.dtype).tiny)
-        matrices = matrices / largest[..., None, None]  # entries within [-1, 1], so that no square leaves this range
-        gram = _gram(matrices)
-    size = torch.minimum(largest, _WITHIN / schatten_bound(gram))[..., None, None]
-    return size * matrices, size**2 * gram
-
-
-def _on_host(tensor: Tensor) -> bool:
-    """Return True if numbers can be looked at for nothing."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def _gram(matrices: Tensor) -> Tensor:
-    """Return W W^T of matrices [..., r, columns]; a CPU computes the blocks on and above its diagonal alone."""
-    rank = matrices.shape[-2]
-    if rank < 2 * _BLOCK or not _on_host(matrices):
-        return matrices @ matrices.mT
-    gram = matrices.new_empty(*matrices.shape[:-1], rank)
-    for first in range(0, rank, _BLOCK):
-        rows, before = slice(first, first + _BLOCK), slice(0, first)
-        torch.matmul(matrices[..., rows, :], matrices[..., first:, :].mT, out=gram[..., rows, first:])
-        gram[..., rows, before] = gram[..., before, rows].mT
-    return gram
-
-
-def _has_all_digits(gram: Tensor) -> bool:
-    """Return True if no square of a number that counts leaves the range of floats: gram is W W^T [..., r, r]."""
-    least, most = torch.aminmax(gram.diagonal(dim1=-2, dim2=-1).amax(-1))
-    return bool(least >= 1 / _SQUARE) and bool(most <= _SQUARE)
-
-
-def _surely_within(gram: Tensor) -> bool:
-    """Return True if a cheap bound shows that no matrix W is divided: gram is W W^T [..., r, r]."""
+def _surely_within(gram: Tensor, largest: Tensor) -> bool:
+    """Return True if a cheap bound shows that no matrix W is divided: gram [..., r, r] is for W / largest."""
+    if gram.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
     rank = gram.shape[-1]
     spread = rank ** (1 / 2 ** (_squarings(rank) + 2))  # upper bound on Schatten's norm over the spectral norm
-    return bool(gram.abs().sum(-1).max() <= (_SURELY * _WITHIN / spread) ** 2)
+    rows = gram.abs().sum(-1).amax(-1)
+    return bool((largest * rows.sqrt() * spread <= _SURELY * _WITHIN).all())
 
 
 def schatten_bound(gram: Tensor) -> Tensor:
@@ -128,7 +96,7 @@ def schatten_bound(gram: Tensor) -> Tensor:
     logarithm = size.log() / 2
     power = gram / size[..., None, None]  # of norm 1, so that no power of it leaves the range of floats
     for k in range(1, 1 + _squarings(gram.shape[-1])):
-        power = _gram(power)  # it is symmetric
+        power = power @ power
         size = torch.linalg.matrix_norm(power).clamp_min(tiny)
         power = power / size[..., None, None]
         logarithm = logarithm + size.log() / 2 ** (k + 1)
