@@ -83,9 +83,9 @@ def aggregate_studies() -> list[Path]:
     written: list[Path] = []
     for path in study_files():
         if (RESULTS / "studies" / path.stem).exists():
-            study, settings = read(path), settings_of(read(path))
+            study = read(path)
             repeated = command("study", path.relative_to(REPOSITORY).as_posix())
-            written += write(study, progress_of(study, settings), RESULTS, PAPER_SCALE, repeated)
+            written += write(study, progress_of(study, settings_of(study)), RESULTS, PAPER_SCALE, repeated)
     return written + _write_index(RESULTS, PAPER_SCALE)
 
 

@@ -102,7 +102,7 @@ def test_flat_matches_opacus_optimizer() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_plain_sum_is_the_sum_of_the_gradients(engine: str) -> None:
-    """Of all examples, in any pieces; a mean would hang on how many there are in a piece."""
+    """Of all examples, in any pieces; a mean would depend on the size of a piece."""
     objective, inputs, targets = make("small_cnn", dtype=torch.float64)
     parameters = list(objective.parameters())
     alone = [
