@@ -121,10 +121,17 @@ def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None
 
 
 def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
-    """Find the row of a study's tables that fields name."""
+    """Find the row of a study's tables that fields name; None if it has no number or is not there.
+
+    Raises:
+        ValueError: the fields are those of several rows.
+    """
     named = {name: value for name, value in fields.items() if name != "study"}.items()
-    rows = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
-    row = next((row for row in rows if named <= row.items()), None)
+    every = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
+    rows = [row for row in every if named <= row.items()]
+    if len(rows) > 1:
+        raise ValueError(f"{len(rows)} rows of {place} have {dict(named)}: a finding's number needs one.")
+    row = rows[0] if rows else None
     return None if row is None or not (row.get("effect") or row.get("accuracy")) else Number.of_study(row)
 
 

@@ -47,7 +47,10 @@ def statement_of(study: str, content: Mapping[str, Any] | None) -> Statement | N
     if content is None:
         return None
     numbers = {
-        name: {key: str(value) for key, value in {"study": study, **fields}.items()}
+        name: {
+            key: f"{value:g}" if isinstance(value, float) else str(value)
+            for key, value in {"study": study, **fields}.items()
+        }
         for name, fields in content.get("numbers", {}).items()
     }
     return Statement(content["text"], numbers)

@@ -107,3 +107,17 @@ def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
     assert "[Is mine better?](studies/mine/README.md) | 2 | [runs](studies/mine/runs.csv) |" in sections
     assert "mine" not in counts
+
+
+def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
+    place = tmp_path / "studies" / "mine"
+    place.mkdir(parents=True)
+    (place / "effects.csv").write_text("epsilon,parts,effect,low,high\n1,a,0.5,0,1\n1,b,0.7,0,1\n")
+
+    def said(fields):
+        numbers = {"text": "{x}", "numbers": {"x": fields}}
+        return stated(studies.StudyPage("mine", "", studies.statement_of("mine", numbers)), tmp_path)
+
+    assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
+    with pytest.raises(ValueError, match="2 rows"):
+        said({"epsilon": 1})
