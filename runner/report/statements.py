@@ -124,7 +124,7 @@ def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
     """Find the row of a study's tables that fields name; None if it has no number or is not there.
 
     Raises:
-        ValueError: the fields are those of several rows.
+        ValueError: several rows have these fields.
     """
     named = {name: value for name, value in fields.items() if name != "study"}.items()
     every = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
