@@ -43,8 +43,8 @@ help: ## Explain every target
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
 	$(RUN) -m runner reproduce tempered-sigmoid --scale smoke $(if $(JOBS),--jobs=$(JOBS)) --items fig-3,fig-4,table-1,theorem-1 $(OVERRIDES)
 
-check: $(VENV)/installed lint ## Linters, types and the fast tests: an answer within a few minutes
-	$(PYTEST) -m "not slow"
+check: $(VENV)/installed lint ## Linters, types and the tests that have to notice planted faults: an answer in about a minute
+	$(PYTEST) -m "not slow" $$($(RUN) -m checks mutants --tests)
 
 test: $(VENV)/installed lint ## Linters, types and all tests
 	$(PYTEST)

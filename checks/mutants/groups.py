@@ -3,7 +3,14 @@
 from checks.mutants.mutant import named
 
 DP_SGD = "mechanism/test_dp_sgd.py"
-CHOICES = "mechanism/test_choices.py"
+CHOICES = named(
+    "mechanism/test_choices.py",
+    "test_what_is_trained_has_the_noise_that_is_charged",
+    "test_two_levels_cost_what_dp_accounting_says",
+    "test_an_epoch_of_shuffled_batches_costs_its_least_noise",
+    "test_only_choices_are_accepted",
+    "test_one_that_does_more_than_choose_has_no_sound_epsilon",
+)
 LAYERWISE = named(
     "mechanism/test_layerwise.py",
     "test_the_charged_noise_multiplier_is_what_the_strongest_adversary_sees",

@@ -37,8 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m checks mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="faults whose part, file or reason contains this; writes no table")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults tried at a time")
+    parser.add_argument("--tests", action="store_true", help="print the tests that have to notice a fault; try nothing")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "mutants")
     chosen = parser.parse_args(arguments)
+    if chosen.tests:
+        print("\n".join(tests()))
+        return 0
     faults = [
         (part, mutant)
         for part, mutants in every().items()
@@ -62,6 +66,12 @@ def main(arguments: Sequence[str]) -> int:
 
         print(write(chosen.output, faults, found))
     return 0 if noticed == len(found) else 1
+
+
+def tests() -> list[str]:
+    """Return the tests that have to notice a fault, each once, file by file."""
+    named = {f"tests/{test}" for mutants in every().values() for mutant in mutants for test in mutant.tests.split()}
+    return sorted(test for test in named if test.partition("::")[0] == test or test.partition("::")[0] not in named)
 
 
 def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outcome]:

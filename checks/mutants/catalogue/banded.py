@@ -2,7 +2,15 @@
 
 from checks.mutants.mutant import Mutant, named
 
-BANDED = "mechanism/test_banded.py"
+BANDED = named(
+    "mechanism/test_banded.py",
+    "test_coefficients_are_the_square_root_of_the_workload",
+    "test_an_example_takes_part_in_the_turns_of_its_part_alone_at_the_charged_rate",
+    "test_one_part_moves_disjoint_rows_by_at_most_the_bound",
+    "test_settings_without_a_derivation_are_refused",
+    "test_decorrelated_noise_is_what_was_drawn",
+    "test_a_run_goes_on_with_the_noise_of_the_steps_before",
+)
 _STEP = named("training/stacked/test_step.py", "test_trains_as_the_eager_loop_does")
 
 MUTANTS = (
@@ -116,7 +124,7 @@ MUTANTS = (
         "        if any(each.coefficients != self._coefficients for each in mechanisms):",
         "        if False:",
         "runs in lockstep have the first one's correlation, and their own charges",
-        "training/stacked/test_stacked_runs.py",
+        "training/stacked/test_stacked_runs.py::test_runs_that_differ_in_more_than_numbers_are_refused",
     ),
     Mutant(
         "training/call_by_call.py",

@@ -84,7 +84,7 @@ MUTANTS = (
         "hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()",
         "len(images)",
         "one data set's features are used for another",
-        "data/test_features.py",
+        "data/test_features.py::test_one_example_at_a_time_is_the_same",
     ),
     Mutant(
         "data/features.py",

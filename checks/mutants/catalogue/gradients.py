@@ -199,14 +199,14 @@ MUTANTS = (
         ".masked_fill(~self.mask, 0).sum(1)",
         ".sum(1)",
         "the padding of a batch is counted with its examples",
-        "training/stacked/test_stacked_runs.py",
+        "training/stacked/test_stacked_runs.py::test_bounds_on_the_loss_that_move_in_each_run_by_itself",
     ),
     Mutant(
         "training/loop.py",
         "                    progress[run].part_from_others(averages[run])\n",
         "                    pass\n",
         "a run that is over is trained on beside the others",
-        "training/stacked/test_stacked_runs.py",
+        "training/stacked/test_stacked_runs.py::test_a_run_that_diverges_or_ends_leaves_the_others_alone",
     ),
     Mutant(
         "training/stacked/step.py",

@@ -103,7 +103,7 @@ MUTANTS = (
         "mask = torch.arange(length, device=sizes.device) < sizes[..., None]",
         "mask = torch.arange(length, device=sizes.device) < sizes[..., None].clamp(max=3 * mechanism.batch_size // 2)",
         "batches of runs trained together are cut off at 1.5 times the expected size",
-        f"{_STEP} training/stacked/test_stacked_runs.py",
+        f"{_STEP} training/stacked/test_stacked_runs.py::test_together_is_as_alone",
     ),
     Mutant(
         "training/stacked/batches.py",

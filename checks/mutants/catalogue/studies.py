@@ -4,7 +4,7 @@ from checks.mutants.mutant import Mutant
 
 _CONTRASTS = "claims/test_contrasts.py"
 _SEARCH = "study/test_search.py"
-_STUDY = "study/test_study.py"
+_STUDY = "study/test_study.py::test_the_search_the_choice_the_finals_and_the_page"
 
 MUTANTS = (
     Mutant(
