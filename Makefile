@@ -112,7 +112,7 @@ gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how
 audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
 	$(RUN) -m checks audit $(OVERRIDES)
 
-mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a fast test notice each of them?
+mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a test notice each of them?
 	$(RUN) -m checks mutants $(OVERRIDES)
 
 faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?

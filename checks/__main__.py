@@ -15,7 +15,7 @@ COMMANDS = {
     "style": Command("checks.style", "the English of docstrings and comments"),
     "browser": Command("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
     "audit": Command("checks.audit.run", "attack the private code: lower bounds on ε"),
-    "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the fast tests notice each"),
+    "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
     "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
     "cluster": Command("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
     "parity": Command("checks.parity.run", "compare a GPU with the CPU, in numbers and in time"),

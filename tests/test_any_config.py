@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -120,7 +119,6 @@ def refused_or_run(composed: Callable[..., DictConfig], said: list[str], folder:
         return sentence
 
 
-@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     derandomize=True,  # the same examples each time

@@ -40,7 +40,7 @@ def page(faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> s
     lines = [
         "# Faults that the tests notice",
         "",
-        "Small faults, each planted alone in a copy of the package, and the first of the fast tests that fails for it: "
+        "Small faults, each planted alone in a copy of the package, and the first test that fails for it: "
         "what is wrong is said, not how the text was changed (that is in `checks/mutants/catalogue/`). Written by "
         "`make mutants`.",
         "",

@@ -1,4 +1,4 @@
-"""Small planted faults, one at a time, which the fast tests have to notice: `python -m checks mutants`.
+"""Small planted faults, one at a time, which the tests have to notice: `python -m checks mutants`.
 
 A fault is a replaced text (see `mutants.mutant`), chosen by hand for its effect on privacy, a gradient or a verdict.
 Automatic tools (mutmut, cosmic-ray) change operators and constants everywhere, by the thousand, and most changes are

@@ -56,7 +56,6 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
 
 
-@pytest.mark.slow
 def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
     forget_peak()
     before = peak_memory()

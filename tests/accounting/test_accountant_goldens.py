@@ -37,12 +37,10 @@ def test_rdp_tight_of_every_epoch():
     check("eps_rdp_tight_opacus_orders", Rdp(), 1e-4, every=1)
 
 
-@pytest.mark.slow
 def test_pld_of_every_17th_epoch():
     check("eps_pld", Pld(), 2e-4, every=17)
 
 
-@pytest.mark.slow
 def test_prv_of_every_31st_epoch():
     """The column is Opacus' upper end, its error of 0.01 included: the agreement is to the digits given."""
     check("eps_prv_opacus", Prv(), 2e-4, every=31)

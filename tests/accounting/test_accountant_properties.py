@@ -142,7 +142,6 @@ def test_splitting_or_reordering_the_releases_changes_nothing(accountant):
     assert accountant.epsilon(split, DELTA) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_accountants_are_ordered_from_tight_to_loose_and_a_finer_grid_is_tighter_by_little():
     for releases in (sampled(*MNIST), sampled(0.16384, 5.67, 360) + unsampled(8, 2)):
         pld, prv, rdp, classic = (a.epsilon(releases, 1e-7) for a in (Pld(), Prv(), Rdp(), RdpClassic()))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
@@ -16,7 +14,6 @@ from tests.claims.made_up import claim
 OFTEN = 0.8
 
 
-@pytest.mark.slow
 def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:
     rows = [row for paper in every_paper() for row in rows_of(REPOSITORY / "results", paper)]
     plans = {f"{row.claim.place}: {row.claim.dataset}, {row.claim.method}": planned_of(row) for row in rows}

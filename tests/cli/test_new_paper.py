@@ -48,7 +48,6 @@ def test_a_name_that_exists_or_is_no_identifier_is_refused(refusal, name: str, s
     assert sentence in refusal(main, [name])
 
 
-@pytest.mark.slow
 def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_papers(tmp_path: Path) -> None:
     for folder in ("runner", "conf", "sweeps", "tests", "checks"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -59,7 +59,7 @@ def advanced(step: StackedStep, advance: Callable[[], None]) -> torch.Tensor:
     return step.stacked.values - before
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[] if k == "private" else [pytest.mark.slow]) for k in KERNELS])
+@pytest.mark.parametrize("kind", KERNELS)
 def test_a_compiled_step_is_the_step_in_few_kernels(kind: str) -> None:
     overrides, most = KERNELS[kind]
     plans: list[Plan] = []
@@ -70,7 +70,6 @@ def test_a_compiled_step_is_the_step_in_few_kernels(kind: str) -> None:
     assert plans[0].kernels <= most
 
 
-@pytest.mark.slow
 def test_a_large_convolutional_step_moves_few_bytes() -> None:
     plans: list[Plan] = []
     step = step_of(*CIFAR10, examples=1024)
@@ -79,7 +78,6 @@ def test_a_large_convolutional_step_moves_few_bytes() -> None:
     assert plans[0].bytes <= MOST_GIB * 2**30
 
 
-@pytest.mark.slow
 def test_runs_in_lockstep_are_compiled_together() -> None:
     seeds = (0, 1, 2)
     step, other = step_of(*NETWORK, seeds=seeds), step_of(*NETWORK, seeds=seeds)

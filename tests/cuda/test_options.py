@@ -104,13 +104,11 @@ def test_trains_as_on_the_cpu(step: str, setting: tuple[str, ...]) -> None:
     agrees(prepared(*setting), step)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("step", "setting"), MORE, ids=lambda each: each[-1] if isinstance(each, tuple) else each)
 def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...]) -> None:
     agrees(prepared(*setting), step, modes=[StepMode.auto])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "option"), [(group, option) for group in ("architecture", "mechanism") for option in options(group)]
 )

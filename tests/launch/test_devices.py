@@ -79,7 +79,6 @@ def test_the_device_that_fewest_have_is_taken_next() -> None:
     assert Devices([]).taken() is None
 
 
-@pytest.mark.slow
 def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeypatch) -> None:
     """Two at a time over two devices: never twice the same, and one that is given back is used again."""
     there: list[str | None] = []
@@ -102,7 +101,6 @@ def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeyp
     assert set(used) == {"5", "7"}
 
 
-@pytest.mark.slow
 def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
     (job,) = jobs_on("cpu", tmp_path, 1)

@@ -38,14 +38,12 @@ def test_runs_that_differ_in_seed_and_numbers_are_grouped(tmp_path: Path) -> Non
     assert [len(group) for group in grouped(jobs_of(tmp_path))] == [1] * len(jobs)
 
 
-@pytest.mark.slow
 def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
     jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
     assert len({job.config.activation.scale for job in jobs}) > 1
     assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3
 
 
-@pytest.mark.slow
 def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None:
     alone, together = (jobs_of(tmp_path / name, f"runtime.lockstep={n}") for name, n in (("alone", 1), ("group", 3)))
     alone, together = ([job for job in jobs if job.config.dataset.name == "MNIST"] for jobs in (alone, together))
@@ -67,7 +65,6 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
         assert (one["provenance"]["step"], other["provenance"]["step"]) == ("eager", "graph")
 
 
-@pytest.mark.slow
 def test_recorded_and_busy_runs_leave_a_group_and_the_others_are_trained(tmp_path: Path) -> None:
     configs = [job.config for job in jobs_of(tmp_path, seeds=4) if job.config.dataset.name == "MNIST"]
     assert execute(configs[0], lambda row, run: None) == "finished"
@@ -93,7 +90,6 @@ def test_what_stops_a_group_is_written_for_each_of_its_runs(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("runs/*.json"))
 
 
-@pytest.mark.slow
 def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: Path) -> None:
     """Random leaky units draw numbers, which a fixed sequence of calls would repeat."""
     jobs = []

@@ -45,7 +45,6 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
     return run_jobs(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
 
 
-@pytest.mark.slow
 def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path) -> None:
     jobs = small_jobs(tmp_path, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
     folder = results_folder(jobs[0].config)
@@ -140,7 +139,6 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], s
     assert said in refusal(main, arguments)
 
 
-@pytest.mark.slow
 def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
     """One of a setting of its own."""
     right, *_ = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke", f"runtime.results_root={tmp_path}"))

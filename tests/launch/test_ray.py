@@ -43,7 +43,6 @@ def test_a_run_with_a_damaged_record_fails(smoke_jobs, fabricate: Fabricate) -> 
     assert path.exists()
 
 
-@pytest.mark.slow
 def test_an_address_where_no_cluster_is_gives_one_sentence(tmp_path, capsys) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("no Ray")

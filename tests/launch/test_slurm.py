@@ -189,7 +189,6 @@ def test_runs_that_may_be_under_way_wait_for_slurm_to_answer(cluster: Cluster, s
         run_jobs(small(), Work([job]), line)
 
 
-@pytest.mark.slow
 def test_runs_that_fail_are_told_from_those_that_had_no_time(cluster: Cluster, smoke_jobs, line) -> None:
     """By the real task, in this process."""
 

@@ -110,7 +110,6 @@ def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, l
         assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
 
 
-@pytest.mark.slow
 def test_a_command_of_this_machine_that_is_killed_is_lost_at_once(tmp_path: Path, smoke_jobs) -> None:
     job, not_begun = smoke_jobs(2)
     folder = notes.folder_of(tmp_path)

@@ -239,7 +239,7 @@ def test_the_noise_of_the_repository(target: float, sigma: float, smallest: floa
 @pytest.mark.parametrize(
     ("sigma", "by_layer", "joint"),
     [
-        pytest.param(0.71510, (5.097, 4.21, 3.60, 3.59), (27.4, 23.6, 23.6), marks=pytest.mark.slow),
+        (0.71510, (5.097, 4.21, 3.60, 3.59), (27.4, 23.6, 23.6)),
         (9.06250, (0.216, 0.136, 0.110, 0.100), (0.137, 0.111, 0.101)),
     ],
 )

@@ -234,7 +234,6 @@ def test_a_run_charges_them_before_the_first_step(smoke) -> None:
     assert 0 < abs(noise) < 5 * 8 / len(data[0])
 
 
-@pytest.mark.slow
 def test_they_come_from_the_training_examples(smoke) -> None:
     _, _, layer, (training, _) = trained(smoke, "epochs=1", "evaluation=holdout", "normalization.noise_multiplier=0")
     assert layer.mean.item() == pytest.approx(training.images.mean().item())

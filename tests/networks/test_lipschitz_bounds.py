@@ -70,9 +70,7 @@ def objective(network: nn.Module, shape: tuple[int, ...], loss: nn.Module = KR, 
     return Objective(network, loss, InputBound(shape, norm), Spectral(bias_radius=0.5)).double()
 
 
-@pytest.mark.parametrize(
-    ("build", "bias"), [*((build, False) for build in NETWORKS), pytest.param(mixer, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("build", "bias"), [*((build, False) for build in NETWORKS), (mixer, True)])
 def test_no_example_and_no_weights_pass_a_bound(build, bias):
     """Ascent on weights, biases, input and label, in float64, at every tensor's gradient in turn."""
     torch.manual_seed(0)

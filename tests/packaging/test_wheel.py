@@ -52,7 +52,6 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DP_REPRO_TRUST")}
 
 
-@pytest.mark.slow
 def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_wheel(
     python: Path, tmp_path: Path
 ) -> None:

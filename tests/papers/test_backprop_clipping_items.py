@@ -27,7 +27,6 @@ def claims(**columns: str) -> list[Claim]:
     return [c for c in PAPER.claims if all(getattr(c, name) == value for name, value in columns.items())]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "epsilon", "sound", "least"),
     [("MNIST", 0.068, 1.6e3, 4.53), ("FashionMNIST", 0.874, 2e5, 132), ("CIFAR10", 3.643, 3e6, 5.1e4)],
@@ -70,7 +69,6 @@ def test_the_code_as_it_was() -> None:
     assert run.mechanism.noise_std(layer) == pytest.approx(0.01 / 4096 * 686.54, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_the_repositorys_epsilons_and_what_its_script_counts() -> None:
     epsilons = claims(item="repo-mnist", quantity="epsilon")
     found = [judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper") for claim in epsilons]
@@ -78,7 +76,6 @@ def test_the_repositorys_epsilons_and_what_its_script_counts() -> None:
     assert {each.guarantee for each in found} == {"not guaranteed"}
 
 
-@pytest.mark.slow
 def test_theorem_1_and_the_bug() -> None:
     rows = computed.table_1(NOTHING, ()).rows
     assert [row[5] for row in rows] == pytest.approx([686.5, 71.1, 44.8], rel=2e-3)

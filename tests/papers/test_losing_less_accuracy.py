@@ -41,7 +41,6 @@ def test_the_gain_is_ours_less_cross_entropy(tmp_path, record):
     assert (gain.measured.value, gain.row.difference, gain.verdict) == (3.5, -0.5, "too few runs")
 
 
-@pytest.mark.slow
 def test_the_ablation(tmp_path, record):
     # After a quarter of 40 epochs, and at the end.
     ends = {"ours": (80, 98.0), "sse_focal": (78, 97.0), "sse_ce": (77, 96.5), "sse": (75, 96.0), "ce": (70, 96.2)}
@@ -71,7 +70,6 @@ def test_the_ablation(tmp_path, record):
     assert (worse.measured.value, worse.verdict) == (-1.5, "too few runs")
 
 
-@pytest.mark.slow
 def test_squared_error_against_absolute_and_huber(tmp_path, record):
     record("fig_15", "mnist_sse", [97.0])
     record("fig_15", "mnist_sae", [95.5])
@@ -87,7 +85,6 @@ def test_squared_error_against_absolute_and_huber(tmp_path, record):
     assert judged.verdict == "too few runs"
 
 
-@pytest.mark.slow
 def test_sensitivity_needs_half_of_the_values(tmp_path, record, jobs):
     values = [float(job.config.loss.gamma) for job in jobs("fig_10_gamma", "mnist_ours", paper=NAME)]
     assert values == [0, 1, 2, 3, 4, 5, 10]

@@ -126,7 +126,6 @@ def test_training_accuracy_by_class(tmp_path, record):
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
 
 
-@pytest.mark.slow
 def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
     for loss, right in (("ours", 60), ("ce", 45), ("sgd", 80)):
         at = {2: right, 20: right + 5, 40: right}

@@ -16,7 +16,6 @@ from tests.papers.losing_less import claims
 NOTHING = Evidence("paper", {})
 
 
-@pytest.mark.slow
 def test_table_5_is_what_the_settings_cost():
     with (REPOSITORY / "tests/accounting/epsilon_by_epoch.csv").open() as file:
         golden = list(csv.DictReader(file))
@@ -41,7 +40,6 @@ def test_table_5_is_what_the_settings_cost():
         assert judged.computed
 
 
-@pytest.mark.slow
 def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {

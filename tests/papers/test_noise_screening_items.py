@@ -87,7 +87,6 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
     return next(c for c in CLAIMS if c.item == item and c.experiments[:1] == [experiment] and c.quantity == quantity)
 
 
-@pytest.mark.slow
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for the experiments that end at the paper's epsilon; and tau is the paper's."""
     kept = {}
@@ -266,7 +265,6 @@ def test_the_difference_has_an_interval() -> None:
     assert text.endswith(": -1.73 to +2.73).")
 
 
-@pytest.mark.slow
 def test_theorem_1_is_refuted() -> None:
     for claim in (c for c in CLAIMS if c.number == "theorem_1" and c.dataset == "FashionMNIST"):  # the fewest steps
         measured = theorem_1.theorem_1(claim, NOTHING)

@@ -44,7 +44,6 @@ def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
     assert measured.epsilon_sound == pytest.approx(2.380, abs=2e-3)
 
 
-@pytest.mark.slow
 def test_theorem_1_bias_is_within_its_bound_and_zero_without_clipping():
     biases = theorem_1.biases()
     assert len(biases) == 2 * len(theorem_1.TEMPERATURES) * len(theorem_1.CLIPPING_NORMS)

@@ -58,7 +58,6 @@ def entry() -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, by_hydra, monkeypatch) -> None:
     read = {
         Path(name).relative_to(checkout)
@@ -78,7 +77,6 @@ def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Pa
     assert by_hydra(), "the code of ids"
 
 
-@pytest.mark.slow
 def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra, monkeypatch) -> None:
     (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
     (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
@@ -89,7 +87,6 @@ def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra,
     assert not by_hydra()
 
 
-@pytest.mark.slow
 def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
     whole = entry().read_text()
     forged = whole.replace('"seed": 0', '"seed": 9')
@@ -103,7 +100,6 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -
     assert not by_hydra(), "it is the user's alone again"
 
 
-@pytest.mark.slow
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
     jobs._listed.__wrapped__("tempered_sigmoid/table_4_chosen", ("scale=paper",))
     files = json.loads(entry().read_text().partition("\n")[2])["made_of"]["files"]

@@ -209,7 +209,6 @@ def test_files_here_say_no_more_than_they_may() -> None:
             assert told.get("sweeper", {}).keys() <= {"params"}, path
 
 
-@pytest.mark.slow
 def test_the_command_judges_each_job_of_a_sweep(tmp_path: Path) -> None:
     """Before any of them is trained; one sentence, exit code 2."""
     folder = tmp_path / "given" / "experiment"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from omegaconf import OmegaConf
 
 from runner.records.jobs import sweep_jobs
@@ -14,7 +13,6 @@ def test_a_scale_lists_as_many_runs_as_it_says_first_seeds_first() -> None:
     assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0})
 
 
-@pytest.mark.slow
 def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"
@@ -36,7 +34,6 @@ def test_figure_3_pairs_differ_in_the_activation_only() -> None:
         assert {key for key in relu if relu[key] != tanh[key]} == {"activation", "tracking", "title"}
 
 
-@pytest.mark.slow
 def test_random_triples_are_drawn_apart_and_within_their_ranges() -> None:
     jobs = [job for job in sweep_jobs("tempered_sigmoid/fig_2") if "fashion" in job.label]
     triples = [

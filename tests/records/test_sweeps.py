@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from runner.claims.reading import claims_of
@@ -58,7 +57,6 @@ def digests() -> dict[str, list[int | str]]:
     return found
 
 
-@pytest.mark.slow
 def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     """A change of the code that gives a run another id would make its record useless."""
     golden, found = json.loads(GOLDEN.read_text()), digests()
@@ -116,7 +114,6 @@ def claimed(job: Job) -> float:
     return max(epsilon for epsilon in of_claims if math.isfinite(epsilon))
 
 
-@pytest.mark.slow
 def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepared(
     composed: Callable[..., object],
 ) -> None:

@@ -118,7 +118,6 @@ def test_the_panels_of_figure_3(tmp_path, fabricate, jobs):
     assert "sound" in below.get_xlabel()
 
 
-@pytest.mark.slow
 def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_10_gamma", "mnist_ours", paper="losing_less")[0], [98.0])
     folder = tmp_path / "losing_less" / "fig-10"
@@ -156,7 +155,6 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
         assert measure(of, two, {}).delta == 1e-4  # the largest
 
 
-@pytest.mark.slow
 def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "cifar10_tanh")[0], [40.0, 50.0, 66.2], epsilon=[1.5, 2.9, 7.53])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
@@ -227,7 +225,6 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
 
 
-@pytest.mark.slow
 def test_every_claim_has_one_row_in_the_report(tmp_path):
     first, second = ({path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)} for _ in range(2))
     assert first == second
@@ -242,7 +239,6 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
         assert all(text.startswith("– (0 of ") or text.endswith("(computed)") for text in measured)
 
 
-@pytest.mark.slow
 def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monkeypatch, capsys):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     folder = tmp_path / PAPER / "fig-3"
@@ -342,7 +338,6 @@ def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jo
     assert verdicts == ["too few runs", "reproduced"]
 
 
-@pytest.mark.slow
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):
     triples = jobs("fig_2", "mnist_triple")
     for place, job in enumerate(triples[:29]):
@@ -359,7 +354,6 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
     assert float(scale["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_the_triples_are_compared_after_the_last_epoch(tmp_path, fabricate, jobs):
     triples = jobs("fig_2", "mnist_triple")[:30]
     for place, job in enumerate(triples):  # the later a triple, the better it ends, and the worse its best epoch is

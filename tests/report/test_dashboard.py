@@ -85,7 +85,6 @@ def test_points_are_runs_as_they_ended_and_a_sound_epsilon_is_one_that_holds(run
     assert [each["y"] for each in curve] == run.history("test_loss")
 
 
-@pytest.mark.slow
 def test_page_and_picture(dashboard: Dashboard, runs: dict[str, list[PlannedRun]], tmp_path: Path) -> None:
     for module in ("altair", "itables", "vl_convert"):
         pytest.importorskip(module)
@@ -117,7 +116,6 @@ def test_no_text_of_a_run_is_markup_on_the_page(dashboard: Dashboard, runs: dict
     assert evil not in text
 
 
-@pytest.mark.slow
 def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> None:
     pytest.importorskip("wandb_workspaces")
     from runner.report.dashboard.workspace import specification, workspace
@@ -135,7 +133,6 @@ def test_the_workspace_has_the_panels_and_the_groups(dashboard: Dashboard) -> No
     assert "summary:verdicts" in runset["runFeed"]["columnOrder"]
 
 
-@pytest.mark.slow
 def test_with_a_login_it_is_saved(dashboard: Dashboard, tmp_path: Path) -> None:
     """To a local server, by W&B's own package."""
     pytest.importorskip("wandb_workspaces")

@@ -88,7 +88,6 @@ def test_whom_a_run_serves() -> None:
     assert not any("DP-SGD, ReLU: claimed 96.6" in line for line in served), "another experiment's"
 
 
-@pytest.mark.slow
 def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0])
     text = run_text(path, tmp_path)

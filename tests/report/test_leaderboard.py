@@ -256,7 +256,6 @@ def test_which_runs_were_made_for_a_budget(planned: Callable[..., list[PlannedRu
     assert entry.made_for_it is made
 
 
-@pytest.mark.slow
 def test_searches_and_runs_without_privacy_are_no_methods(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
     """A search varies more than seeds; a run without noise has no epsilon within any bound."""
     search = jobs("fig_2", "mnist_triple")[0]

@@ -59,7 +59,6 @@ def test_hours_are_by_the_records_that_the_items_show(written, tmp_path) -> None
     assert json.loads((tmp_path / "runs" / f"{run_id}.json").read_text())["config"]["epochs"] == 60
 
 
-@pytest.mark.slow
 def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
     claim = next(c for c in PAPER.claims if c.item == "table-3" and c.experiment.endswith("mnist_relu"))
     evidence = collect([claim.sweep, *claim.searches], results_root=tmp_path)

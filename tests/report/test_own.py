@@ -7,8 +7,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from runner.cli.show import main
 from runner.config import FIELDS, REPOSITORY
 from runner.records.files import digest_of, read_record
@@ -75,7 +73,6 @@ def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate
     assert f"{path.stem}  1     paper" in said.out, "one that cannot be read hides no other"
 
 
-@pytest.mark.slow
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
     options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
     (code, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))

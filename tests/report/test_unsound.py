@@ -104,7 +104,6 @@ def test_whoever_draws_or_charges_itself_has_none(name: str, smoke, tmp_path: Pa
     assert verify(record) == []
 
 
-@pytest.mark.slow
 def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
     """From the command line: half the noise, by a class of the user's."""
     (tmp_path / "mine.py").write_text(

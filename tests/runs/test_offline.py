@@ -100,7 +100,6 @@ def test_without_a_login_it_says_what_is_needed(
     )
 
 
-@pytest.mark.slow
 def test_every_run_is_sent_once_and_whole_and_a_damaged_file_keeps_back_no_other(written: Path) -> None:
     """The file of another run is sent, and so is a later attempt of the same run."""
     for run_id in ("a", "c"):

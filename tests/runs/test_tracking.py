@@ -31,7 +31,6 @@ def _inspect(folder: Path, *options: str) -> str:
     return shown.stdout
 
 
-@pytest.mark.slow
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
         "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
@@ -98,7 +97,6 @@ def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [record[kind] for record in records if record["type"] == kind]
 
 
-@pytest.mark.slow
 def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
     metrics = _of(logged[1], "metric")
     axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
@@ -107,7 +105,6 @@ def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Pa
     assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
 
 
-@pytest.mark.slow
 def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = logged
     rows = [each["item"] for each in _of(records, "history")]
@@ -133,7 +130,6 @@ def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[s
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
-@pytest.mark.slow
 def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
     logged: tuple[Path, list[dict[str, Any]]],
 ) -> None:
@@ -169,7 +165,6 @@ def test_every_diagnostic_that_was_ever_recorded_has_a_place_in_wandb() -> None:
             assert all(each == axis or each.startswith(name) for each in row)
 
 
-@pytest.mark.slow
 def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
     config = composed("scale=smoke", "scale.epochs=2", "noise_multiplier=0", "clipping=none")
     assert execute(config, lambda row, run: None) == "finished"
@@ -193,7 +188,6 @@ def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
     assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
 
 
-@pytest.mark.slow
 def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> None:
     """Runs with wandb, whose run prints a traceback when it is left by an exception.
 

@@ -95,7 +95,6 @@ def finish(study, trial, accuracies: list[float]) -> str:
     return "finished"
 
 
-@pytest.mark.slow
 def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=2) as study:
         asked = []
@@ -111,7 +110,6 @@ def test_draws_come_first_then_suggestions_of_three_digits(space: Space, tmp_pat
     assert len({job.run_id for job in asked}) == 5
 
 
-@pytest.mark.slow
 def test_bad_trials_are_stopped_and_good_ones_are_not(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
         outcomes = {"good": [], "bad": []}
@@ -176,7 +174,6 @@ def test_a_study_is_of_one_process(space: Space, tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
 def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
     folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)

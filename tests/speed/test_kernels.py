@@ -153,7 +153,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "right"), FAULTS)
 def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     name: str, right: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys

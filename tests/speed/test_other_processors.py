@@ -23,10 +23,9 @@ from tests.speed.test_kernels import TRIALS
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 FLAGS = ("-O3", "-march=armv8-a", "-ffp-contract=fast", "-std=c++17", "-pthread", "-static")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (shutil.which(COMPILER) and shutil.which(EMULATOR)), reason=f"no {COMPILER} or {EMULATOR}"),
-]
+pytestmark = pytest.mark.skipif(
+    not (shutil.which(COMPILER) and shutil.which(EMULATOR)), reason=f"no {COMPILER} or {EMULATOR}"
+)
 
 
 class Emulated:

@@ -135,7 +135,6 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
     assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
 
 
-@pytest.mark.slow
 def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
     """And a run imports nothing that it uses in places only: wandb, matplotlib and others, which take seconds."""
     program = (

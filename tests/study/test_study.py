@@ -250,7 +250,6 @@ def test_a_factorial_has_a_finding_and_a_sum_of_gains(
     assert float(rows[left]["effect"]) == pytest.approx(20 * (16 * 15.8) ** 0.5 / (18 * 17), rel=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", Methods.read().studies)
 def test_the_committed_studies_need_the_records_that_they_list(name: str) -> None:
     """A change of the code that gives a run another id would make its record useless."""

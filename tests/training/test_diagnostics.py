@@ -101,7 +101,6 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
     assert min(cosines) < 0.9999, "clipping turned nothing: the test could not tell clipped from raw"
 
 
-@pytest.mark.slow
 def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     run, data, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
     found = done.diagnostics["layer_norms"]
@@ -133,7 +132,6 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
     assert expected != [list(column) for column in zip(*expected, strict=True)]
 
 
-@pytest.mark.slow
 def test_diagnostics_do_not_change_training(smoke) -> None:
     every = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
     every += "gradient_cosine,confusion,hessian]"

@@ -139,7 +139,6 @@ def test_same_config_same_record_other_seed_other_record(smoke) -> None:
         assert history(f"runtime.engine={engine}")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
 
 
-@pytest.mark.slow
 def test_learns_without_noise(smoke) -> None:
     config = smoke("epochs=8", "scale.epochs=8", "clipping=none", "noise_multiplier=0", "sampling=shuffled")
     run = prepare(config)

@@ -158,7 +158,6 @@ def test_a_target_is_found_behind_an_interpolation(composed: Compose) -> None:
         check_targets(config, "loss")
 
 
-@pytest.mark.slow
 def test_no_config_trusts_itself(mark: Path, tmp_path: Path) -> None:
     """Hydra sets the environment that a config asks for. One sentence and exit code 2 all the same."""
     command = [

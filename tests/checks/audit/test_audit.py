@@ -32,7 +32,7 @@ def name_of(setting: Setting) -> str:
     return " ".join([setting.clipping, setting.mechanism, setting.network, *setting.more.values()])
 
 
-SLOW = (  # half of the trials accuse them, by other seeds too
+HALVED = (  # half of the trials accuse these, by other seeds too
     "layers amplified first, then composed",
     "the same noise at two steps",
     "shuffled batches charged as Poisson samples",
@@ -57,7 +57,7 @@ def _once(attack: Callable[..., tuple[Row, Row]]) -> Callable[..., tuple[Row, Ro
 
 @_once
 def faulty(fault: Fault, trials: int, error: float) -> tuple[Row, Row]:
-    return FAULTY(fault, trials // 2 if fault.name in SLOW else trials, error)
+    return FAULTY(fault, trials // 2 if fault.name in HALVED else trials, error)
 
 
 FAULTY, accepted_only = cases._faulty, _once(cases._accepted_only)
@@ -109,7 +109,6 @@ def test_what_is_right_is_not_accused(setting: Setting) -> None:
     assert row.verdict == expected.get(row.mechanism, "guaranteed")
 
 
-@pytest.mark.slow
 def test_sampled_batches_hide_the_canary_and_no_more() -> None:
     row = cases._row(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
     assert row.accused is False
@@ -167,9 +166,7 @@ def test_statistics_are_charged_as_two_releases() -> None:
     assert lower_bounds({"sum": (out, within + 0.8 * out.std())}, once, DELTA, ERROR).accused
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(f, marks=[pytest.mark.slow] if f.name in SLOW else []) for f in FAULTS], ids=lambda f: f.name
-)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
 def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fault) -> None:
     right, wrong = faulty(fault, 5000, OF_A_FAULT)
     assert right.accused is False
@@ -194,7 +191,6 @@ def test_screening_publishes_what_the_theory_says() -> None:
     assert [count for _, count in ledger.claimed] == [2]
 
 
-@pytest.mark.slow
 def test_charging_kept_updates_alone_is_caught() -> None:
     every, kept = accepted_only(250, OF_A_FAULT)
     assert every.accused is False
@@ -211,7 +207,6 @@ def test_verdicts() -> None:
     assert verdict(math.inf, math.inf, math.nan, math.nan) == "not private"
 
 
-@pytest.mark.slow
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of the attacks are made; the tests above have the list of all."""
     monkeypatch.setattr(cases, "_faulty", faulty)

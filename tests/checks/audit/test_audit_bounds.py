@@ -116,7 +116,6 @@ def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -
     return {"score": (sides[0], sides[1])}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 0.6, 1), (0.3, 0.8, 3)])
 def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float, steps: int) -> None:
     """Of 3 audits, 5% may fail: more than 1 does in 0.8% of all cases."""

@@ -109,7 +109,6 @@ def test_quartiles_and_turns() -> None:
     assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
 def test_peak_memory_is_what_a_step_adds() -> None:
     """Outputs of the first convolution alone take 12.5 KB per example, and autograd keeps several such tensors."""
@@ -117,7 +116,6 @@ def test_peak_memory_is_what_a_step_adds() -> None:
     assert 25 < peak < 400
 
 
-@pytest.mark.slow
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
     assert command.main([*arguments.split(), str(tmp_path)]) == 0
@@ -133,7 +131,6 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert printed.count("one_pass") == 2
 
 
-@pytest.mark.slow
 def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     timed: list[tuple[int, str, str]] = []
 

@@ -94,7 +94,6 @@ def test_slurm_is_configured_with_two_nodes_and_with_accounts_where_asked(tmp_pa
     assert "accounting_storage/slurmdbd" in accounted
 
 
-@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", ["slurm", "slurm-accounts", "ray"])
 def test_a_paper_survives_faults_on_a_real_cluster(name: str) -> None:

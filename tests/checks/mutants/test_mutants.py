@@ -48,7 +48,6 @@ def test_the_page_counts_what_no_test_noticed() -> None:
     assert "**nothing**" in said
 
 
-@pytest.mark.slow
 def test_a_trial_is_on_a_copy_and_tells_what_is_noticed(tmp_path: Path) -> None:
     """Two faults in one file of a copy of this tree: one that a test notices, and one that it does not check."""
     tree = copied(REPOSITORY, tmp_path / "tree")

@@ -93,7 +93,6 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found.wrong, found.what) == (True, "noise")
 
 
-@pytest.mark.slow
 def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5"))
 

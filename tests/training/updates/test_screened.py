@@ -332,7 +332,6 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
 
 
-@pytest.mark.slow
 def test_noise_is_calibrated_for_every_try(smoke) -> None:
     """target_epsilon buys `epochs` of tries, however many are kept."""
     run = prepare(
