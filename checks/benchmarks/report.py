@@ -1,4 +1,4 @@
-"""What the benchmark writes: a table and a figure for an instruction set, one page for all, and README's sentence."""
+"""The results of the benchmark: a table and a figure for an instruction set, one page for all, and README's sentence."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
 
 
 def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:
-    """Return the worst and the best speed of a clipped step, by network, and those of other libraries."""
+    """Return the worst and the best speed of a clipped step, by network, and the best of other libraries."""
     own = sorted((float(row["ratio"]), TITLES[row["network"]]) for row in rows if row["method"] == "one_pass")
     best: dict[tuple[str, str], float] = {}
     for row in rows:

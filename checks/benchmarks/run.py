@@ -31,12 +31,14 @@ from runner.records.provenance import device_name
 from runner.speed import machine
 from runner.speed.kernels import kernels_wanted, why_off
 
+EVERY = methods("M") | methods("L")
+
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = Command(prog="python -m checks benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(BATCHES), help="default: all")
     parser.add_argument("--batches", nargs="+", type=int, help="default: one or two by network")
-    parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
+    parser.add_argument("--methods", nargs="+", choices=list(EVERY), help="default: all that the device is for")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
@@ -51,7 +53,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     if arguments.methods is None:
         left_out = "one_pass_graph" if cpu else "jax_vmap"
-        arguments.methods = [name for name in methods() if name != left_out]
+        arguments.methods = [name for name in EVERY if name != left_out]
         if cpu:
             print("one_pass_graph is left out: it is for CUDA (--device cuda).")
     kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
@@ -68,7 +70,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     """Measure one network at one batch size: a row for each method."""
     device = arguments.device
     possible = methods(network)
-    steps = {name: possible[name](problem(network, batch, device)) for name in arguments.methods if name in possible}
+    steps = {name: possible[name](problem(network, batch, device)) for name in possible if name in arguments.methods}
     steps |= {"products": matrix_products(device), "convolutions": convolutions(device)}
     waited = {name: waited_for(step, device) for name, step in steps.items()}
     times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
