@@ -11,6 +11,21 @@ from runner.report import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAMES = {
+    "one_pass": "clipped here",
+    "one_pass_graph": "clipped here, as a graph",
+    "backprop": "backpropagation clipping here",
+    "clipless": "without clipping here",
+    "isolated": "own layers here",
+    "vmap": "torch.func",
+    "vmap_compiled": "torch.func, compiled",
+    "opacus_hooks": "Opacus, hooks",
+    "opacus_ghost": "Opacus, ghost clipping",
+    "fastdp": "fastDP",
+    "jax_vmap": "JAX",
+    "non_private_compiled": "no privacy, compiled",
+    "non_private_faster": "no privacy, kernels from here",
+}
 _MARKERS = "osD^v<>Pph*X"
 
 
@@ -26,8 +41,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 def _drawn(rows: list[dict[str, Any]]) -> Figure:
     cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
-    methods = [name for name in dict.fromkeys(row["method"] for row in rows) if name != "non_private"]
-    figure = plots.figure(8, 1.6 + 0.45 * len(cells))
+    methods = [name for name in NAMES if any(row["method"] == name for row in rows)]
+    figure = plots.figure(8, 1.8 + 0.4 * len(cells))
     axes = figure.subplots()
     axes.axvline(1, color="0.6", linewidth=1)
     for method, marker in zip(methods, _MARKERS, strict=False):
@@ -40,13 +55,13 @@ def _drawn(rows: list[dict[str, Any]]) -> Figure:
             marker,
             markersize=7 if own else 5,
             markerfacecolor=None if own else "none",
-            label=method,
+            label=NAMES[method],
         )
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(cells)), [f"{TITLES[network]}, {batch}" for network, batch in cells])
-    axes.invert_yaxis()
+    axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.grid(axis="y", linewidth=0.5)
     axes.set_xlabel("speed / PyTorch's ordinary step (filled: this project)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure

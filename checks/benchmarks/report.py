@@ -8,27 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from checks.benchmarks.figure import draw
+from checks.benchmarks.figure import NAMES, draw
 from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
 from runner.report.files import write_text
 
 TABLE = "engines.csv"
 SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone", "cuda": "CUDA"}
-COLUMNS = {
-    "one_pass": "clipped here",
-    "backprop": "backpropagation clipping here",
-    "clipless": "without clipping here",
-    "isolated": "own layers here",
-    "vmap": "`torch.func`",
-    "vmap_compiled": "`torch.func`, compiled",
-    "opacus_hooks": "Opacus, hooks",
-    "opacus_ghost": "Opacus, ghost clipping",
-    "fastdp": "fastDP",
-    "jax_vmap": "JAX",
-    "non_private_compiled": "no privacy, compiled",
-    "non_private_faster": "no privacy, kernels from here",
-}
 PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp", "jax_vmap")
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
@@ -70,7 +56,7 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
         "have quartiles, milliseconds and memory. Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
-        present = [method for method in COLUMNS if any(row["method"] == method for row in rows)]
+        present = [method for method in NAMES if any(row["method"] == method for row in rows)]
         cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
         first = rows[0]
         lines += [
@@ -80,7 +66,7 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
             f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}. [Table]({name}/{TABLE}), "
             f"[figure]({name}/engines.svg).",
             "",
-            "| network | examples | " + " | ".join(COLUMNS[method] for method in present) + " |",
+            "| network | examples | " + " | ".join(NAMES[method] for method in present) + " |",
             "| --- | ---: |" + " ---: |" * len(present),
         ]
         for network, batch in cells:
