@@ -1,4 +1,4 @@
-"""The results of the benchmark: a table and a figure for an instruction set, one page for all, and README's sentence."""
+"""The results of the benchmark: tables and figures by instruction set, one page, and README's sentence."""
 
 from __future__ import annotations
 
