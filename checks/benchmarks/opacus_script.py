@@ -2,8 +2,8 @@
 
     python -m checks.benchmarks.opacus_script DATA ACCURACY
 
-It prints the epochs and the accuracy in percent on the test images. The settings are of
-`experiment=tempered_sigmoid/mnist_tanh`.
+It prints the epochs and the accuracy in percent on the test images. `experiment=tempered_sigmoid/mnist_tanh` has the
+same settings.
 """
 
 from __future__ import annotations

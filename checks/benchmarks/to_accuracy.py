@@ -1,8 +1,8 @@
 """Processor time of a run to an accuracy, here and by a script with Opacus: `python -m checks benchmark-opacus`.
 
-Both train the network of table 1 of Tempered Sigmoid with tanh on MNIST, with one thread, the same batches on average,
-learning rate, clipping norm and noise. The times are of whole processes, from the import of PyTorch to the end. A first
-run here, without timing, tells after which epoch the accuracy is reached.
+Both train the network of table 1 of Tempered Sigmoid with tanh on MNIST, with one thread. Batches, learning rate,
+clipping norm and noise are the same. The time of a process starts with the import of PyTorch. A first run here, without
+timing, tells after which epoch the accuracy is reached.
 """
 
 from __future__ import annotations
