@@ -33,12 +33,12 @@ def main(folder: str) -> int:
     """Carry out the runs that are not recorded in the folder, and return the exit code."""
     on_termination_as_on_interrupt()
     try:
-        from runner.launch.processes import Work, run_jobs
+        from runner.launch.processes import Work, run_processes
         from runner.records.files import recorded
         from runner.terminal import Line
 
         left = [job for job in planned(folder) if not recorded(job.config)]
-        tally = run_jobs(Work(left, at_once=2), Line())
+        tally = run_processes(Work(left, at_once=2), Line())
         for job, why in tally.failed:
             print(f"failed: {job.label}: {why}", file=sys.stderr)
         return 1 if tally.failed else 0

@@ -19,7 +19,7 @@ class Following:
 
     def __init__(self, folder: Path, jobs: Iterable[Job], line: Line) -> None:
         self.tally, self.open = Tally(), dict[str, Note]()
-        self._folder, self._line = folder, line
+        self.folder, self.line = folder, line
         self._left = {job.run_id: job for job in jobs}
         self._total = len(self._left)
 
@@ -29,7 +29,7 @@ class Following:
 
     def look(self, note: Note) -> Report | None:
         """Read the last report of a task, and stop following a task that is over."""
-        report = notes.last_report(self._folder, note.name)
+        report = notes.last_report(self.folder, note.name)
         if report is None:
             return None
         for run_id, (outcome, text) in report.ended.items():
@@ -60,7 +60,7 @@ class Following:
         for run_id, text in list(running.items())[-1:]:
             if run_id in self._left:
                 parts.append(f"{self._left[run_id].label} {text}".rstrip())
-        self._line.show(" · ".join(parts))
+        self.line.show(" · ".join(parts))
 
     def ended(self, run_id: str, outcome: str, text: str) -> None:
         """Count a run as over. A second report is ignored, and so is a run that this request does not have."""
@@ -74,8 +74,8 @@ class Following:
         else:
             self.tally.recorded.append(job)
         ending = f"{outcome} {text}".strip()
-        self._line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {ending}")
+        self.line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {ending}")
 
     def _forget(self, note: Note) -> None:
         self.open.pop(note.name, None)
-        notes.remove(self._folder, note.name)
+        notes.remove(self.folder, note.name)

@@ -28,4 +28,4 @@ class Local:
         """See `Launcher`."""
         work = replace(work, at_once=work.at_once or workers(work.jobs))
         with notes.noted(work.root, NAME, work.jobs, platform.node()) as heartbeat:
-            return local.run_jobs(work, line, devices=to_share(work.jobs), watch=heartbeat)
+            return local.run_processes(work, line, devices=to_share(work.jobs), watch=heartbeat)

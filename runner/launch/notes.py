@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 from uuid import uuid4
 
 from runner.data.files import locked, write_whole
@@ -138,21 +137,17 @@ def tidy(folder: Path) -> None:
 
 
 def _age(folder: Path, name: str, kind: str) -> float:
-    return _now(folder) - (folder / f"{name}.{kind}").stat().st_mtime
-
-
-def _now(folder: Path) -> float:
-    """Return the time by the clock that stamps files in this folder. It may be the clock of another machine."""
-    path = folder / ".clock"
-    path.touch()
-    return path.stat().st_mtime
+    """Return the age of a file by the clock that stamps files in its folder, which may be another machine's."""
+    clock = folder / ".clock"
+    clock.touch()
+    return clock.stat().st_mtime - (folder / f"{name}.{kind}").stat().st_mtime
 
 
 @dataclass
 class Heartbeat:
     """Heartbeat of a task: it writes the last report every 5 seconds while its context is entered.
 
-    `runner.launch.processes.run_jobs` fills the report, as its watch. A file that cannot be written stops no run.
+    `runner.launch.processes.run_processes` fills the report, as its watch. A file that cannot be written stops no run.
     """
 
     folder: Path
@@ -203,8 +198,7 @@ class Heartbeat:
     def write(self) -> None:
         """Write the report now."""
         with self._lock:
-            report: dict[str, Any] = {"running": self._running, "ended": self._ended, "over": self._over}
-            content = json.dumps(report)
+            content = json.dumps({"running": self._running, "ended": self._ended, "over": self._over})
         with suppress(OSError):
             write_whole(self.folder / f"{self.name}.beat", content, replace=True)
 

@@ -66,7 +66,7 @@ class Watch(Protocol):
         """Take note that a run is over: `outcome` is "failed", or as `runner.runs.execute.execute` returns it."""
 
 
-def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
+def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
     """Run every job in a separate process, `work.at_once` at a time, in order. A job that fails stops no other.
 
     With `runtime.lockstep`, jobs that can be trained together share a process, and fail together.
@@ -81,6 +81,10 @@ def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watc
     queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
     clock = _Clock(jobs, estimates, workers)
     number = 1
+
+    def left_text() -> str:
+        return f"{duration(clock.left())} left for all {len(jobs)}"
+
     try:
         while queue or running:
             while queue and len(running) < workers:
@@ -98,18 +102,18 @@ def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watc
                 continue
             for connection in wait([worker.connection for worker in running]):
                 worker = next(w for w in running if w.connection is connection)
-                message = received(worker)
-                if message[0] == "epoch":
+                kind, content = received(worker)
+                if kind == "epoch":
+                    run_id, text, done = content
                     if watch is not None:
-                        watch.epoch(message[1].run_id, message[1].text)
-                    clock.at(message[1].run_id, message[1].done)
-                    left = f"{duration(clock.left())} left for all {len(jobs)}"
-                    line.show(f"{_name(worker, len(jobs))} · {message[1].text} · {left}")
+                        watch.epoch(run_id, text)
+                    clock.at(run_id, done)
+                    line.show(f"{_name(worker, len(jobs))} · {text} · {left_text()}")
                     continue
                 running.remove(worker)
                 worker.process.join()
                 shared.give_back(worker.device)
-                for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, message[1], strict=True)):
+                for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, content, strict=True)):
                     if outcome == "busy":  # another process on this machine computes it: try again after the others
                         number -= 1
                         if not queue:
@@ -124,10 +128,8 @@ def run_jobs(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watc
                     else:
                         tally.recorded.append(job)
                     ending = f"{outcome} {text}".strip()
-                    line.keep(
-                        f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label} · {ending} · "
-                        f"{duration(clock.left())} left for all {len(jobs)}"
-                    )
+                    which = f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label}"
+                    line.keep(f"{which} · {ending} · {left_text()}")
     finally:
         for worker in running:
             worker.process.terminate()

@@ -25,7 +25,7 @@ from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
 from runner.launch.task import carry_out, until
 from runner.records.jobs import Job
-from runner.terminal import Line
+from runner.terminal import Line, one_line
 
 NAME = "ray"
 Ended = tuple[str, str, str, list[RunFile]]  # a run's id, its outcome, a text about it, and its files
@@ -78,17 +78,9 @@ class Ray:
             try:
                 ray.init(self.address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
-                raise ConfigError(
-                    f"There is no Ray cluster at {self.address} (ray start --head starts one): {reason}"
-                ) from error
+                absent = f"There is no Ray cluster at {self.address} (ray start --head starts one)"
+                raise ConfigError(f"{absent}: {one_line(str(error))}") from error
         return ray
-
-    def _remote(self, ray: Any, function: Any) -> Any:
-        """Wrap a function for Ray, which starts it again on another node if its node or process is lost."""
-        return ray.remote(function).options(
-            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
-        )
 
     def _carry_out(self, ray: Any, work: Work, line: Line, heartbeat: notes.Heartbeat) -> Tally:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -100,8 +92,10 @@ class Ray:
         at_once = runs_on_node(self.gpus, self.cpus, work.threads)
         tasks = packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
         jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
-        remote, end, waiting = self._remote(ray, _carry_out_on_node), until(work.deadline), list(reversed(tasks))
-        running: dict[Any, list[Job]] = {}
+        remote = ray.remote(_carry_out_on_node).options(  # started again elsewhere if its node or process is lost
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
+        )
+        running, end, waiting = dict[Any, list[Job]](), until(work.deadline), list(reversed(tasks))
         line.keep(f"{len(jobs)} runs in {len(tasks)} tasks handed to Ray")
         while waiting or running:
             while waiting and (work.at_once is None or len(running) < work.at_once):
@@ -135,7 +129,7 @@ def _add_returned(ray: Any, reference: Any, ended: list[Ended]) -> str:
     try:
         ended += ray.get(reference)
     except Exception as error:  # errors of Ray, and of the task
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return f"{type(error).__name__}: {one_line(str(error))[:300]}"
     return "its task ended without a report of it"
 
 

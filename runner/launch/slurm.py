@@ -25,7 +25,7 @@ from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
 from runner.launch.task import Task, until
 from runner.records.jobs import Job
-from runner.terminal import Line
+from runner.terminal import Line, one_line
 
 NAME = "slurm"
 JOB_NAME = "dp-repro-bench"
@@ -78,13 +78,13 @@ class Slurm:
         at_once = runs_on_node(self.gpus, self.cpus, work.threads)
         groups = grouped([job for job in work.jobs if job.run_id not in earlier])
         tasks = packed(groups, work.estimates, self.minutes, at_once, unknown=self.time_limit)
-        following.add(self._hand_over(folder, tasks, work, 1))
+        following.add(self._hand_over(folder, tasks, work))
         line.keep(
             f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"
         )
         if not work.wait:
             return Tally(under_way=list(work.jobs))
-        return self._follow(folder, following, work, line)
+        return self._follow(following, work)
 
     def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
         """List tasks of earlier commands that are in the queue and have runs that are wanted.
@@ -105,7 +105,7 @@ class Slurm:
                 notes.remove(folder, note.name)
         return [note for note in earlier if note.job in there_are]
 
-    def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int) -> list[Note]:
+    def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int = 1) -> list[Note]:
         made, found = [], []
         for jobs in tasks:
             estimates = {job.run_id: work.estimates[job.run_id] for job in jobs if job.run_id in work.estimates}
@@ -143,16 +143,14 @@ class Slurm:
             **({"gpus_per_node": self.gpus} if self.gpus else {}),
             **{f"slurm_{name}": value for name, value in wanted.items() if value},
         )
-        jobs = []
         try:
             with executor.batch():  # one array; each task is what submitit asks for a checkpoint
-                for task in tasks:
-                    jobs.append(executor.submit(task))
+                jobs = [executor.submit(task) for task in tasks]
         except submitit.core.utils.FailedJobError as error:
-            raise ConfigError(f"Slurm refuses: {' '.join(str(error).split())}") from error
+            raise ConfigError(f"Slurm refuses: {one_line(str(error))}") from error
         return [str(job.job_id) for job in jobs]
 
-    def _follow(self, folder: Path, following: Following, work: Work, line: Line) -> Tally:
+    def _follow(self, following: Following, work: Work) -> Tally:
         silent: dict[str, float] = {}  # by task, the time since which it has no heartbeat
         while following.open:
             time.sleep(self.poll)
@@ -174,21 +172,20 @@ class Slurm:
                     continue
                 if now - silent.setdefault(note.name, now) >= patience:
                     silent.pop(note.name)
-                    self._give_up(folder, following, note, why, work, line)
+                    self._give_up(following, note, why, work)
             queued = sum((there_are or {}).get(note.job) == "PENDING" for note in following.open.values())
             following.show(queued, running)
         return following.tally
 
-    def _give_up(self, folder: Path, following: Following, note: Note, why: str, work: Work, line: Line) -> None:
+    def _give_up(self, following: Following, note: Note, why: str, work: Work) -> None:
         """Submit the runs that a lost task has left. After `retries` attempts, report them as failed instead."""
         queue.cancel([note.job])
         ended = queue.how_it_ended(note.job)
         event = f"Slurm job {note.job} {why}{f' ({ended})' if ended else ''}"
-        left = following.lost(note)
+        left, folder = following.lost(note), following.folder
         if note.attempt > self.retries:
             for job in left:
                 following.ended(job.run_id, "failed", f"{event}; see {folder / 'logs' / note.job}_0_log.err")
-            return
-        if left:
-            line.keep(f"{event}: {len(left)} runs are handed over again")
+        elif left:
+            following.line.keep(f"{event}: {len(left)} runs are handed over again")
             following.add(self._hand_over(folder, [left], work, note.attempt + 1))

@@ -12,8 +12,8 @@ from runner.launch import notes, queue, slurm
 from runner.launch.notes import Note, Report
 from runner.records.files import failure_path, is_recorded, results_folder
 from runner.records.jobs import Job
-from runner.runs.durations import with_runs
-from runner.terminal import duration
+from runner.runs.durations import table_of_items
+from runner.terminal import duration, one_line
 
 KINDS = ("recorded", "running", "queued", "failed", "lost", "left")
 _UNDER_WAY = ("running", "queued")
@@ -53,11 +53,12 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
     for job in (job for planned in jobs.values() for job in planned):
         every.setdefault(job.run_id, job)  # the first of the items that share a run, as `make reproduce` prints it
     known = states(list(every.values()))
-    width = 2 + max(len(name) for name in ("item", "in all", *jobs))
-    lines = [f"{'item':<{width}}{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS)]
-    for name, planned in {**with_runs(jobs), "in all": list(every.values())}.items():
-        counts = Counter(known[run_id].kind for run_id in {job.run_id for job in planned})
-        lines.append(f"{name:<{width}}{counts.total():>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS))
+
+    def cells(ids: set[str]) -> str:
+        counts = Counter(known[run_id].kind for run_id in ids)
+        return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS)
+
+    lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS), jobs, cells)
     for kind in ("running", "failed", "lost"):
         for run_id, job in every.items():
             if known[run_id].kind == kind:
@@ -72,7 +73,7 @@ def _of_run(results: Path, run_id: str, by_task: State | None) -> State:
         return by_task
     try:
         failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
-        return State("failed", " ".join(str(failure["error"]).split()))
+        return State("failed", one_line(str(failure["error"])))
     except (OSError, ValueError, KeyError):
         return by_task or State("left")
 

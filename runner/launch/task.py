@@ -11,7 +11,7 @@ from typing import Any
 from runner.config import register
 from runner.launch import notes
 from runner.launch.devices import to_share
-from runner.launch.processes import Watch, Work, run_jobs
+from runner.launch.processes import Watch, Work, run_processes
 from runner.terminal import Line
 
 NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
@@ -54,6 +54,6 @@ def carry_out(work: Work, until: float | None, watch: Watch) -> None:
     """Carry jobs out on this machine. The watch is also told of jobs that are not started."""
     register()
     work = replace(work, deadline=None if until is None else time.monotonic() + until - time.time())
-    tally = run_jobs(work, Line(sys.stderr), devices=to_share(work.jobs), watch=watch)
+    tally = run_processes(work, Line(sys.stderr), devices=to_share(work.jobs), watch=watch)
     for job in tally.not_started:
         watch.ended(job, NOT_STARTED, "")

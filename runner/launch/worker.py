@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from runner.records.jobs import Job
-from runner.terminal import epoch_text, part_done
+from runner.terminal import epoch_text, one_line, part_done
 
 BUSY_PAUSE = 5.0  # seconds before another attempt at a run that another process is computing
 
@@ -28,16 +28,6 @@ class Worker:
     connection: Connection
     number: int
     device: str | None = None
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """A report after an epoch: the run's id, the history's row, its text, and the finished part of the run."""
-
-    run_id: str
-    row: dict[str, float]
-    text: str
-    done: float
 
 
 def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: str | None = None) -> Worker:
@@ -55,7 +45,12 @@ def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: st
 
 
 def received(worker: Worker) -> tuple[str, Any]:
-    """Receive a report: ("epoch", an `Epoch`), or ("ended", an outcome and a text for every job)."""
+    """Receive a report after an epoch, or at the end.
+
+    Returns:
+        "epoch", and the run's id, a text and the finished part of the run. Or "ended", and an outcome and a text for
+        every job.
+    """
     try:
         message: tuple[str, Any] = worker.connection.recv()
         return message
@@ -90,7 +85,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         identity, _ = identify(run.config)
         last[identity] = epoch_text(row, run.epochs, run.paid_for)
-        send("epoch", Epoch(identity, row, last[identity], part_done(row, run.epochs, run.paid_for)))
+        send("epoch", (identity, last[identity], part_done(row, run.epochs, run.paid_for)))
         goes_on = judges.get(identity)
         return goes_on is None or goes_on(row)
 
@@ -101,7 +96,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
             print(f"lockstep: {reason}, so {len(some)} runs are trained one after the other.", file=sys.stderr)
             return [result for job in some for result in carry_out((job,))]
         except Exception as error:
-            return [("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")] * len(some)
+            return [("failed", one_line(f"{type(error).__name__}: {error}"))] * len(some)
         return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
 
     judges, last = {job.run_id: job.goes_on for job in jobs}, dict[str, str]()

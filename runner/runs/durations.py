@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +30,7 @@ from runner.training.instantiation import device_of
 from runner.training.loop import load, training
 from runner.training.prepare import prepare, without_calibration
 
+_PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _STEPS = 3  # that are timed, after one that is not
 
 
@@ -47,19 +47,6 @@ def like(config: Mapping[str, Any]) -> str:
     return identify_recorded({**same, "dataset": shapes})[1]
 
 
-@dataclass(frozen=True)
-class _Seconds:
-    """Seconds by the processor, or else by a clock."""
-
-    seconds: float
-    processor: bool
-
-
-def _median(told: Sequence[_Seconds]) -> float:
-    """Return the median of the processor's seconds, or where there are none, of a clock's."""
-    return median([each.seconds for each in told if each.processor] or [each.seconds for each in told])
-
-
 class Durations:
     """Seconds that recorded runs took on one core, or on one GPU.
 
@@ -69,17 +56,16 @@ class Durations:
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]], gpu: str | None = None) -> None:
-        self._runs: dict[str, list[_Seconds]] = {}
-        self._epochs: dict[str, list[_Seconds]] = {}
+        self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
+        self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
-            try:
-                told = _told(record["provenance"], gpu) if record["status"] == "finished" else None
-                if told is not None:
-                    an_epoch = replace(told, seconds=told.seconds / len(record["history"]["epoch"]))
-                    self._epochs.setdefault(like(record["config"]), []).append(an_epoch)
-                    self._runs.setdefault(record["setting_id"], []).append(told)
-            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-                continue
+            with suppress(ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+                by = _measured_by(record["provenance"], gpu) if record["status"] == "finished" else None
+                if by is not None:
+                    seconds = float(record["provenance"][by])
+                    an_epoch, alike = seconds / len(record["history"]["epoch"]), like(record["config"])
+                    self._epochs.setdefault(alike, {}).setdefault(by, []).append(an_epoch)
+                    self._runs.setdefault(record["setting_id"], {}).setdefault(by, []).append(seconds)
 
     def seconds(self, setting_id: str, like: str, epochs: int) -> float | None:
         """Estimate the seconds of a run, given its setting, its `like` and its epochs; None: they are unknown.
@@ -91,19 +77,23 @@ class Durations:
         return epochs * _median(self._epochs[like]) if like in self._epochs else None
 
 
-def _told(provenance: Mapping[str, Any], gpu: str | None) -> _Seconds | None:
-    """Return the seconds that a record tells.
+def _median(seconds: Mapping[str, Sequence[float]]) -> float:
+    """Return the median of the processor's seconds, or where there are none, of a clock's."""
+    return median(seconds.get(_PROCESSOR) or seconds[_CLOCK])
+
+
+def _measured_by(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
+    """Return the name of the seconds that a record tells.
 
     None: the run shared its steps with others, went on after a stop, or was computed by something else.
     """
     if provenance.get("lockstep", 1) != 1 or "resumed_after" in provenance:
         return None
     if gpu is not None:
-        return _Seconds(float(provenance["wall_seconds"]), False) if provenance.get("device") == gpu else None
+        return _CLOCK if provenance.get("device") == gpu else None
     if provenance.get("threads") != 1 or provenance.get("step", "eager") != "eager":
         return None
-    processor = "processor_seconds" in provenance
-    return _Seconds(float(provenance["processor_seconds" if processor else "wall_seconds"]), processor)
+    return _PROCESSOR if _PROCESSOR in provenance else _CLOCK
 
 
 def recorded(config: DictConfig) -> Durations:
@@ -117,20 +107,14 @@ def recorded(config: DictConfig) -> Durations:
 def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Read the files of records without checking them. What is no JSON is left out."""
     for path in paths:
-        try:
+        with suppress(OSError, RecursionError, ValueError):
             yield json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, RecursionError, ValueError):
-            continue
 
 
 def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
-    found = {}
-    for job in jobs:
-        seconds = durations.seconds(job.setting_id, like(job.values), job.values["epochs"])
-        if seconds is not None:
-            found[job.run_id] = seconds
-    return found
+    found = {job.run_id: durations.seconds(job.setting_id, like(job.values), job.values["epochs"]) for job in jobs}
+    return {run_id: seconds for run_id, seconds in found.items() if seconds is not None}
 
 
 class _EnoughError(Exception):
@@ -175,26 +159,30 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
         left: the ids of the runs that are not recorded.
         seconds: estimates by run id.
     """
-    width = 2 + max(len(name) for name in ("item", "in all", *jobs))
-    lines = [f"{'item':<{width}}{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'time left':>14}"]
-    for name, planned in {**with_runs(jobs), "in all": [job for of in jobs.values() for job in of]}.items():
-        ids = {job.run_id for job in planned}
+
+    def cells(ids: set[str]) -> str:
         known = [seconds[each] for each in ids & left if each in seconds]
+        seconds_left = sum(known) / workers
+        time_left = duration(seconds_left) if seconds_left < 360_000 else f"{seconds_left / 3600:,.0f}h"
         counts = f"{len(ids):>6}{len(ids - left):>6}{len(ids & left):>6}{len(ids & left) - len(known):>9}"
-        time_left = "unknown" if ids & left and not known else _time(sum(known) / workers)
-        lines.append(f"{name:<{width}}{counts}{time_left:>14}")
-    lines.append(
+        return f"{counts}{'unknown' if ids & left and not known else time_left:>14}"
+
+    return "\n".join([
+        *table_of_items(f"{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'time left':>14}", jobs, cells),
         f"Time left is with JOBS={workers}, on a machine that does nothing else, by the records of runs with the same "
         "setting, or the same shapes of data, network and batch size. It leaves out runs of unknown time, which "
-        "--time estimates by three steps each. Runs that items share are trained once, and in all counted once."
-    )
-    return "\n".join(lines)
+        "--time estimates by three steps each. Runs that items share are trained once, and in all counted once.",
+    ])  # fmt: skip
 
 
-def with_runs(jobs: Mapping[str, Sequence[Job]]) -> dict[str, Sequence[Job]]:
-    """Leave out the items that train nothing: they are computed, or of other items' runs."""
-    return {name: planned for name, planned in jobs.items() if planned}
+def table_of_items(header: str, jobs: Mapping[str, Sequence[Job]], cells: Callable[[set[str]], str]) -> list[str]:
+    """Make the lines of a table of the items that train something, and of all runs, each counted once.
 
-
-def _time(seconds: float) -> str:
-    return duration(seconds) if seconds < 360_000 else f"{seconds / 3600:,.0f}h"
+    Args:
+        cells: makes a line, given the ids of its runs.
+    """
+    runs = {name: {job.run_id for job in planned} for name, planned in jobs.items()}
+    rows = {"item": header, **{name: cells(ids) for name, ids in runs.items() if ids}}
+    rows["in all"] = cells(set().union(*runs.values()))
+    width = 2 + max(map(len, (*rows, *jobs)))
+    return [f"{name:<{width}}{row}" for name, row in rows.items()]

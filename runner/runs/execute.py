@@ -188,6 +188,23 @@ class _Execution:
             raise elsewhere
         return record, path
 
+    def write_failure(self, error: Exception) -> Path:
+        """Write the error that is handled and the history until then. Return the file."""
+        names = self.rows[0] if self.rows else {}
+        failure = {
+            "run_id": self.identity,
+            "setting_id": self.setting,
+            "status": "failed",
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc(),
+            "config": recorded_config(self.config),
+            "history": {name: [row[name] for row in self.rows] for name in names},
+            "provenance": {"git_revision": LOADED_REVISION},
+        }
+        path = failure_path(self.folder, self.identity)
+        write_record(path, failure, replace=True)
+        return path
+
 
 def _carry_out(
     executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep, on_record: OnRecord
@@ -240,11 +257,9 @@ def _carry_out(
                 log(row)
                 return on_epoch(row, each.run)
 
-            trained = train(
-                [partial(after_epoch, each, log) for each, (log, _) in zip(executions, tracked, strict=True)]
-            )
-            written: list[tuple[tracking.End, dict[str, Any], Path]] = []
-            elsewhere: list[OSError] = []
+            logs = zip(executions, tracked, strict=True)
+            trained = train([partial(after_epoch, each, log) for each, (log, _) in logs])
+            written, elsewhere = list[tuple[tracking.End, dict[str, Any], Path]](), list[OSError]()
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
                 worked = time.process_time() - working
                 try:
@@ -259,19 +274,18 @@ def _carry_out(
                 raise elsewhere[0]
     except KeyboardInterrupt as stopped:
         under_way = "the run that was under way"
-        again = f"continues {under_way} after epoch {checkpoint.epochs}"
         if all(each.outcome for each in executions):
-            again = f"finds {under_way} recorded"
-        elif not checkpoint.epochs:
-            again = f"starts {under_way} over"
-        stopped.add_note(again)
+            stopped.add_note(f"finds {under_way} recorded")
+        elif checkpoint.epochs:
+            stopped.add_note(f"continues {under_way} after epoch {checkpoint.epochs}")
+        else:
+            stopped.add_note(f"starts {under_way} over")
         raise
     except Exception as error:
         for each in executions:
             if each.outcome is None:
                 try:
-                    path = _write_failure(each.config, each.identity, each.setting, each.rows, error)
-                    error.add_note(f"traceback in {path}")
+                    error.add_note(f"traceback in {each.write_failure(error)}")
                 except OSError as lost:
                     error.add_note(f"traceback: {lost}")
         raise
@@ -281,22 +295,3 @@ def _rows(state: State) -> list[dict[str, float]]:
     """Return the rows of the history of a state, one for each epoch."""
     history: dict[str, list[float]] = state["parts"]["progress"]["history"]
     return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
-
-
-def _write_failure(
-    config: DictConfig, identity: str, setting: str, rows: list[dict[str, float]], error: Exception
-) -> Path:
-    history: dict[str, list[float]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
-    failure = {
-        "run_id": identity,
-        "setting_id": setting,
-        "status": "failed",
-        "error": f"{type(error).__name__}: {error}",
-        "traceback": traceback.format_exc(),
-        "config": recorded_config(config),
-        "history": history,
-        "provenance": {"git_revision": LOADED_REVISION},
-    }
-    path = failure_path(results_folder(config), identity)
-    write_record(path, failure, replace=True)
-    return path

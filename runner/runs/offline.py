@@ -53,18 +53,13 @@ class Attempt:
         return not late and self.exit_code is None and not self.damage
 
     @property
-    def _mark(self) -> Path:
-        """The file by which W&B marks an attempt as sent."""
-        return self.file.with_suffix(".wandb.synced")
-
-    @property
     def sent(self) -> bool:
-        return self._mark.exists()
+        return self.file.with_suffix(".wandb.synced").exists()
 
     def mark_as_sent(self) -> None:
-        """Mark it, so that W&B's commands skip it, too."""
+        """Mark it as W&B does, so that its commands skip it, too."""
         with suppress(OSError):  # this command skips it all the same, because another attempt of its run was sent
-            self._mark.touch()
+            self.file.with_suffix(".wandb.synced").touch()
 
     @property
     def exit_code(self) -> int | None:
@@ -76,14 +71,9 @@ class Attempt:
         """The reason why its file cannot be read, or "" if it can."""
         return self._read[1]
 
-    @property
-    def is_file(self) -> bool:
-        """False if a folder, a broken link, or a pipe, which would be waited for, has the file's name."""
-        return self.file.is_file()
-
     @cached_property
     def _read(self) -> tuple[int | None, str]:
-        if not self.is_file:
+        if not self.file.is_file():  # a folder, a broken link, or a pipe, which would be waited for
             return None, f"{self.file.name} is not a file"
         command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(self.file)]
         try:
@@ -108,11 +98,10 @@ def attempts(folder: Path) -> dict[str, list[Attempt]]:
 
 def due(tries: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt of a run to send: the last that ended well, else the last. None if it was sent already."""
-    if all(each.sent for each in tries):
-        return None
-    well = [each for each in tries if each.exit_code == 0] if len(tries) > 1 else []
-    readable = [each for each in tries if not each.damage] if len(tries) > 1 and not well else []
-    best = (well or readable or tries)[-1]
+    best = tries[-1]
+    if len(tries) > 1 and not all(each.sent for each in tries):  # reading the files takes time
+        well = [each for each in tries if each.exit_code == 0]
+        best = (well or [each for each in tries if not each.damage] or tries)[-1]
     return None if best.sent else best
 
 
@@ -122,8 +111,8 @@ def send(chosen: Sequence[Attempt]) -> dict[Attempt, str]:
     The command sends nothing if it cannot read one of its files, so the rest is sent one by one. A file may keep the
     command from ending. After three timeouts in a row nothing more is sent.
     """
-    silent, left = 0, {each: each.damage for each in chosen if not each.is_file}
-    files = [each for each in chosen if each.is_file]
+    silent, left = 0, {each: each.damage for each in chosen if not each.file.is_file()}
+    files = [each for each in chosen if each not in left]
     for begin in range(0, len(files), _AT_ONCE):
         if not silent and _synced(files[begin : begin + _AT_ONCE], None) is None:
             silent = 1

@@ -83,13 +83,11 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     Raises:
         ConfigError: no run can be begun online, and this process has begun none before. Later runs are written offline.
     """
-    wandb = None if config.tracking.mode == TrackingMode.disabled else _wandb()
-    if wandb is None:
-        if config.tracking.mode == TrackingMode.offline:
-            print("tracking=offline: wandb is not installed, nothing is written for it.", file=sys.stderr)
-        yield lambda _: None, lambda *_: None
-        return
-    run = _begun(wandb, config.tracking.mode, config, run_id, setting_id)
+    mode = config.tracking.mode
+    wandb = None if mode == TrackingMode.disabled else _wandb()
+    if wandb is None and mode == TrackingMode.offline:
+        print("tracking=offline: wandb is not installed, nothing is written for it.", file=sys.stderr)
+    run = None if wandb is None else _begun(wandb, mode, config, run_id, setting_id)
     if run is None:
         yield lambda _: None, lambda *_: None
         return
@@ -156,13 +154,14 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
 def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
     folder = Path(config.tracking.directory).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
+    called = config.tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
     run = wandb.init(
         mode=mode.value,
         project=config.tracking.project,
         entity=config.tracking.entity,
         dir=str(folder),
         id=run_id,
-        name=_name(config, run_id),
+        name=f"{called} seed {config.seed} {run_id[:6]}",
         group=config.tracking.group,
         job_type=config.tracking.job_type,
         tags=[*config.tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
@@ -179,7 +178,7 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
             finish_timeout_raises=True,
         ),
     )
-    axes = AXES if _private(config) else AXES[-1:]
+    axes = AXES if config.noise_multiplier != 0 else AXES[-1:]  # null: it is calibrated
     for axis in axes:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=axes[0])
@@ -193,45 +192,23 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
 def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], path: Path) -> None:
     """Send what is known only now, and finish the run whatever becomes of it."""
     try:
-        _send_summary(run, serves, record["final"])
-        _send_record(wandb, run, record, path)
-        _send_diagnostics(wandb, run, record["diagnostics"])  # last: the most that W&B could stumble over
+        final = record["final"]
+        guaranteed = final.get("epsilon_sound_at_max_tries", final.get("epsilon_sound"))
+        run.summary.update(_spent(final | {"epsilon_sound_guaranteed": guaranteed}))
+        if serves:
+            run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
+        about = {"setting_id": record["setting_id"]}
+        artifact = wandb.Artifact(f"record-{record['run_id']}", type="record", metadata=about)
+        artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
+        run.log_artifact(artifact)
+        defined = set[str]()
+        for axis, row in rows_of(wandb, record["diagnostics"]):  # last: the most that W&B could stumble over
+            for name in row.keys() - defined:
+                run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+            defined |= row.keys()
+            run.log(row)
     finally:
         run.finish(exit_code=0)
-
-
-def _send_summary(run: Any, serves: dict[str, str], final: dict[str, Any]) -> None:
-    guaranteed = final.get("epsilon_sound_at_max_tries", final.get("epsilon_sound"))
-    run.summary.update(_spent(final | {"epsilon_sound_guaranteed": guaranteed}))
-    if serves:
-        run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
-
-
-def _send_diagnostics(wandb: Any, run: Any, diagnostics: dict[str, Any]) -> None:
-    axes: dict[str, str] = {}
-    for axis, row in rows_of(wandb, diagnostics):
-        for name in row.keys() - axes.keys():
-            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
-            axes[name] = axis
-        run.log(row)
-
-
-def _send_record(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> None:
-    artifact = wandb.Artifact(
-        f"record-{record['run_id']}", type="record", metadata={"setting_id": record["setting_id"]}
-    )
-    artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
-    run.log_artifact(artifact)
-
-
-def _name(config: DictConfig, run_id: str) -> str:
-    """For people: `tempered_sigmoid/mnist_tanh seed 3 1a2b3c`, or the data set where no experiment was chosen."""
-    chosen = config.tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
-    return f"{chosen} seed {config.seed} {run_id[:6]}"
-
-
-def _private(config: DictConfig) -> bool:
-    return bool(config.noise_multiplier != 0)  # null: it is calibrated
 
 
 def _spent(values: dict[str, Any]) -> dict[str, Any]:

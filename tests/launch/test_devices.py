@@ -13,7 +13,7 @@ import torch
 from runner.launch import devices
 from runner.launch import processes as local
 from runner.launch.devices import Devices, to_share, visible, workers
-from runner.launch.processes import Work, run_jobs
+from runner.launch.processes import Work, run_processes
 from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
 from runner.terminal import Line
@@ -96,7 +96,7 @@ def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeyp
     real = local.start
     monkeypatch.setattr(local, "start", start)
     jobs = jobs_on("cpu", tmp_path, 3)
-    tally = run_jobs(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
+    tally = run_processes(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
     assert len(tally.recorded) == 3
     assert set(used) == {"5", "7"}
 
@@ -106,5 +106,5 @@ def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
     (job,) = jobs_on("cpu", tmp_path, 1)
     job.config.loss._target_ = "tests.failing.SaysItsDevice"
     job = Job.of(job.sweep, job.overrides, resolved(job.config))
-    tally = run_jobs(Work([job], 1), Line(io.StringIO()), devices=["7"])
+    tally = run_processes(Work([job], 1), Line(io.StringIO()), devices=["7"])
     assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"

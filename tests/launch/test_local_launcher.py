@@ -20,7 +20,7 @@ from runner.terminal import Line
 
 @pytest.fixture
 def asked(monkeypatch) -> dict[str, Any]:
-    """Arguments of `runner.launch.processes.run_jobs`, which runs nothing here."""
+    """Arguments of `runner.launch.processes.run_processes`, which runs nothing here."""
     found: dict[str, Any] = {}
 
     def fake(work: Work, line: Line, *, devices: Any, watch: Heartbeat) -> Tally:
@@ -32,7 +32,7 @@ def asked(monkeypatch) -> dict[str, Any]:
         found["states"] = states(jobs)
         return Tally(recorded=list(jobs))
 
-    monkeypatch.setattr(local, "run_jobs", fake)
+    monkeypatch.setattr(local, "run_processes", fake)
     return found
 
 

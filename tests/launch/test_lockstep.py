@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.launch.lockstep import grouped
-from runner.launch.processes import Work, run_jobs
+from runner.launch.processes import Work, run_processes
 from runner.records.files import claim, failure_path, read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.records.jobs import Job, sweep_jobs
@@ -50,7 +50,7 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
     for job in alone:
         assert execute(job.config, lambda row, run: None) == "finished"
     said = io.StringIO()
-    assert len(run_jobs(Work(together, 1), Line(said)).recorded) == len(together) == 3
+    assert len(run_processes(Work(together, 1), Line(said)).recorded) == len(together) == 3
     assert said.getvalue().count("finished") == 3
     found = [
         [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs] for jobs in (alone, together)
@@ -99,7 +99,7 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
         jobs.append(Job.of(job.sweep, job.overrides, config))
     with pytest.raises(NotStackableError, match="RReLU is not a module"):
         execute_together([job.config for job in jobs], lambda row, run: None)
-    tally = run_jobs(Work(jobs, 1), Line(io.StringIO()))
+    tally = run_processes(Work(jobs, 1), Line(io.StringIO()))
     assert len(tally.recorded) == 2
     records = [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs]
     assert [record["provenance"]["lockstep"] for record in records] == [1, 1]

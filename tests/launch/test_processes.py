@@ -15,7 +15,7 @@ from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
-from runner.launch.processes import Work, _Clock, run_jobs
+from runner.launch.processes import Work, _Clock, run_processes
 from runner.records.files import failure_path, read_record, record_path, results_folder
 from runner.records.identity import resolved
 from runner.records.jobs import Job, sweep_jobs
@@ -42,7 +42,7 @@ def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
 def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
     said = io.StringIO()
     estimates = {job.run_id: estimate for job in jobs}
-    return run_jobs(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
+    return run_processes(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
 
 
 def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path) -> None:
