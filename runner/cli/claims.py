@@ -26,9 +26,10 @@ _FILTERS = {
     "guarantee": "whose claimed ε is: refuted,not-guaranteed",
 }
 _COLUMNS = {  # headings, and the cells below them
-    **{"claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict", "claimed ε": "at"},
-    **{"sound ε": "sound", "the claimed ε is": "guarantee"},
-}
+    "claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict", "claimed ε": "at",
+    "sound ε": "sound", "the claimed ε is": "guarantee",
+}  # fmt: skip
+_ALIKE = str.maketrans(" _", "--")
 
 Row = Mapping[str, str]
 
@@ -83,6 +84,3 @@ def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
         if value.translate(_ALIKE) not in known:
             raise ValueError(f"No claim has the {name} {value!r}. {nearest(value, sorted(known.values()))}")
     return {known[value.translate(_ALIKE)] for value in values}
-
-
-_ALIKE = str.maketrans(" _", "--")

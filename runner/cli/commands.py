@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from runner.cli.signals import STOPPED
-from runner.terminal import one_line
+from runner.terminal import nearest, one_line
 
-Main = Callable[[Sequence[str]], int]
 _UNREAD = 141  # a shell's exit code for a command whose pipe was closed
 
 
@@ -48,9 +46,7 @@ COMMANDS = {
 
 def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
     """State in one sentence that a program has no command of this name."""
-    near = difflib.get_close_matches(name, commands, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(commands)}."
-    return f"{program}: there is no command {one_line(name)!r}. {hint}"
+    return f"{program}: there is no command {one_line(name)!r}. {nearest(name, commands)}"
 
 
 def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
@@ -60,20 +56,18 @@ def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
 
 def diagnostics() -> str:
     """List the diagnostics, a line each, for `--help`: every file with its docstring's first line."""
-    folder = Path(__file__).parents[1] / "training" / "diagnostics"
-    files = [path for path in sorted(folder.glob("*.py")) if path.stem not in ("__init__", "interface")]
-    first = {
-        path.stem: str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).partition("\n")[0]
-        for path in files
-    }
-    return "\n".join(f"{name}: {line.rstrip('.')}" for name, line in first.items())
+    lines = []
+    for path in sorted((Path(__file__).parents[1] / "training" / "diagnostics").glob("*.py")):
+        if path.stem not in ("__init__", "interface"):
+            first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
+            lines.append(f"{path.stem}: {first.rstrip('.')}")
+    return "\n".join(lines)
 
 
 def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
     """Import a command and carry it out, and return the exit code."""
     try:
-        main: Main = import_module(commands[name].module).main
-        code = main(arguments)
+        code: int = import_module(commands[name].module).main(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

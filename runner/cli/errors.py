@@ -17,15 +17,12 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.config import REPOSITORY, ConfigError
 
 _EXTRAS = {
-    "altair": "report",
-    "vl_convert": "report",
-    "itables": "report",
-    "jinja2": "report",
-    "markdown_it": "report",
+    **dict.fromkeys(("altair", "vl_convert", "itables", "jinja2", "markdown_it"), "report"),
     "playwright": "browser",
     "optuna": "search",
     "wandb_workspaces": "dashboard",
 }
+_MEMORY = re.compile("MemoryError|allocate memory|out of memory|bad_alloc|could not create a primitive")
 _ALIKE = 0.75  # similarity of a suggested field
 _FRAMES = "\nException raised from"  # the beginning of a stack of C++ in some of PyTorch's messages
 
@@ -39,13 +36,10 @@ def refused(error: Exception) -> str | None:
         return f"{error.place}: {sentence(error)}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error)
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in _EXTRAS:
-        name = (error.name or "").partition(".")[0]
+    name = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if name in _EXTRAS:
         return f"{name} is not installed: pip install -e '.[{_EXTRAS[name]}]' brings it."
-    return str(error) if isinstance(error, (ConfigError, DataError, ValueError)) else None
-
-
-_MEMORY = re.compile("MemoryError|allocate memory|out of memory|bad_alloc|could not create a primitive")
+    return str(error) if isinstance(error, (DataError, ValueError)) else None
 
 
 def explained(error: Exception) -> tuple[str, int]:
@@ -56,15 +50,11 @@ def explained(error: Exception) -> tuple[str, int]:
         return sentence(error), 2
     if isinstance(error, (ConfigError, DataError)):
         said = str(error).partition(_FRAMES)[0]
-        return _of_memory(said) + said + file_of(said), 2
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    said = f"failed, {type(error).__name__}: {error}{notes}"
-    return _of_memory(said) + said, 1
-
-
-def _of_memory(said: str) -> str:
-    """Return a beginning for the message of an error that comes from a lack of memory, which may not say so."""
-    return "there is not enough memory: " if _MEMORY.search(said) else ""
+        said, code = said + file_of(said), 2
+    else:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        said, code = f"failed, {type(error).__name__}: {error}{notes}", 1
+    return ("there is not enough memory: " if _MEMORY.search(said) else "") + said, code
 
 
 def file_of(said: str) -> str:
@@ -134,26 +124,22 @@ def _nearest(missing: str) -> str:
     paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     near = difflib.get_close_matches(name, names, cutoff=0.5)
-    return (
-        f". Did you mean {' or '.join(near)}?" if near else f". They are the files of {folder.relative_to(REPOSITORY)}/"
-    )
+    if near:
+        return f". Did you mean {' or '.join(near)}?"
+    return f". They are the files of {folder.relative_to(REPOSITORY)}/"
 
 
 def _fields(error: BaseException, name: str) -> str:
     """Suggest a similar field, or list all fields, in the part of the config that lacks one."""
-    fields = [field for field in _names(error) if field != "hydra" and not field.startswith("_")]
-    parent: Any = getattr(error, "parent_node", None)
+    parent: Any = getattr(error, "parent_node", None) or {}
+    names = [str(field) for field in parent]
+    fields = [field for field in names if field != "hydra" and not field.startswith("_")]
     inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
     near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
     if near:
         return f". Did you mean {near[0]}?"
-    more = ", and with a + before it whatever else its class takes" if "_target_" in _names(error) else ""
+    more = ", and with a + before it whatever else its class takes" if "_target_" in names else ""
     return f". There are {', '.join(fields)}{more}" if fields else ""
-
-
-def _names(error: BaseException) -> list[str]:
-    """Return the fields of the part of the config that an error is about."""
-    return [str(field) for field in getattr(error, "parent_node", None) or ()]
 
 
 def _options_named(field: str, overrides: Sequence[str]) -> str:

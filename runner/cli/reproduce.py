@@ -17,10 +17,9 @@ import torch
 from omegaconf import DictConfig
 
 from runner.claims.evidence import check_scale
-from runner.config import FIELDS, PAPER, ConfigError
+from runner.config import FIELDS, PAPER, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import known as known_launchers
 from runner.launch.choice import split
 from runner.launch.devices import workers as usual_workers
 from runner.launch.processes import Tally
@@ -44,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     kernels_wanted()  # refuses an environment that asks for nothing known
     check_scale(options.scale)
     paper = load(options.paper.replace("-", "_"))
-    items = _chosen(paper, options.items)
+    names = None if options.items is None else [name.strip() for name in options.items.split(",") if name.strip()]
+    wanted = paper.items if names is None else [paper.item(name) for name in names]
+    items = tuple(item for item in paper.items if item in wanted)
     budget = None if options.budget is None else parse_duration(options.budget)
     if options.time and not options.plan:
         raise ConfigError("--time goes with --plan.")
@@ -68,7 +69,10 @@ def main(arguments: Sequence[str]) -> int:
     if first is not None:  # a fault in the overrides is the same in all runs, and is found even if all are recorded
         _prepared(first, without_calibration(first.config))
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    pending = [job for job in every.values() if not _is_recorded(job)]
+    pending = [
+        job for job in every.values()
+        if not (record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config))
+    ]  # fmt: skip
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     _check(pending)
     check_data(pending)
@@ -117,7 +121,9 @@ def _parser() -> Parser:
 def add_common(parser: Parser) -> None:
     """Add the arguments that all commands have that carry runs out."""
     parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
-    parser.add_argument("--launcher", default="local", help=f"who carries them out: {', '.join(known_launchers())}")
+    parser.add_argument(
+        "--launcher", default="local", help=f"who carries them out: {', '.join(options_of('launcher'))}"
+    )
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -130,17 +136,6 @@ def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
     for job, why in failed:
         path = failure_path(results_folder(job.config), job.run_id)
         print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
-
-
-def _chosen(paper: Paper, names: str | None) -> tuple[Item, ...]:
-    if names is None:
-        return paper.items
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in {item.name for item in paper.items}]
-    if unknown:
-        known = ", ".join(item.name for item in paper.items)
-        raise ConfigError(f"{paper.name} has no item {unknown[0]!r}: choose from {known}.")
-    return tuple(item for item in paper.items if item.name in wanted)
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -177,12 +172,7 @@ def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]
 
 
 def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:
-    """Return the table of what is left.
-
-    Args:
-        first: one of the runs.
-        time_unknown: time three steps of runs of unknown time, once for all that are alike.
-    """
+    """Return the table of what is left. With `time_unknown`, runs of unknown time are timed, of those alike one."""
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
     estimates = {} if first is None else estimated(left, durations.recorded(first.config))
@@ -198,11 +188,6 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
     line.clear()
     workers = workers or usual_workers([] if first is None else [first])
     return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
-
-
-def _is_recorded(job: Job) -> bool:
-    """Return `recorded`, without reading anything for runs that have no file."""
-    return record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config)
 
 
 def _check(pending: Sequence[Job]) -> None:

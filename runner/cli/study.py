@@ -89,11 +89,7 @@ def _search_path(folder: Path | None) -> list[str]:
 
 
 def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
-    """Prepare a run of each setting, before any work.
-
-    Raises:
-        ConfigError: a setting cannot be run, or no sound epsilon of it is known.
-    """
+    """Prepare a run of each setting, before any work."""
     for number, (setting, arm) in enumerate(zip(settings, progress, strict=True), 1):
         line.show(f"checked {number} of {len(settings)} settings ...")
         for job in arm.next[:1]:

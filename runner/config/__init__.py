@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -196,10 +196,15 @@ FIELDS = properties_of(Config)
 RANGES = tuple(ranges_of(Config))
 
 
+def options_of(group: str) -> list[str]:
+    """List the options of a config group by name, those in its subfolders left out."""
+    return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
+
+
 @cache
 def scales() -> list[str]:
-    """Return the names of the scales, which are the options of the config group `scale`."""
-    return sorted(path.stem for path in (REPOSITORY / "conf" / "scale").glob("*.yaml"))
+    """List the names of the scales, which are the options of the config group `scale`."""
+    return options_of("scale")
 
 
 def check_ranges(config: DictConfig) -> None:
@@ -233,11 +238,6 @@ def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> floa
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
     """Return `${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, to three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
-
-
-def _chosen(table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
-    """Return `${chosen:TABLE,OTHERWISE}`: see runner.config.chosen."""
-    return chosen(REPOSITORY, table, otherwise, node=_node_, root=_root_)
 
 
 @dataclass(frozen=True)
@@ -280,4 +280,4 @@ def register() -> None:
     OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)
-    OmegaConf.register_new_resolver("chosen", _chosen, replace=True)
+    OmegaConf.register_new_resolver("chosen", partial(chosen, REPOSITORY), replace=True)

@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import Container, Node, OmegaConf
 
 
-def chosen(repository: Path, table: str, otherwise: float, *, node: Node, root: Container) -> float:
+def chosen(repository: Path, table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
     """Return a table's number for this field from the row that matches the config, or `otherwise` if no row does.
 
     All other columns of the row have to equal the config. An empty cell stands for a field that is null or missing.
@@ -26,10 +26,10 @@ def chosen(repository: Path, table: str, otherwise: float, *, node: Node, root: 
         FileNotFoundError: the table does not exist.
         ValueError: two rows match this config, or the field has no column or no number.
     """
-    field = node._get_full_key("")
+    field = _node_._get_full_key("")
     path = repository / table
     rows = _rows(path, path.stat().st_mtime_ns)
-    config = {name: OmegaConf.select(root, name) for name in dict.fromkeys(chain(*rows)) if name != field}
+    config = {name: OmegaConf.select(_root_, name) for name in dict.fromkeys(chain(*rows)) if name != field}
     found = [row for row in rows if all(_same(value, row[name]) for name, value in config.items())]
     if len(found) > 1 or any(field not in row for row in found):
         raise ValueError(f"{table} has {len(found)} rows for one setting, or no column {field}.")

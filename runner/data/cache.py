@@ -42,8 +42,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
         safe_folder(path.parent)
         if not _is_whole(path, shape):
             waits = partial(line.keep, "another process computes the same features: waiting for it")
-            sizes = partial(_unfinished, path)
-            with locked(path.with_suffix(".lock"), wait=_SILENT, on_wait=waits, progress=sizes):
+            with locked(path.with_suffix(".lock"), wait=_SILENT, on_wait=waits, progress=partial(_unfinished, path)):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
                         line.keep(f"{path} is damaged or open to others, so it is computed again")
@@ -60,13 +59,13 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
     return numbers.view(*shape)
 
 
-def _unfinished(path: Path) -> dict[str, int]:
-    """Return the sizes of the unfinished copies of a file, by name."""
-    sizes: dict[str, int] = {}
+def _unfinished(path: Path) -> dict[Path, float]:
+    """Return the times of the last changes of the unfinished copies of a file."""
+    times: dict[Path, float] = {}
     for part in path.parent.glob(f".{path.name}.*.part"):
         with suppress(OSError):  # it was renamed in the meantime
-            sizes[part.name] = part.stat().st_size
-    return sizes
+            times[part] = part.stat().st_mtime
+    return times
 
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:
@@ -100,7 +99,6 @@ def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | me
 
 def _remove_unfinished(path: Path) -> None:
     """Remove unfinished copies of a file from killed processes. A process that still writes has changed its copy."""
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        with suppress(FileNotFoundError):  # it was renamed in the meantime
-            if time.time() - part.stat().st_mtime > _LONGEST:
-                part.unlink()
+    for part, changed in _unfinished(path).items():
+        if time.time() - changed > _LONGEST:
+            part.unlink(missing_ok=True)

@@ -23,9 +23,7 @@ from uuid import uuid4
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after other errors it is only unsupported
 _PAUSE = 0.05  # seconds between two attempts at a lock
 _MOMENT = 5.0  # seconds to wait for a lock that is held for an instant
-
 _TRIAL = 1 << 16  # bytes: more than a record has
-
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
@@ -134,7 +132,7 @@ def locked(
     on_wait: Callable[[], None] = lambda: None,
     progress: Callable[[], object] = lambda: None,
 ) -> Iterator[bool]:
-    """Hold the lock of a file; yield False if another process still holds it after `wait` seconds.
+    """Hold the lock of a file or folder; yield False if another process still holds it after `wait` seconds.
 
     The operating system drops the lock when the process ends. A symbolic link is not followed, and the file is not
     emptied. If the file cannot be locked, one warning is printed and work goes on without a lock. Files are still
@@ -158,19 +156,18 @@ def locked(
 
 
 def _opened(path: Path) -> int:
-    """Open the file of a lock, which another user may own."""
+    """Open the file of a lock, which another user may own, or a folder."""
     flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
         _share(descriptor, path.parent)
         return descriptor
-    except PermissionError:
+    except (PermissionError, IsADirectoryError):
         return os.open(path, os.O_RDONLY | flags)
 
 
 def _write(file: BinaryIO, content: Content) -> None:
-    pieces = [content] if isinstance(content, str | bytes) else content
-    for piece in pieces:
+    for piece in [content] if isinstance(content, str | bytes) else content:
         file.write(piece.encode() if isinstance(piece, str) else piece)
     file.flush()
     try:
@@ -187,38 +184,15 @@ def _placed(part: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError:  # no hard links here; file systems raise different errors
-        with _alone_in(path.parent):
+        with locked(path.parent, wait=_MOMENT):
             if os.path.lexists(path):
                 return False
             os.replace(part, path)
     return True
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder for an instant, if folders can be locked."""
-    descriptor = None
-    try:
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            _flocked(descriptor, _MOMENT, lambda: None)
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _flocked(
-    descriptor: int, wait: float, on_wait: Callable[[], None], progress: Callable[[], object] = lambda: None
-) -> bool:
-    """Try to lock until `wait` seconds have passed without progress.
-
-    Returns:
-        True if the lock is held now.
-
-    Raises:
-        OSError: locks do not work here.
-    """
+def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None], progress: Callable[[], object]) -> bool:
+    """Try to lock until `wait` seconds have passed without progress. Return True if the lock is held now."""
     until, told, seen = time.monotonic() + wait, False, progress()
     while True:
         try:

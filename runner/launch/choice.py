@@ -9,15 +9,10 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY, ConfigError, options_of
 from runner.launch.interface import Launcher
 
 _PREFIX = "launcher."
-
-
-def known() -> list[str]:
-    """List the names of all launchers."""
-    return sorted(path.stem for path in (REPOSITORY / "conf" / "launcher").glob("*.yaml"))
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -38,8 +33,8 @@ def launcher_of(name: str, overrides: Sequence[str] = (), *, wait: bool = True) 
         ConfigError: there is no such launcher, an option is wrong, or a program or package is missing. Or it needs the
             command to wait.
     """
-    if name not in known():
-        raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known())}.")
+    if name not in (known := options_of("launcher")):
+        raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known)}.")
     options: Any = OmegaConf.load(REPOSITORY / "conf" / "launcher" / f"{name}.yaml")
     there_are = [option for option in options if option != "_target_"]
     for text in overrides:

@@ -64,11 +64,7 @@ class Ray:
             return self._carry_out(ray, work, line, heartbeat)
 
     def _connected(self) -> Any:
-        """Return Ray, connected to the cluster until the process ends. Several requests may use it at a time.
-
-        Raises:
-            ConfigError: there is no cluster at the address.
-        """
+        """Return Ray, connected to the cluster until the process ends. Several requests may use it at a time."""
         import ray
 
         environment = {"working_dir": str(REPOSITORY), "excludes": _NOT_UPLOADED} if self.working_dir else {}

@@ -90,9 +90,6 @@ class Slurm:
         """List tasks of earlier commands that are in the queue and have runs that are wanted.
 
         Notes of tasks that left the queue are removed. Their runs without a record are submitted again.
-
-        Raises:
-            ConfigError: there are such notes, and Slurm does not answer.
         """
         earlier = [note for note in notes.notes(folder) if note.launcher == NAME and wanted & set(note.runs)]
         if not earlier:
@@ -117,11 +114,7 @@ class Slurm:
         return found
 
     def _submitted(self, folder: Path, tasks: Sequence[Any], at_once: int | None) -> list[str]:
-        """Submit callables to Slurm, `at_once` at a time. Return their job ids.
-
-        Raises:
-            ConfigError: Slurm refuses them, for an unknown partition, say.
-        """
+        """Submit callables to Slurm, `at_once` at a time. Return their job ids."""
         if not tasks:
             return []
         import submitit

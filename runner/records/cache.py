@@ -82,11 +82,7 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _made_of(files: Iterable[str]) -> dict[str, Any]:
-    """Return what an entry depends on: hashes of files and of code, versions, and variables that the files name.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return what an entry depends on: hashes of files and of code, versions, and variables that the files name."""
     hashes: dict[str, str] = {}
     variables: set[str] = set()
     tables: set[str] = set()

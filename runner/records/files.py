@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
 from pathlib import Path
@@ -60,20 +60,25 @@ def recorded(config: DictConfig) -> bool:
     Raises:
         UnreadableRecordError: the file may be a record, but cannot be read here.
     """
-    try:
-        read_record(record_path(results_folder(config), identify(config)[0]))
-    except UnreadableRecordError:
-        raise
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
+    return bool(_is_whole(record_path(results_folder(config), identify(config)[0])))
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:
     """Return True if a folder of results has a readable record of a run."""
+    with suppress(UnreadableRecordError):
+        return bool(_is_whole(record_path(folder, run_id)))
+    return False
+
+
+def _is_whole(path: Path) -> bool | None:
+    """Return True for a record, False for a damaged one, and None if there is no file."""
     try:
-        read_record(record_path(folder, run_id))
-    except (FileNotFoundError, ValueError):
+        read_record(path)
+    except UnreadableRecordError:
+        raise
+    except FileNotFoundError:
+        return None
+    except ValueError:
         return False
     return True
 
@@ -86,18 +91,10 @@ def set_aside(path: Path) -> Path | None:
     Raises:
         UnreadableRecordError: it may be a record, and cannot be read here. It stays.
     """
-    try:
-        read_record(path)
-    except FileNotFoundError:
+    if _is_whole(path) is not False:
         return None
-    except UnreadableRecordError:
-        raise
-    except ValueError:
-        places = (path.with_suffix(f".broken-{number}") for number in count(1))
-        place = next(place for place in places if not place.exists())
-        path.rename(place)
-        return place
-    return None
+    places = (path.with_suffix(f".broken-{number}") for number in count(1))
+    return path.rename(next(place for place in places if not place.exists()))
 
 
 def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -> bool:
@@ -139,20 +136,16 @@ def read_record(path: Path) -> dict[str, Any]:
         ValueError: naming the file, where it is anything else but a record: see `check_record`.
     """
     try:
-        special = path.exists() and not path.is_file()  # a folder, or a pipe, which would be waited for
-        text = "" if special else path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():  # a folder, or a pipe, which would be waited for
+            raise ValueError("it is not a file")
+        text = path.read_text(encoding="utf-8")
+        record: dict[str, Any] = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnreadableRecordError(printable(f"{path} cannot be read: {error.strerror}.")) from error
-    except ValueError as error:
-        _refuse(path, f"{type(error).__name__} {error}")
-    if special:
-        _refuse(path, "it is not a file")
-    try:
-        record: dict[str, Any] = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
     except (RecursionError, ValueError) as error:
-        _refuse(path, f"{type(error).__name__} {error}")
+        _refuse(path, str(error) if type(error) is ValueError else f"{type(error).__name__} {error}")
     check_record(path, record)
     return record
 
@@ -188,15 +181,12 @@ def check_record(path: Path, record: Any) -> None:
     except schema.SchemaError as error:
         said = f"{path} was written by a newer version, or changed by hand: {error}. Update, or move it away."
         raise UnreadableRecordError(printable(said)) from error
-    checks = {
-        "its run_id is not its file's name": record["run_id"] == path.stem,
-        "its ids are not those of its config": ids == (record["run_id"], record["setting_id"]),
-        "it is stopped and lies where runs do, or the other way round": (record["status"] == STOPPED)
-        == (path.parent.name == STOPPED),
-    }
-    for reason, holds in checks.items():
-        if not holds:
-            _refuse(path, reason)
+    if record["run_id"] != path.stem:
+        _refuse(path, "its run_id is not its file's name")
+    if ids != (record["run_id"], record["setting_id"]):
+        _refuse(path, "its ids are not those of its config")
+    if (record["status"] == STOPPED) != (path.parent.name == STOPPED):
+        _refuse(path, "it is stopped and lies where runs do, or the other way round")
 
 
 def upper_bound(epsilon: float | str | None) -> float:
@@ -216,10 +206,9 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 def dumps(record: dict[str, Any]) -> str:
     """Write a record as JSON text, with its measured numbers rounded, and the digest of the result."""
-    exact = ("config",)  # the ids are the hash of the config as it is
-    content = {name: value if name in exact else rounded(value) for name, value in record.items()}
-    as_read = json.loads(json.dumps(content))
-    return text_of(content | {"digest": digest_of(as_read)})
+    # The ids are the hash of the config as it is.
+    content = {name: value if name == "config" else rounded(value) for name, value in record.items()}
+    return text_of(content | {"digest": digest_of(json.loads(json.dumps(content)))})
 
 
 def text_of(record: dict[str, Any]) -> str:

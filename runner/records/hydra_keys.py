@@ -113,11 +113,7 @@ class Judge(ConfigLoaderImpl):
 
 
 def _check_names(folder: Path) -> None:
-    """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take.
-
-    Raises:
-        ConfigCompositionException: one has.
-    """
+    """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take."""
     conf = Path(_CONF)
     for known in (*conf.glob("*/**/*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")):
         name = known.relative_to(conf if known.is_relative_to(conf) else REPOSITORY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from enum import Enum
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -61,7 +60,7 @@ def limit(config: DictConfig) -> None:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """Return a whole config, resolved, as JSON values, without `sources` if it is empty."""
-    values: dict[str, Any] = _json_value(OmegaConf.to_container(config, resolve=True))
+    values = json.loads(json.dumps(OmegaConf.to_container(config, resolve=True, enum_to_str=True)))
     return {name: value for name, value in values.items() if value or name != "sources"}
 
 
@@ -83,8 +82,7 @@ def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
     }
-    present: dict[str, Any] = _without_absent(_by_bare_names(kept))
-    return present
+    return dict(_without_absent(_by_bare_names(kept)))
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
@@ -104,8 +102,7 @@ def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
 
 def trained(values: dict[str, Any]) -> str:
     """Hash the part of a setting that affects training. Settings with the same hash differ in measurements only."""
-    content = {name: value for name, value in values.items() if _part(name) is not Part.observed}
-    return identify_recorded(content)[1]
+    return identify_recorded({name: v for name, v in values.items() if _part(name) is not Part.observed})[1]
 
 
 def _part(name: str) -> Part:
@@ -126,14 +123,6 @@ def _by_bare_names(value: Any) -> Any:
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _json_value(v) for name, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_value(v) for v in value]
-    return value.value if isinstance(value, Enum) else value
 
 
 def _without_absent(value: Any) -> Any:

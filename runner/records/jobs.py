@@ -191,11 +191,7 @@ def _sets_machine(override: str) -> bool:
 
 
 def _with(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
-    """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them.
-
-    Raises:
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException, ConfigError: an override is wrong.
-    """
+    """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them."""
     if not jobs or not overrides:
         return list(jobs)
     config, parsed = copy.deepcopy(jobs[0].config), [_parsed(text) for text in overrides]

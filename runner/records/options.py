@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import HydraException
 
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY, ConfigError, options_of
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
 # option unpickles a file, which can run any code, so it is left out.
@@ -87,5 +87,4 @@ def _check(group: str, chosen: object) -> None:
         )
     names = chosen if isinstance(chosen, list) else [chosen]
     if isinstance(chosen, (bool, int, float, list)) and not all(isinstance(name, str) for name in names):
-        options = ", ".join(sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml")))
-        raise ConfigError(f"{group}={chosen} names no option of {group}: choose from {options}")
+        raise ConfigError(f"{group}={chosen} names no option of {group}: choose from {', '.join(options_of(group))}")

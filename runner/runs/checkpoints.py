@@ -53,6 +53,7 @@ class Checkpoint:
         epochs: the number of epochs trained when the run was last resumed or saved. At 0 a stopped run starts over.
         seconds: the seconds that the run had taken until it was resumed.
         resumed_after: the epochs after which it was resumed, in order.
+        possible: True if the run can have one: it has no class of the user, whose code and state are not known.
     """
 
     def __init__(self, config: DictConfig, run: Run) -> None:
@@ -61,12 +62,7 @@ class Checkpoint:
         self.resumed_after: list[int] = []
         self._failed = False
         self._bound = _bound(config, run)
-        self._known = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
-
-    @property
-    def possible(self) -> bool:
-        """True if the run can have one: it has no class of the user, whose code and state are not known."""
-        return self._known
+        self.possible = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
 
     def load(self) -> dict[str, Any] | None:
         """Return the state to resume from (see `runner.training.state`), or None if there is none.
@@ -74,19 +70,16 @@ class Checkpoint:
         If there is a file that cannot be used, one line states the reason. The file stays until the first epoch
         replaces it.
         """
-        if not self._known or not self.path.exists():
+        if not self.possible or not self.path.exists():
             return None
         try:
             content = _read(self.path)
-        except OSError as error:
-            self._start_over(f"cannot be read ({error.strerror})")
-            return None
-        except ValueError as reason:
-            self._start_over(str(reason))
-            return None
-        others = [name for name, value in self._bound.items() if content["bound"].get(name) != value]
-        if others:
-            self._start_over(f"is of another {' and '.join(others)}")
+            others = [name for name, value in self._bound.items() if content["bound"].get(name) != value]
+            if others:
+                raise ValueError(f"is of another {' and '.join(others)}")
+        except (OSError, ValueError) as error:
+            reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else error
+            print(f"{self.path} {reason}, so the run starts over.", file=sys.stderr)
             return None
         self.epochs, self.seconds = content["epochs"], content["seconds"]
         self.resumed_after = [*content["resumed_after"], self.epochs]
@@ -99,15 +92,9 @@ class Checkpoint:
 
         If it cannot be written, one line states so, and the run continues.
         """
-        content = {
-            "bound": self._bound,
-            "epochs": epochs,
-            "seconds": seconds,
-            "resumed_after": self.resumed_after,
-            "state": state,
-        }
+        progress = {"epochs": epochs, "seconds": seconds, "resumed_after": self.resumed_after}
         buffer = io.BytesIO()
-        torch.save(content, buffer)
+        torch.save({"bound": self._bound, **progress, "state": state}, buffer)
         try:
             write_whole(self.path, hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue(), replace=True)
             self.epochs = epochs
@@ -115,9 +102,6 @@ class Checkpoint:
             if not self._failed:
                 print(f"{self.path} cannot be written ({error.strerror}): the run goes on without.", file=sys.stderr)
             self._failed = True
-
-    def _start_over(self, reason: str) -> None:
-        print(f"{self.path} {reason}, so the run starts over.", file=sys.stderr)
 
 
 def checkpoint_path(config: DictConfig) -> Path:
@@ -139,11 +123,7 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a file that `save` wrote.
-
-    Raises:
-        ValueError: the file is damaged, or `save` did not write it. The message follows the file's name.
-    """
+    """Read a file that `save` wrote."""
     raw = content_of(path)
     digest, payload = raw[:_DIGEST], raw[_DIGEST:]
     if hashlib.sha256(payload).digest() != digest:

@@ -126,11 +126,7 @@ class _Execution:
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
     def _check_places(self) -> None:
-        """Try once to write wherever the run will.
-
-        Raises:
-            ConfigError: a folder has no name, is read-only, full or missing and cannot be made.
-        """
+        """Try once to write wherever the run will."""
         for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
             if not OmegaConf.select(self.config, name):
                 raise ConfigError(f"{name} is empty: it has to be the name of a folder.")

@@ -106,7 +106,7 @@ def space_of(sweep: str, extra: tuple[str, ...] = ("scale=paper",)) -> Space:
 
 
 def _rest(config: dict[str, Any], names: Mapping[str, Any]) -> str:
-    """Return the setting id of a config without some fields."""
+    """Return the run id of a config without some fields."""
     blank = copy.deepcopy(config)
     for name in names:
         node: Any = blank

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from runner.cli import reproduce, search
-from runner.config import ConfigError
+from runner.config import ConfigError, options_of
 from runner.launch import choice
-from runner.launch.choice import known, launcher_of, split
+from runner.launch.choice import launcher_of, split
 from runner.launch.local import Local
 from tests.conftest import Refusal
 
@@ -21,9 +21,9 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     for module in ("slurm", "ray"):
         monkeypatch.setattr(f"runner.launch.{module}.find_spec", lambda name: object())
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert known() == ["local", "ray", "slurm"]
-    made = [launcher_of(name) for name in known()]
-    assert [type(each).__name__.lower() for each in made] == known()
+    assert options_of("launcher") == ["local", "ray", "slurm"]
+    made = [launcher_of(name) for name in options_of("launcher")]
+    assert [type(each).__name__.lower() for each in made] == options_of("launcher")
     slurm = launcher_of("slurm", ["partition=gpu", "gpus=2", "more={reservation: week}", "setup=[module load x]"])
     assert (slurm.partition, slurm.gpus, dict(slurm.more), list(slurm.setup)) == (
         "gpu", 2, {"reservation": "week"}, ["module load x"],
