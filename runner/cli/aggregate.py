@@ -37,14 +37,11 @@ _BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 def aggregate(
     paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
 ) -> list[Path]:
-    """Aggregate the records of a paper.
+    """Aggregate the records of a paper, and return the files.
 
     Without `items`, it also writes the report on all claims and, for the repository's own results, the table of the
     README. With `items`, it writes only their folders, because the report would mix new and old items. Unchanged
     records give byte-identical files. An item with too few records gets no figure, and an old one is removed.
-
-    Returns:
-        The files.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
@@ -75,12 +72,9 @@ def aggregate(
 
 
 def aggregate_studies() -> list[Path]:
-    """Write the pages of this project's studies anew, of those that have one, and the report.
+    """Write the pages of this project's studies anew, of those that have one, and the report. Return the files.
 
     A mistake in any file of a study is refused before any page is written.
-
-    Returns:
-        The files.
     """
     written: list[Path] = []
     every = [(study, progress_of(study, settings_of(study))) for study in map(read, study_files())]

@@ -27,15 +27,9 @@ from runner.terminal import Parser
 
 
 def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
-    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder.
+    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder, and return the files.
 
-    Args:
-        folder: the results folder.
-        found: all entries.
-        searched: the number of recorded runs of searches.
-
-    Returns:
-        The files.
+    `searched` is the number of recorded runs of searches.
     """
     place, methods, known = folder / "leaderboard", Methods.read(), published()
     compared = comparisons(found, methods)

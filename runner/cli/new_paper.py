@@ -117,10 +117,7 @@ hydra:
 
 
 def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
-    """Write the files of a new paper below a checkout.
-
-    Returns:
-        The files.
+    """Write the files of a new paper below a checkout, and return them.
 
     Raises:
         ConfigError: the name is no identifier in lower case, or it exists.

@@ -37,9 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     """
     chosen = _parser().parse_args(arguments)
     folder = chosen.results.expanduser()
-    if not folder.is_dir() or chosen.last < 1:
-        what = f"{folder} is no folder" if not folder.is_dir() else f"--last {chosen.last} is not 1 or more"
-        raise ConfigError(f"{what}.")
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder.")
+    if chosen.last < 1:
+        raise ConfigError(f"--last {chosen.last} is not 1 or more.")
     records, refused = own_records(folder)
     for sentence in refused:
         print(f"show: {sentence}", file=sys.stderr)
@@ -71,7 +72,7 @@ def _parser() -> Parser:
 
 def _columns(record: Record) -> dict[str, Any]:
     """Return all columns of a run: ids, final numbers, the fields of its config, and how long it took."""
-    final = {name: _number(value) for name, value in record["final"].items()}
+    final = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in record["final"].items()}
     return {
         **{name: record[name] for name in ("run_id", "setting_id", "status")},
         "scale": record["config"]["scale"]["name"],
@@ -80,10 +81,6 @@ def _columns(record: Record) -> dict[str, Any]:
         **{name: value for name, value in leaves(record["config"]).items() if name not in final},
         **{name: record["provenance"].get(name) for name in _PROVENANCE},
     }
-
-
-def _number(value: Any) -> Any:
-    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]:

@@ -70,16 +70,12 @@ class ImageDataset:
 class OwnDataset:
     """A data set written by a user, checked against the sizes that it states, which are read once.
 
-    Attributes:
-        own: the user's object: the same sizes as `ImageDataset`, and `load(root)`.
-        small: True if only as many images as the bundled data has are used, evenly spaced in each split.
-
     Raises:
         ValueError: a size is missing or impossible.
     """
 
-    own: Any
-    small: bool
+    own: Any  # the user's object, with the same sizes as `ImageDataset`, and `load(root)`
+    small: bool  # only as many images as the bundled data has are used, evenly spaced in each split
     shape: list[int] = field(init=False)
     classes: int = field(init=False)
     train_examples: int = field(init=False)

@@ -22,12 +22,9 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def launcher_of(name: str, overrides: Sequence[str] = (), *, wait: bool = True) -> Launcher:
-    """Return the launcher with this name, ready to carry jobs out.
+    """Return the launcher of a file in conf/launcher/, with the options in `overrides`, ready to carry jobs out.
 
-    Args:
-        name: the name of a file in conf/launcher/.
-        overrides: its options, as `option=value`.
-        wait: the command waits until all jobs are done.
+    `wait` is False if the command does not wait until all jobs are done.
 
     Raises:
         ConfigError: there is no such launcher, an option is wrong, or a program or package is missing. Or it needs the

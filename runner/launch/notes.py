@@ -34,39 +34,24 @@ def folder_of(root: Path) -> Path:
 
 @dataclass(frozen=True)
 class Note:
-    """A task that was submitted.
-
-    Attributes:
-        launcher: the name of its launcher.
-        job: its id at the scheduler, or "" without a scheduler.
-        runs: the ids of its runs.
-        attempt: the number of times that these runs were submitted, including this one.
-        host: the machine of its process, or "" if the launcher chooses it.
-    """
+    """A task that was submitted."""
 
     name: str
     launcher: str
-    job: str
+    job: str  # its id at the scheduler, or "" without a scheduler
     runs: tuple[str, ...]
-    attempt: int = 1
-    host: str = ""
+    attempt: int = 1  # the number of times that these runs were submitted, including this one
+    host: str = ""  # the machine of its process, or "" if the launcher chooses it
 
 
 @dataclass(frozen=True)
 class Report:
-    """The last report of a task.
+    """The last report of a task."""
 
-    Attributes:
-        age: seconds since the report was written, by the clock of the file system.
-        running: by run id, the last epoch in words ("" before the first).
-        ended: by run id, the outcome and a text about it.
-        over: True if the task is done.
-    """
-
-    age: float
-    running: dict[str, str]
-    ended: dict[str, tuple[str, str]]
-    over: bool
+    age: float  # seconds since it was written, by the clock of the file system
+    running: dict[str, str]  # by run id, the last epoch in words, "" before the first
+    ended: dict[str, tuple[str, str]]  # by run id, the outcome and a text about it
+    over: bool  # True if the task is done
 
 
 def new_name() -> str:
@@ -207,10 +192,7 @@ class Heartbeat:
 def noted(root: Path, launcher: str, jobs: Sequence[Job], host: str = "") -> Iterator[Heartbeat]:
     """Keep a note and a heartbeat of a task that this command carries out. A file that cannot be written stops no run.
 
-    Args:
-        root: the folder of all results.
-        launcher, host: see `Note`.
-        jobs: its runs.
+    `root` is the folder of all results.
     """
     folder, name = folder_of(root), new_name()
     with suppress(OSError):

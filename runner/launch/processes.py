@@ -29,23 +29,14 @@ class Tally:
 
 @dataclass(frozen=True)
 class Work:
-    """Jobs to carry out, with one results folder.
+    """Jobs to carry out, with one results folder."""
 
-    Attributes:
-        jobs: in the order in which they are started.
-        at_once: the number of runs at a time, or of tasks on a cluster. None takes the launcher's default.
-        threads: CPU threads of each run. None leaves it to PyTorch.
-        estimates: seconds that a run will take, by run id. A run of unknown time is not in it.
-        deadline: time.monotonic(), or None. No run is started later, nor one known to end later.
-        wait: wait until all are done. If False, the tally lists the runs under way.
-    """
-
-    jobs: Sequence[Job]
-    at_once: int | None = None
-    threads: int | None = 1
-    estimates: dict[str, float] = field(default_factory=dict)
-    deadline: float | None = None
-    wait: bool = True
+    jobs: Sequence[Job]  # in the order in which they are started
+    at_once: int | None = None  # runs at a time, or tasks on a cluster; None takes the launcher's default
+    threads: int | None = 1  # CPU threads of each run; None leaves it to PyTorch
+    estimates: dict[str, float] = field(default_factory=dict)  # seconds by run id, without runs of unknown time
+    deadline: float | None = None  # time.monotonic(): no run is started later, nor one known to end later
+    wait: bool = True  # until all are done; if False, the tally lists the runs under way
 
     @property
     def root(self) -> Path:
@@ -69,13 +60,8 @@ class Watch(Protocol):
 def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
     """Run every job in a separate process, `work.at_once` at a time, in order. A job that fails stops no other.
 
-    With `runtime.lockstep`, jobs that can be trained together share a process, and fail together.
-
-    Args:
-        work: the jobs.
-        line: shows the progress.
-        devices: GPUs to spread the processes over. Each process sees one alone (see `runner.launch.devices`).
-        watch: told of what happens.
+    With `runtime.lockstep`, jobs that can be trained together share a process, and fail together. The processes are
+    spread over the GPUs in `devices`. Each process sees one alone (see `runner.launch.devices`).
     """
     jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
     queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)

@@ -117,11 +117,7 @@ class Ray:
 
 
 def _add_returned(ray: Any, reference: Any, ended: list[Ended]) -> str:
-    """Add the runs that a finished task returns to `ended`.
-
-    Returns:
-        The reason for runs of the task that are not among them.
-    """
+    """Add the runs that a finished task returns to `ended`. Return the reason for runs that are not among them."""
     try:
         ended += ray.get(reference)
     except Exception as error:  # errors of Ray, and of the task

@@ -83,11 +83,7 @@ def _of_task(
 ) -> dict[str, State]:
     """Return the states of a task's runs.
 
-    Args:
-        note: the task.
-        report: its last report.
-        alive: True if a process of this machine has the task, None if that is unknown.
-        in_queue: states of jobs by the scheduler, or None without an answer.
+    `alive` is None if it is unknown, and `in_queue` if the scheduler does not answer.
     """
     fresh = alive is not False and report is not None and not report.over and report.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")

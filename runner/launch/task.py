@@ -19,19 +19,12 @@ NOT_STARTED = "not started"  # the outcome of a run that would not have ended in
 
 @dataclass
 class Task:
-    """Jobs for one node. Recorded runs are skipped, so the task can be started again at any time.
+    """Jobs for one node. Recorded runs are skipped, so the task can be started again at any time."""
 
-    Attributes:
-        folder: the folder of its note and heartbeat (see `notes`).
-        name: its name there.
-        work: its jobs, without a deadline.
-        until: the deadline by time.time(), or None. No run is started that would end later.
-    """
-
-    folder: Path
-    name: str
-    work: Work
-    until: float | None
+    folder: Path  # of its note and heartbeat (see `notes`)
+    name: str  # in this folder
+    work: Work  # without a deadline
+    until: float | None  # the deadline by time.time(): no run is started that would end later
 
     def __call__(self) -> None:
         """Carry them out."""

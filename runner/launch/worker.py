@@ -45,12 +45,7 @@ def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: st
 
 
 def received(worker: Worker) -> tuple[str, Any]:
-    """Receive a report after an epoch, or at the end.
-
-    Returns:
-        "epoch", and the run's id, a text and the finished part of the run. Or "ended", and an outcome and a text for
-        every job.
-    """
+    """Receive a report: ("epoch", (run id, text, finished part)), or ("ended", [(outcome, text) of every job])."""
     try:
         message: tuple[str, Any] = worker.connection.recv()
         return message

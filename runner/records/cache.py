@@ -37,15 +37,9 @@ _TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")
 
 
 def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any], bool] = lambda content: True) -> Any:
-    """Return what `compose` composes, as JSON values, from the cache if it is there.
+    """Return what `compose` composes by Hydra for a key, as JSON values, from the cache if it is there.
 
-    Args:
-        key: what is composed, by the same function.
-        compose: composes it by Hydra.
-        keep: says of a result if it may be kept, as one that follows from other files may not.
-
-    Raises:
-        Exception: as `compose` does.
+    A result that follows from other files than Hydra reads may not be kept: then `keep` is False.
     """
     name = hashlib.sha256(json.dumps([str(REPOSITORY), *key]).encode()).hexdigest()[:32]
     path = cache_folder() / "configs" / f"{name}.json"

@@ -29,11 +29,8 @@ _PAPER_SCALE = f"scale={PAPER}"
 class Job:
     """One run of a sweep: what it varies (`overrides`, by name), its ids, its resolved config as JSON values.
 
-    `Job.of` makes one of a config.
-
-    Attributes:
-        goes_on: called by the process that trains, after each epoch, with the row of its history. The run stops if it
-            returns False. None: nothing stops the run.
+    `Job.of` makes one of a config. The process that trains calls `goes_on` after each epoch with the row of its
+    history, and stops the run if it returns False.
     """
 
     sweep: str

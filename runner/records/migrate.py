@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ from runner.data.files import write_whole
 from runner.records.files import check_record, digest_of, record_path, text_of
 from runner.records.identity import identify_recorded
 from runner.terminal import Parser
-
-
-@dataclass(frozen=True)
-class _Move:
-    """One record: where it is, where it belongs, and its text there."""
-
-    old: Path
-    new: Path
-    text: str
 
 
 def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
@@ -41,22 +31,25 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
         ValueError: nothing was changed. There are no records, one is damaged, or two would have the same id but are not
             the same run.
     """
-    _check_moved(moved)
+    for new in moved.values():  # the same command, given again, must move no class a second time
+        if (last := _moved_class(new, moved)) != new:
+            raise ValueError(f"--target moves {new} on to {last}: name the last place at once.")
     paths = sorted((folder / "runs").glob("*.json"))
     if not paths:
         raise ValueError(f"{folder} has no records: expected runs/*.json in it.")
-    moves = [_planned(folder, path, moved) for path in paths]
-    known: dict[Path, _Move] = {}
-    for move in moves:
-        same = known.setdefault(move.new, move)
-        if same.text != move.text:  # an interrupted migration leaves the same record twice
-            raise ValueError(f"{same.old} and {move.old} would both be {move.new.name}, and are not the same record.")
-    for move in moves:
-        _carry_out(move)
-    return {move.old.stem: move.new.stem for move in moves}
+    moves = {path: _planned(folder, path, moved) for path in paths}
+    known: dict[Path, Path] = {}
+    for old, (place, text) in moves.items():
+        same = known.setdefault(place, old)
+        if moves[same][1] != text:  # an interrupted migration leaves the same record twice
+            raise ValueError(f"{same} and {old} would both be {place.name}, and are not the same record.")
+    for old, (place, text) in moves.items():
+        _carry_out(old, place, text)
+    return {old.stem: place.stem for old, (place, _) in moves.items()}
 
 
-def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
+def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str]:
+    """Return the place where a record belongs, and its text there."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["run_id"] != path.stem:
@@ -71,17 +64,17 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> _Move:
         check_record(new, updated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be migrated: {error}") from error
-    return _Move(path, new, text_of(updated))
+    return new, text_of(updated)
 
 
-def _carry_out(move: _Move) -> None:
-    if move.new == move.old:
-        if move.text != move.old.read_text(encoding="utf-8"):
-            write_whole(move.old, move.text, replace=True)
+def _carry_out(old: Path, new: Path, text: str) -> None:
+    if new == old:
+        if text != old.read_text(encoding="utf-8"):
+            write_whole(old, text, replace=True)
         return
-    if not write_whole(move.new, move.text, replace=False) and move.new.read_text(encoding="utf-8") != move.text:
-        raise ValueError(f"{move.new} was written by another process meanwhile, so {move.old} was left.")
-    move.old.unlink()
+    if not write_whole(new, text, replace=False) and new.read_text(encoding="utf-8") != text:
+        raise ValueError(f"{new} was written by another process meanwhile, so {old} was left.")
+    old.unlink()
 
 
 def _with_moved_classes(content: Any, moved: dict[str, str]) -> Any:
@@ -104,13 +97,6 @@ def _moved_class(target: str, moved: dict[str, str]) -> str:
 
 def _is_in(target: str, path: str) -> bool:
     return target == path or target.startswith(f"{path}.")
-
-
-def _check_moved(moved: dict[str, str]) -> None:
-    """Check that the same command, given again, moves no class a second time."""
-    for new in moved.values():
-        if _moved_class(new, moved) != new:
-            raise ValueError(f"--target moves {new} on to {_moved_class(new, moved)}: name the last place at once.")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -47,21 +47,16 @@ code_digest()  # now, because files may be edited after they are imported
 
 
 class Checkpoint:
-    """The checkpoint of one run that is prepared on this machine.
-
-    Attributes:
-        epochs: the number of epochs trained when the run was last resumed or saved. At 0 a stopped run starts over.
-        seconds: the seconds that the run had taken until it was resumed.
-        resumed_after: the epochs after which it was resumed, in order.
-        possible: True if the run can have one: it has no class of the user, whose code and state are not known.
-    """
+    """The checkpoint of one run that is prepared on this machine."""
 
     def __init__(self, config: DictConfig, run: Run) -> None:
         self.path = checkpoint_path(config)
-        self.epochs, self.seconds = 0, 0.0
+        self.epochs = 0  # trained when the run was last resumed or saved; at 0 a stopped run starts over
+        self.seconds = 0.0  # that the run had taken until it was resumed
         self.resumed_after: list[int] = []
         self._failed = False
         self._bound = _bound(config, run)
+        # The code and the state of a user's class are not known.
         self.possible = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
 
     def load(self) -> dict[str, Any] | None:

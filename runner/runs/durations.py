@@ -35,12 +35,9 @@ _STEPS = 3  # that are timed, after one that is not
 
 
 def like(config: Mapping[str, Any]) -> str:
-    """Compute the same digest for runs whose epochs take about as long.
+    """Compute the same digest for runs whose epochs take about as long, from their resolved or recorded configs.
 
     Their data have the same shapes, and they have the same views of an example, network and batch size.
-
-    Args:
-        config: the resolved config of a run, or what its record keeps of it, as JSON values.
     """
     same = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
@@ -48,12 +45,7 @@ def like(config: Mapping[str, Any]) -> str:
 
 
 class Durations:
-    """Seconds that recorded runs took on one core, or on one GPU.
-
-    Args:
-        records: as they are in their files. Those that are damaged are left out.
-        gpu: the name of the GPU that the runs are to be computed on; None: one core of a CPU.
-    """
+    """Seconds that recorded runs took on one core of a CPU, or on the GPU with a name. Damaged records are left out."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]], gpu: str | None = None) -> None:
         self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
@@ -154,10 +146,7 @@ def timed(config: DictConfig) -> float:
 def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mapping[str, float], workers: int) -> str:
     """Write a table of items: runs in all, recorded, left, of unknown time, and the time of the others that are left.
 
-    Args:
-        jobs: the runs of each item.
-        left: the ids of the runs that are not recorded.
-        seconds: estimates by run id.
+    `left` has the ids of the runs that are not recorded, and `seconds` estimates by run id.
     """
 
     def cells(ids: set[str]) -> str:
@@ -176,11 +165,7 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
 
 
 def table_of_items(header: str, jobs: Mapping[str, Sequence[Job]], cells: Callable[[set[str]], str]) -> list[str]:
-    """Make the lines of a table of the items that train something, and of all runs, each counted once.
-
-    Args:
-        cells: makes a line, given the ids of its runs.
-    """
+    """Make a table of the items that train something, and of all runs, each counted once: `cells` makes a line."""
     runs = {name: {job.run_id for job in planned} for name, planned in jobs.items()}
     rows = {"item": header, **{name: cells(ids) for name, ids in runs.items() if ids}}
     rows["in all"] = cells(set().union(*runs.values()))

@@ -48,19 +48,13 @@ def report(trial: optuna.trial.Trial, row: Mapping[str, Any], budget: float) -> 
 
 @dataclass(frozen=True)
 class Judge:
-    """Decides after each epoch whether a trial goes on: see `Job.goes_on`.
-
-    Attributes:
-        journal, study, number: the trial's place.
-        budget: the sound epsilon that trials are judged at.
-        epochs: the number in a whole trial.
-    """
+    """Decides after each epoch whether a trial goes on: see `Job.goes_on`."""
 
     journal: Path
     study: str
-    number: int
-    budget: float
-    epochs: int
+    number: int  # of the trial
+    budget: float  # the sound epsilon that trials are judged at
+    epochs: int  # of a whole trial
 
     def __call__(self, row: Mapping[str, Any]) -> bool:
         """Report an epoch. Returns whether the trial goes on, as it does if its search has given it up meanwhile."""

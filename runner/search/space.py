@@ -20,41 +20,32 @@ from runner.records.identity import identify_recorded, plain, resolved
 from runner.records.jobs import Job, command_of, composed, sweep_jobs
 
 RETRAINED = 5  # seeds, other than the search's own, that the chosen values are trained with to report on test images
-_DIGITS = 3
 
 
 @dataclass(frozen=True)
 class Space:
-    """The search of one sweep at one scale.
-
-    Attributes:
-        composed: the sweep's config before anything is drawn.
-        dimensions: by field name, what is drawn from.
-        draws: the sweep's own runs.
-    """
+    """The search of one sweep at one scale."""
 
     sweep: str
-    composed: DictConfig
-    dimensions: Mapping[str, Dimension]
-    draws: tuple[Job, ...]
+    composed: DictConfig  # the sweep's config before anything is drawn
+    dimensions: Mapping[str, Dimension]  # what is drawn from, by field name
+    draws: tuple[Job, ...]  # the sweep's own runs
 
     @property
     def epochs(self) -> int:
         """The epochs of a whole trial."""
         return int(self.draws[0].values["epochs"])
 
-    def rounded(self, name: str, value: float) -> float:
-        """Round a suggested value to three significant digits, as draws have them, within its range."""
-        dimension = self.dimensions[name]
-        return min(max(float(f"{value:.{_DIGITS}g}"), dimension.low), dimension.high)
+    def rounded(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Round suggested values to three significant digits, as draws have them, within their ranges."""
+        ranges = self.dimensions
+        return {name: min(max(float(f"{v:.3g}"), ranges[name].low), ranges[name].high) for name, v in values.items()}
 
     def job(self, values: Mapping[str, float], **fields: Any) -> Job:
         """Return the run with these values of the searched fields, and further fields."""
-        config = copy.deepcopy(self.composed)
-        for name, value in {**values, **fields}.items():
+        config, experiment = copy.deepcopy(self.composed), self.draws[0].experiment
+        for name, value in {**values, **fields, "tracking.job_type": experiment}.items():
             OmegaConf.update(config, name, value)
-        experiment = self.draws[0].experiment
-        config.tracking.job_type = experiment
         final = resolved(config)
         overrides = {"experiment": experiment, **{name: f"{value:g}" for name, value in values.items()}}
         overrides |= {name: str(plain(final)[name]) for name in fields}
@@ -79,8 +70,7 @@ class Space:
     def retrained(self, values: Mapping[str, float], seeds: int = RETRAINED) -> list[Job]:
         """Return runs of chosen values on all training images, evaluated on test images, with new seeds."""
         first = int(self.draws[0].config.seed) + 1
-        evaluation = EvaluationSplit.test
-        found = [self.job(values, evaluation=evaluation, seed=seed) for seed in range(first, first + seeds)]
+        found = [self.job(values, evaluation=EvaluationSplit.test, seed=first + place) for place in range(seeds)]
         return list({job.run_id: job for job in found}.values())  # a scale may have fewer seeds
 
 

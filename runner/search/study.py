@@ -20,7 +20,7 @@ from runner.data.files import locked, write_whole
 from runner.records.jobs import Job
 from runner.search.judge import Judge, pruner_of, report, storage_of
 from runner.search.space import Space
-from runner.search.trials import Trial, trial_at, trials_of
+from runner.search.trials import trial_at, trials_of
 
 if TYPE_CHECKING:
     import optuna
@@ -78,25 +78,27 @@ class Study:
         self._study.sampler = optuna.samplers.TPESampler(n_startup_trials=DRAWS, seed=len(self._study.trials))
         self._study.pruner = pruner_of(space.epochs)
         self._mend()
-        self._queue([(trial.run_id, trial.values) for trial in trials_of(space, folder) if self._is_tried(trial)])
+        known = trials_of(space, folder)  # one with more digits is none that the study could ask for
+        self._queue([(trial.run_id, trial.values) for trial in known if trial.values == space.rounded(trial.values)])
         self._queue([(job.run_id, space.values(job.config)) for job in space.draws[:draws]])
 
     @property
     def taken(self) -> int:
         """Return how many trials were begun, without those that failed, or were killed, and wait to begin again."""
         begun = sum(trial.state not in (self._states.WAITING, self._states.FAIL) for trial in self._study.trials)
-        ids = {trial.user_attrs.get("run_id") for trial in self._study.trials if trial.state is not self._states.FAIL}
-        failed = {trial.user_attrs.get("run_id") for trial in self._study.trials if trial.state is self._states.FAIL}
-        return begun + len(failed - ids - {None})
+        return begun + len(self._ids(failed=True) - self._ids(failed=False) - {None})
+
+    def _ids(self, *, failed: bool) -> set[str | None]:
+        """Return the run ids of the trials that failed, or of the others."""
+        trials = [trial for trial in self._study.trials if (trial.state is self._states.FAIL) == failed]
+        return {trial.user_attrs.get("run_id") for trial in trials}
 
     def ask(self) -> tuple[optuna.trial.Trial, Job]:
         """Return the next trial: one that waits, else what the sampler suggests. Its job stops if it falls behind."""
         trial = self._study.ask()
-        values = {
-            name: self._space.rounded(name, trial.suggest_float(name, of.low, of.high, log=of.log))
-            for name, of in self._space.dimensions.items()
-        }
-        job = self._space.job(values)
+        ranges = self._space.dimensions.items()
+        values = {name: trial.suggest_float(name, of.low, of.high, log=of.log) for name, of in ranges}
+        job = self._space.job(self._space.rounded(values))
         trial.set_user_attr("run_id", job.run_id)
         judge = Judge(self._journal, self._study.study_name, trial.number, self._budget, self._space.epochs)
         return trial, replace(job, goes_on=judge)
@@ -126,19 +128,11 @@ class Study:
         history, goes_on = known.record["history"], True
         for place in range(len(history["epoch"])):
             goes_on = self.after_epoch(trial, {name: values[place] for name, values in history.items()})
-        if known.stopped and goes_on and not ran and not self._began(job.run_id):
+        # A study that was killed may have begun the run, and so is the one that stopped it.
+        if known.stopped and goes_on and not ran and job.run_id not in self._ids(failed=True):
             return False
         self.ended(trial, str(known.record["status"]))
         return True
-
-    def _began(self, run_id: str) -> bool:
-        """Return True if this study had begun the run when it was killed, and so was the one that stopped it."""
-        failed = (trial for trial in self._study.trials if trial.state is self._states.FAIL)
-        return any(trial.user_attrs.get("run_id") == run_id for trial in failed)
-
-    def _is_tried(self, trial: Trial) -> bool:
-        """Return True if the study could ask for a recorded run, by the number of its digits."""
-        return all(self._space.rounded(name, value) == value for name, value in trial.values.items())
 
     def _mend(self) -> None:
         """Have trials that were running when the search was killed, or that failed, wait to begin again."""
@@ -151,9 +145,8 @@ class Study:
 
     def _queue(self, runs: Iterable[tuple[str, Mapping[str, float]]]) -> None:
         """Have runs wait that have no trial but failed ones."""
-        there = {t.user_attrs.get("run_id") for t in self._study.trials if t.state is not self._states.FAIL}
+        there = self._ids(failed=False)
         for run_id, values in runs:
             if run_id not in there:
-                rounded = {name: self._space.rounded(name, value) for name, value in values.items()}
-                self._study.enqueue_trial(rounded, user_attrs={"run_id": run_id})
+                self._study.enqueue_trial(self._space.rounded(values), user_attrs={"run_id": run_id})
                 there.add(run_id)
