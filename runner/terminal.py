@@ -96,13 +96,10 @@ def command(*words: str, **environment: str) -> str:
 
 
 class Line:
-    """A progress line on `stream`.
-
-    Args:
-        at_once: print the first text to a log file at once. False if the command may be refused, which is one line.
-    """
+    """A progress line on `stream`."""
 
     def __init__(self, stream: TextIO | None = None, *, at_once: bool = True) -> None:
+        """Begin without a line. A command that may still be refused in one line does not print it `at_once`."""
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._last = 0.0 if at_once else time.monotonic()

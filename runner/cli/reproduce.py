@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from omegaconf import DictConfig
 from runner.claims.evidence import check_scale
 from runner.config import FIELDS, PAPER, ConfigError, options_of
 from runner.config.fields import Part
-from runner.launch import Work, launcher_of, run_jobs
+from runner.launch import Launcher, Work, launcher_of, run_jobs
 from runner.launch.choice import split
 from runner.launch.devices import workers as usual_workers
 from runner.launch.processes import Tally
@@ -49,15 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     budget = None if options.budget is None else parse_duration(options.budget)
     if options.time and not options.plan:
         raise ConfigError("--time goes with --plan.")
-    ours, overrides = split(options.overrides)
-    check_overrides(overrides)
-    if options.jobs is not None and options.jobs < 1:
-        raise ConfigError(f"Expected JOBS >= 1, got {options.jobs}.")
     if options.wait not in ("yes", "no"):
         raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
-    launcher = launcher_of(options.launcher, ours, wait=options.wait == "yes")
-    threads = options.threads or 1
-    torch.set_num_threads(threads)  # for runs that are timed
+    waits = options.wait == "yes"
+    launcher, overrides = requested(options, wait=waits)
+    torch.set_num_threads(options.threads)  # for runs that are timed
     jobs = _by_item(items, (f"scale={options.scale}", *overrides))
     if options.status:
         print(status_text(jobs))
@@ -81,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
-    work = Work(_ordered(jobs, pending, estimates), options.jobs, threads, estimates, deadline, options.wait == "yes")
+    work = Work(_ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline, waits)
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command. How far they are:")
@@ -106,20 +103,23 @@ def _parser() -> Parser:
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     add_common(parser)
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
-    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
     parser.add_argument("--wait", default="yes", help="yes (default), or no: hand the runs over (slurm), and end")
     parser.add_argument(
         "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
     )
-    parser.add_argument("--threads", type=int, help="CPU threads of each run (default: 1, which suits many runs best)")
     parser.add_argument("--budget", help="start no run later than this, or known to end later: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
     parser.add_argument("--time", action="store_true", help="with --plan: time three steps of runs of unknown time")
     return parser
 
 
-def add_common(parser: Parser) -> None:
-    """Add the arguments that all commands have that carry runs out."""
+def add_common(parser: Parser, jobs: int | None = None) -> None:
+    """Add the arguments that all commands have that carry runs out. `jobs` is the default of --jobs."""
+    usual = "one a CPU core, at most 8; one a GPU" if jobs is None else jobs
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"runs at a time (default: {usual})")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="CPU threads of each run (default: 1, which suits many runs best)"
+    )
     parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
     parser.add_argument(
         "--launcher", default="local", help=f"who carries them out: {', '.join(options_of('launcher'))}"
@@ -129,6 +129,20 @@ def add_common(parser: Parser) -> None:
         nargs="*",
         help="Hydra overrides of runtime, tracking and launcher: runtime.results_root=FOLDER runtime.device=cuda",
     )
+
+
+def requested(options: Namespace, *, wait: bool = True) -> tuple[Launcher, list[str]]:
+    """Return the launcher of a request, and the overrides of its runs.
+
+    Raises:
+        ConfigError: one of the arguments of `add_common` is wrong.
+    """
+    for name in ("jobs", "threads"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ConfigError(f"Expected --{name} >= 1, got {value}.")
+    of_launcher, overrides = split(options.overrides)
+    check_overrides(overrides)
+    return launcher_of(options.launcher, of_launcher, wait=wait), overrides
 
 
 def print_failed(failed: Iterable[tuple[Job, str]]) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.cli.reproduce import add_common, check_overrides, print_failed
+from runner.cli.reproduce import add_common, print_failed, requested
 from runner.config import PAPER, ConfigError
-from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import split
+from runner.launch import Work, run_jobs
 from runner.records.files import results_folder
 from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of, trials_of
 from runner.search.carry_out import carry_out
@@ -25,14 +24,12 @@ from runner.training.prepare import prepare
 def main(arguments: Sequence[str]) -> int:
     """Search, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
-    for name, least in (("jobs", 1), ("threads", 1), ("trials", 0), ("draws", 0), ("retrain", 0)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"Expected --{name} >= {least}, got {getattr(options, name)}.")
+    for name in ("trials", "draws", "retrain"):
+        if getattr(options, name) < 0:
+            raise ConfigError(f"Expected --{name} >= 0, got {getattr(options, name)}.")
     if not options.epsilon > 0:
         raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
-    of_launcher, overrides = split(options.overrides)
-    check_overrides(overrides)
-    launcher = launcher_of(options.launcher, of_launcher)
+    launcher, overrides = requested(options)
     space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
     for draw in space.draws[: options.draws or 1]:
         prepare(draw.config)
@@ -73,12 +70,10 @@ def _parser() -> Parser:
     parser.add_argument("--trials", type=int, default=40, help="in all, those recorded before included (default: 40)")
     parser.add_argument("--epsilon", type=float, default=3.0, help="the sound ε that trials are judged at (default: 3)")
     parser.add_argument("--draws", type=int, default=DRAWS, help=f"random ones, which come first (default: {DRAWS})")
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time (default: 1)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
     parser.add_argument(
         "--retrain", type=int, default=0, metavar="SEEDS",
         help=f"then train the best one with this number of other seeds, on all training images, and report on test "
         f"images (the figures show {RETRAINED})",
     )  # fmt: skip
-    add_common(parser)
+    add_common(parser, jobs=1)
     return parser

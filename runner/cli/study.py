@@ -18,10 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.claims.evidence import check_scale
 from runner.cli.aggregate import shown
-from runner.cli.reproduce import add_common, check_data, check_overrides, print_failed
+from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError
-from runner.launch import Work, launcher_of, run_jobs
-from runner.launch.choice import split
+from runner.launch import Work, run_jobs
 from runner.launch.devices import workers
 from runner.records.hydra_keys import judge
 from runner.records.jobs import Job
@@ -40,12 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out a study, or plan it. Return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
-    for name in ("jobs", "threads"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            raise ConfigError(f"Expected --{name} >= 1, got {value}.")
-    of_launcher, overrides = split(options.overrides)
-    check_overrides(overrides)
-    launcher = launcher_of(options.launcher, of_launcher)
+    launcher, overrides = requested(options)
     study, line = read(options.file), Line(at_once=False)
     settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
@@ -144,7 +138,5 @@ def _parser() -> Parser:
     parser.add_argument("file", type=Path, help="mine.yaml; docs/extending.md lists its keys")
     parser.add_argument("--plan", action="store_true", help="count the runs and estimate their time; run nothing")
     parser.add_argument("--config-dir", type=Path, help="the folder of your options, as for a run")
-    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each (default: 1)")
     add_common(parser)
     return parser

@@ -117,11 +117,7 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """The data sent to Weights & Biases.
-
-    `every`: the number of steps from one that is measured by itself to the next; null or 0: none is. Commands set
-    `serves`: the claims that a run serves, and their verdicts; and `command`, which repeats the run.
-    """
+    """The data sent to Weights & Biases. Commands set the last two fields."""
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -129,10 +125,10 @@ class Tracking:
     directory: str = MISSING
     group: str | None = None
     job_type: str | None = None
-    every: int | None = ranged(None, NOT_NEGATIVE)
+    every: int | None = ranged(None, NOT_NEGATIVE)  # steps from one that is measured by itself to the next; 0: none is
     tags: list[str] = field(default_factory=list)
-    serves: dict[str, str] = field(default_factory=dict)
-    command: str | None = None
+    serves: dict[str, str] = field(default_factory=dict)  # the claims that a run serves, and their verdicts
+    command: str | None = None  # repeats the run
 
 
 @dataclass
@@ -140,16 +136,15 @@ class Scale:
     """Limits that shrink any experiment. Null keeps the experiment's value.
 
     `bundled_data` trains on scikit-learn's handwritten digits, resized to the data set's shape. For a user's data set
-    it takes as many of the data set's images instead. `seeds` folds the seeds of a sweep (seed modulo seeds).
-    `runs_per_sweep` keeps the first runs of a sweep.
+    it takes as many of the data set's images instead.
     """
 
     name: str = MISSING
     bundled_data: bool = False
     epochs: int | None = ranged(None, COUNT)
     batch_size: int | None = ranged(None, COUNT)
-    seeds: int | None = ranged(None, COUNT)
-    runs_per_sweep: int | None = ranged(None, COUNT)
+    seeds: int | None = ranged(None, COUNT)  # seeds are folded: seed modulo seeds
+    runs_per_sweep: int | None = ranged(None, COUNT)  # the first ones
 
 
 @dataclass

@@ -14,19 +14,13 @@ from omegaconf import MISSING
 
 
 class Part(Enum):
-    """The part of a run's identity that a field belongs to.
+    """The part of a run's identity that a field belongs to."""
 
-    `setting`: the setting, and so every run of it. `observed`: part of the setting id, but only the measurements depend
-    on it, not the training. `run`: one run, among those that repeat its setting. `record`: the record only, because the
-    field's effect shows in other fields. `machine`: the place, speed and tracking of the computation, which the
-    record's config leaves out.
-    """
-
-    setting = "setting"
-    observed = "observed"
-    run = "run"
-    record = "record"
-    machine = "machine"
+    setting = "setting"  # the setting, and so every run of it
+    observed = "observed"  # the setting, too, but only the measurements depend on it, not the training
+    run = "run"  # one run, among those that repeat its setting
+    record = "record"  # the record only, because the field's effect shows in other fields
+    machine = "machine"  # the place, speed and tracking of the computation, which the record's config leaves out
 
     @property
     def identifies(self) -> bool:
@@ -73,17 +67,15 @@ DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 class Properties:
     """The properties of a field of a run's config.
 
-    `takes`: the dotted path of the class or protocol that a group's options (`_target_`) have to be. `optional`: the
-    group is null by default. `unhashed_at`: the value at which the field is left out of the ids. A field that is added
-    later states here the behaviour of older runs, and so changes no id. Null and empty values are always left out of
-    the ids.
+    Null and empty values are always left out of the ids. A field that is added later may state a value at which it is
+    left out, too: the behaviour of older runs, whose ids it then does not change.
     """
 
     part: Part
     differs: Differs
-    takes: str | None = None
-    optional: bool = False
-    unhashed_at: Any = None
+    takes: str | None = None  # the dotted path of the class or protocol that a group's options (`_target_`) have to be
+    optional: bool = False  # the group is null by default
+    unhashed_at: Any = None  # the value at which the field is left out of the ids
 
     @property
     def names_class(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -40,22 +41,18 @@ def workers(jobs: Iterable[Job]) -> int:
     return min(os.cpu_count() or 1, _MOST)
 
 
+@dataclass(frozen=True)
 class Devices:
-    """Devices that processes take and give back: the one with the fewest users is taken next.
+    """Devices that processes take and give back: the one with the fewest users is taken next."""
 
-    Users are counted for the whole process, which may carry out several requests at a time.
-    """
-
-    _users: ClassVar[Counter[str]] = Counter()
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    names: Sequence[str]
+    _users: ClassVar[Counter[str]] = Counter()  # of the whole process, which may carry out several requests at a time
 
     def taken(self) -> str | None:
         """Take the device with the fewest users, and return its name, or None without a choice."""
-        if not self._names:
+        if not self.names:
             return None
-        name = min(self._names, key=lambda each: self._users[each])
+        name = min(self.names, key=lambda each: self._users[each])
         self._users[name] += 1
         return name
 

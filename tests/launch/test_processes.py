@@ -122,7 +122,7 @@ def test_budgets_that_are_no_times(text: str) -> None:
     [
         (["papered-sigmoid"], "tempered"),
         (["tempered-sigmoid", "--items", "fig-33"], "fig-33"),
-        (["tempered-sigmoid", "--jobs", "0"], "JOBS"),
+        (["tempered-sigmoid", "--jobs", "0"], "--jobs"),
         (["tempered-sigmoid", "--jobs", "two"], "two"),
         ([], "paper"),
         (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
