@@ -19,100 +19,14 @@ from runner.terminal import Parser, command
 
 _FOLDERS = ("runner/papers", "conf/experiment", "sweeps", "results")  # with a folder for each paper
 
-FILES = {
-    "runner/papers/$name/__init__.py": '''\
-"""TODO: title of $words, its items, the headline first. By TODO: authors (place and year)."""
-
-from runner.report.items import Item, Paper
-
-ITEMS = (Item("table-1", "Table 1: accuracy of the method and its baseline", sweeps=("$name/table_1",)),)
-
-PAPER = Paper("$name", "TODO: title of $words", ITEMS, place=$place, idea="TODO: the proposal in a few words")
-''',
-    "runner/papers/$name/claims.yaml": """\
-# What the paper claims. What the fields mean: runner/claims/blocks.py, reading.py and claim.py.
-defaults:
-  epsilon: 3
-  delta: 1e-5
-  network: CNN
-  accounting: unclear
-  open: TODO, the settings that the paper does not give
-
-table-1:
-  sweep: table_1
-  MNIST:
-    claims:
-      - method: Method above baseline
-        runs: ["{dataset}_method", "{dataset}_baseline"]
-        unit: "%"
-        compare: order
-        direction: above_other
-        margin: 0.5
-        because: "TODO: the reason for the margin"
-        claimed: ""
-      # - method: Method
-      #   runs: "{dataset}_method"
-      #   of: mean of 5
-      #   margin: 0.5
-      #   because: "TODO: the reason for the margin"
-      #   claimed: TODO, the number that the paper prints
-""",
-    "runner/papers/$name/dashboard.yaml": """\
-# What `make dashboard` shows of this paper's runs; the words are explained in runner/report/dashboard/definition.py
-title: "TODO: title of $words"
-items: [table-1]
-datasets: [MNIST]
-sections:
-  Accuracy and its price:
-    - {kind: pareto, x: epsilon, y: test_accuracy}
-    - {kind: pareto, x: epsilon_sound_guaranteed, y: test_accuracy}
-  By epoch:
-    - {kind: curve, x: epsilon_sound, y: test_accuracy}
-    - {kind: curve, x: epoch, y: test_loss}
-table: [test_accuracy, best_test_accuracy, epsilon, epsilon_sound_guaranteed, claims, verdicts]
-""",
-    "conf/experiment/$name/base_mnist.yaml": """\
-# @package _global_
-# Settings shared by the MNIST rows. TODO: what the paper gives, and what was chosen here.
-defaults:
-  - override /dataset: mnist
-  - override /architecture: tempered_sigmoid_mnist
-epochs: 40
-batch_size: 256
-noise_multiplier: null
-target_epsilon: 3
-clipping: {norm: 1.0}
-optimizer: {lr: 0.25}
-""",
-    "conf/experiment/$name/mnist_baseline.yaml": """\
-# @package _global_
-# TODO: the row of the table, and the accuracy and epsilon expected.
-# python -m runner experiment=$name/mnist_baseline
-defaults:
-  - /experiment/$name/base_mnist
-  - override /activation: relu
-title: Baseline of $words
-""",
-    "conf/experiment/$name/mnist_method.yaml": """\
-# @package _global_
-# TODO: the row of the table, and the accuracy and epsilon expected. tanh stands for the method.
-# python -m runner experiment=$name/mnist_method
-defaults:
-  - /experiment/$name/base_mnist
-  - override /activation: tanh
-title: Method of $words
-""",
-    "sweeps/$name/table_1.yaml": """\
-# @package _global_
-# TODO: the table, its number of seeds
-tracking: {group: $name/table-1}
-hydra:
-  mode: MULTIRUN
-  sweeper:
-    params:
-      experiment: $name/mnist_method, $name/mnist_baseline
-      seed: range(0,5)
-""",
+_TEMPLATES = {  # in the folder paper/ next to this file, by the place of what is made of them
+    "runner/papers/$name/__init__.py": "init.txt",
+    "runner/papers/$name/claims.yaml": "claims.yaml",
+    "runner/papers/$name/dashboard.yaml": "dashboard.yaml",
+    "conf/experiment/$name/base_mnist.yaml": "base_mnist.yaml",
+    "conf/experiment/$name/mnist_baseline.yaml": "mnist_baseline.yaml",
+    "conf/experiment/$name/mnist_method.yaml": "mnist_method.yaml",
+    "sweeps/$name/table_1.yaml": "table_1.yaml",
 }
 
 
@@ -132,11 +46,12 @@ def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
     if taken or name in scales():
         raise ConfigError(f"{name} exists{f': {taken[0]}/{name}' if taken else ''}. Choose another name.")
     given = {"name": name, "words": name.replace("_", " "), "place": str(_next_place(root))}
-    return [write_text(root / _filled(path, given), _filled(text, given)) for path, text in FILES.items()]
-
-
-def _filled(text: str, given: dict[str, str]) -> str:
-    return Template(text).substitute(given)
+    written = []
+    for place, template in _TEMPLATES.items():
+        text = Path(__file__).with_name("paper").joinpath(template).read_text(encoding="utf-8")
+        path = root / Template(place).substitute(given)
+        written.append(write_text(path, Template(text).substitute(given)))
+    return written
 
 
 def _next_place(root: Path) -> int:

@@ -13,22 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.config import TrackingMode
-from runner.records.files import (
-    STOPPED,
-    check_record,
-    failure_path,
-    record_path,
-    recorded,
-    results_folder,
-    set_aside,
-    stopped_path,
-    write_record,
-    write_stopped,
-)
+from runner.records import files
 from runner.records.jobs import Job
 from runner.records.provenance import LOADED_REVISION
 
-_PLACES = {"runs": record_path, STOPPED: stopped_path, "failed": failure_path}
+_PLACES = {"runs": files.record_path, files.STOPPED: files.stopped_path, "failed": files.failure_path}
 
 
 @dataclass(frozen=True)
@@ -56,25 +45,25 @@ def relocated(job: Job, root: Path, data_root: str | None = None) -> Job:
 
 def files_of(job: Job) -> list[RunFile]:
     """Read the files that a run has left in its results folder."""
-    folder = results_folder(job.config)
+    folder = files.results_folder(job.config)
     paths: dict[Any, Path] = {kind: place(folder, job.run_id) for kind, place in _PLACES.items()}
     return [RunFile(kind, path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()]
 
 
-def write_returned_files(files: Sequence[RunFile], job: Job, outcome: str, text: str) -> tuple[str, str]:
+def write_returned_files(returned: Sequence[RunFile], job: Job, outcome: str, text: str) -> tuple[str, str]:
     """Write the files that a run sent back.
 
     Returns:
         The run's outcome and its text. The outcome is "failed", with the reason, if there is no valid record.
     """
     try:
-        for file in files:
+        for file in returned:
             write_returned_file(file, job)
     except ValueError as error:
         return "failed", f"its record is not valid: {error}"
     except OSError as error:
         return "failed", str(error)
-    if outcome in ("finished", "diverged", "skipped") and not recorded(job.config):
+    if outcome in ("finished", "diverged", "skipped") and not files.recorded(job.config):
         return "failed", "it sent no record back"
     return outcome, text
 
@@ -85,17 +74,17 @@ def write_returned_file(file: RunFile, job: Job) -> None:
     Raises:
         ValueError: it is not the whole record of this run.
     """
-    path = _PLACES[file.kind](results_folder(job.config), job.run_id)
+    path = _PLACES[file.kind](files.results_folder(job.config), job.run_id)
     record = json.loads(file.content)
     if file.kind != "failed":
-        check_record(path, record)
+        files.check_record(path, record)
     if record["provenance"]["git_revision"] is None:  # the node got the code from this machine, without its history
         record["provenance"]["git_revision"] = LOADED_REVISION
     if file.kind == "failed":
-        write_record(path, record, replace=True)
+        files.write_record(path, record, replace=True)
     elif file.kind == "stopped":
-        write_stopped(path, record)
+        files.write_stopped(path, record)
     else:
-        set_aside(path)
-        write_record(path, record)
-        failure_path(results_folder(job.config), job.run_id).unlink(missing_ok=True)
+        files.set_aside(path)
+        files.write_record(path, record)
+        files.failure_path(files.results_folder(job.config), job.run_id).unlink(missing_ok=True)

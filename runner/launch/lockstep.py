@@ -35,9 +35,5 @@ def _kind(values: dict[str, Any]) -> str:
         if FIELDS[name].differs is Differs.nothing:
             common[name] = value
         elif FIELDS[name].differs is Differs.numbers:
-            common[name] = {argument: v for argument, v in value.items() if not _is_number(v)}
+            common[name] = {argument: v for argument, v in value.items() if type(v) not in (int, float)}
     return json.dumps(common, sort_keys=True)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

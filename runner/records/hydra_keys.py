@@ -54,12 +54,7 @@ class Judge(ConfigLoaderImpl):
         self._chosen: frozenset[str] = frozenset()  # the groups whose options are typed, of what is composed
 
     def load_configuration(
-        self,
-        config_name: str | None,
-        overrides: list[str],
-        run_mode: RunMode,
-        from_shell: bool = True,
-        validate_sweep_overrides: bool = True,
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *others: Any, **named: Any
     ) -> DictConfig:
         """Compose a config as Hydra does, and judge it.
 
@@ -76,17 +71,17 @@ class Judge(ConfigLoaderImpl):
         if self._typed is None:  # the first config belongs to the command line, later ones may belong to a sweep's jobs
             self._typed = tuple(overrides)
         try:
-            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+            config = super().load_configuration(config_name, overrides, run_mode, *others, **named)
         except UnicodeDecodeError:
             folders = [Path(each.path) for each in repository.get_sources() if each.scheme() == "file"]
             raise ConfigCompositionException(f"{_not_utf8(folders)} is not UTF-8: save it as UTF-8.") from None
         except (yaml.YAMLError, ValueError) as error:  # the first name their file and line
             raise ConfigCompositionException(str(error)) from error
         for key in _undue(config, _due(config_name, _of_hydra(self._typed)), len(overrides)):
+            where = self._where(key, config_name, overrides, run_mode)
             raise ConfigCompositionException(
-                f"{self._where(key, config_name, overrides, run_mode)}hydra.{key} is refused: of Hydra's own settings, "
-                f"a config file may set hydra.mode and plain values of hydra.sweeper.params. Others belong on the "
-                f"command line."
+                f"{where}hydra.{key} is refused: of Hydra's own settings, a config file may set hydra.mode and plain "
+                f"values of hydra.sweeper.params. Others belong on the command line."
             )
         return config
 

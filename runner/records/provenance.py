@@ -38,6 +38,9 @@ def provenance(
     the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used.
     """
     named, believed = run.rule.share_name, rests_on(run)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    if run.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(run.device) / 2**20
     return {
         **({"epsilon_unsound": run.unsound} if run.unsound else {}),
         **({"epsilon_rests_on": believed} if believed else {}),
@@ -58,7 +61,7 @@ def provenance(
         "physical_batch": trained.physical_batch,
         "wall_seconds": wall_seconds,
         "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,
-        "peak_memory_mib": _peak_memory(run.device),
+        "peak_memory_mib": memory,
     }
 
 
@@ -104,9 +107,3 @@ def device_name(device: torch.device) -> str:
         return models[0]
     except (OSError, IndexError):
         return platform.processor() or platform.machine()
-
-
-def _peak_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

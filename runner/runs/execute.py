@@ -17,19 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError, TrackingMode
 from runner.data.files import check_writable
-from runner.records.files import (
-    STOPPED,
-    claim,
-    claims_folder,
-    failure_path,
-    record_path,
-    recorded,
-    results_folder,
-    set_aside,
-    stopped_path,
-    write_record,
-    write_stopped,
-)
+from runner.records import files
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
 from runner.records.sources import check_sources
@@ -108,21 +96,21 @@ class _Execution:
         self.config = config
         self.outcome: Outcome | None = None
         self.identity, self.setting = identify(config)
-        self.folder = results_folder(config)
+        self.folder = files.results_folder(config)
         self.rows: list[dict[str, float]] = []
         device_of(config.runtime.device)  # a wrong one is wrong with a record, too
-        if recorded(config):
+        if files.recorded(config):
             self.outcome = "skipped"
             return
         tracking.check(config)
         check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
         self._check_places()
-        if not claims.enter_context(claim(config.runtime.results_root, self.identity)):
+        if not claims.enter_context(files.claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
-        elif recorded(config):  # finished between the first look and the claim
+        elif files.recorded(config):  # finished between the first look and the claim
             self.outcome = "skipped"
-        elif broken := set_aside(path := record_path(self.folder, self.identity)):
+        elif broken := files.set_aside(path := files.record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
     def _check_places(self) -> None:
@@ -130,12 +118,12 @@ class _Execution:
         for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
             if not OmegaConf.select(self.config, name):
                 raise ConfigError(f"{name} is empty: it has to be the name of a folder.")
-        files = [record_path(self.folder, self.identity), failure_path(self.folder, self.identity)]
+        paths = [files.record_path(self.folder, self.identity), files.failure_path(self.folder, self.identity)]
         if self.config.save_model:
-            files.append(models.model_path(self.folder, self.identity))
+            paths.append(models.model_path(self.folder, self.identity))
         if self.config.runtime.checkpoint_above is not None:
-            files.append(checkpoint_path(self.config))
-        for place in (claims_folder(self.config.runtime.results_root), *(file.parent for file in files)):
+            paths.append(checkpoint_path(self.config))
+        for place in (files.claims_folder(self.config.runtime.results_root), *(path.parent for path in paths)):
             try:
                 check_writable(place)
             except OSError as error:
@@ -167,17 +155,17 @@ class _Execution:
                 models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
             except OSError as error:
                 elsewhere = error
-        if trained.status == STOPPED:
-            path, written = stopped_path(self.folder, self.identity), True
-            write_stopped(path, record)
+        if trained.status == files.STOPPED:
+            path, written = files.stopped_path(self.folder, self.identity), True
+            files.write_stopped(path, record)
         else:
-            path = record_path(self.folder, self.identity)
-            written = write_record(path, record)
-            if not written and set_aside(path):  # what came to be there meanwhile is no record
-                written = write_record(path, record)
+            path = files.record_path(self.folder, self.identity)
+            written = files.write_record(path, record)
+            if not written and files.set_aside(path):  # what came to be there meanwhile is no record
+                written = files.write_record(path, record)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
-        for done_with in (failure_path(self.folder, self.identity), checkpoint_path(self.config)):
+        for done_with in (files.failure_path(self.folder, self.identity), checkpoint_path(self.config)):
             with suppress(OSError):
                 done_with.unlink(missing_ok=True)
         if elsewhere is not None:
@@ -197,8 +185,8 @@ class _Execution:
             "history": {name: [row[name] for row in self.rows] for name in names},
             "provenance": {"git_revision": LOADED_REVISION},
         }
-        path = failure_path(self.folder, self.identity)
-        write_record(path, failure, replace=True)
+        path = files.failure_path(self.folder, self.identity)
+        files.write_record(path, failure, replace=True)
         return path
 
 

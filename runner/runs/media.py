@@ -19,16 +19,12 @@ def rows_of(wandb: Any, diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, R
     `wandb` is the imported package. A table of all epochs is a separate row, at the last epoch.
     """
     for name, measured in diagnostics.items():
-        if name == "per_class_accuracy":
-            yield _classes(wandb, name, measured)
+        if name == "per_class_accuracy":  # [epochs][classes]
+            data = [[epoch, label, value] for epoch, of in enumerate(measured, 1) for label, value in enumerate(of)]
+            table = wandb.Table(["epoch", "class", "accuracy"], data)
+            yield f"{name}/epoch", {f"{name}/epoch": len(measured), name: table}
         else:
             yield from _by_axis(wandb, name, measured)
-
-
-def _classes(wandb: Any, name: str, measured: Sequence[Sequence[float]]) -> tuple[str, Row]:
-    """[epochs][classes] as a table."""
-    data = [[epoch, label, value] for epoch, of in enumerate(measured, 1) for label, value in enumerate(of)]
-    return f"{name}/epoch", {f"{name}/epoch": len(measured), name: wandb.Table(["epoch", "class", "accuracy"], data)}
 
 
 def _by_axis(wandb: Any, name: str, measured: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:

@@ -23,7 +23,7 @@ from runner.config import ConfigError, TrackingMode
 from runner.records.files import upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
-from runner.terminal import command
+from runner.terminal import command, one_line
 from runner.training.targets import bare_name
 
 Log = Callable[[dict[str, Any]], None]
@@ -58,7 +58,7 @@ def check_login(what: str) -> None:
         there = within(wandb.login, prompt=False)
     except Exception as error:  # a wrong key, no network: several classes, not all of them W&B's
         _release(wandb)
-        raise ConfigError(f"{what}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{what}: {one_line(str(error))}") from error
     if not there:
         raise ConfigError(f"{what} needs a W&B login: run `wandb login`, or set WANDB_API_KEY.")
 
@@ -225,7 +225,7 @@ def _sent_later(run: Any) -> str:
 
 
 def _said(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__} {error}".split())
+    return one_line(f"{type(error).__name__} {error}")
 
 
 def _say(error: Exception, and_so: str) -> None:
