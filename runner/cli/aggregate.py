@@ -150,7 +150,6 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Aggregate a paper and print its headline, and return the exit code."""
     parser = Parser(
         prog="python -m runner aggregate",
         description="Turn the records of a paper into tables, figures, claims and a report.",

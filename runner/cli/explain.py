@@ -14,7 +14,6 @@ from runner.terminal import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain a run, an item or a study, and return the exit code."""
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "what",

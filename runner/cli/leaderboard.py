@@ -42,7 +42,6 @@ def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the leaderboard, and return the exit code."""
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
     folder = folder_of(PAPER_SCALE)
     studies = (REPOSITORY / "studies" / f"{name}.yaml" for name in Methods.read().studies)

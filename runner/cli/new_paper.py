@@ -61,7 +61,6 @@ def _next_place(root: Path) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write a paper, and print its files and its first command. Return the exit code."""
     parser = Parser(prog="python -m runner new-paper", description=__doc__.partition("\n")[0])
     parser.add_argument("name", help="of its folders: small letters, digits and underscores")
     name = parser.parse_args(arguments).name

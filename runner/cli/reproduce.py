@@ -39,7 +39,6 @@ from runner.training.prepare import Run, prepare, without_calibration
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a request, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     kernels_wanted()  # refuses an environment that asks for nothing known
     check_scale(options.scale)

@@ -22,7 +22,6 @@ from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Search, and return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     for name in ("trials", "draws", "retrain"):
         if getattr(options, name) < 0:

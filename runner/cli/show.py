@@ -99,7 +99,6 @@ def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]
 
 
 def _where(runs: Sequence[Columns], text: str) -> list[Columns]:
-    """Return the runs with this value in this column."""
     column, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--where {text} is no COLUMN=VALUE.")
@@ -115,7 +114,6 @@ def _where(runs: Sequence[Columns], text: str) -> list[Columns]:
 
 
 def _named(column: str, runs: Sequence[Columns]) -> str:
-    """Return the name of a column."""
     name = _AS_CSV.get(column, column)
     names = dict.fromkeys(each for run in runs for each in run)
     if name not in names:

@@ -36,7 +36,6 @@ from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a study, or plan it. Return the exit code."""
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
     launcher, overrides = requested(options)

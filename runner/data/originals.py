@@ -63,7 +63,6 @@ def missing(name: str, root: Path) -> list[Path]:
 
 
 def _difference(content: bytes, size: int) -> str:
-    """Say in which way a file is not the original one."""
     digest = hashlib.sha256(content).hexdigest()
     others = [
         f"{file} of {name}" for name, files in _FILES.items() for file, (_, known) in files.items() if known == digest

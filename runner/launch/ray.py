@@ -47,7 +47,6 @@ class Ray:
     working_dir: bool
 
     def __post_init__(self) -> None:
-        """Raise ValueError if an option is out of its range."""
         check_options(self, above_zero=("cpus", "minutes"), not_negative=("gpus", "retries"))
 
     def check(self, wait: bool) -> None:

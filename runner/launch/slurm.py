@@ -54,7 +54,6 @@ class Slurm:
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if an option is out of its range."""
         check_options(
             self,
             above_zero=("time_limit", "cpus", "minutes", "poll", "silence"),

@@ -27,7 +27,6 @@ class Task:
     until: float | None  # the deadline by time.time(): no run is started that would end later
 
     def __call__(self) -> None:
-        """Carry them out."""
         with notes.Heartbeat(self.folder, self.name) as heartbeat:
             carry_out(self.work, self.until, heartbeat)
 

@@ -178,5 +178,4 @@ def _different(found: Any, due: Any, place: str = "") -> Iterator[str]:
 
 
 def _holds_mapping(value: Any) -> bool:
-    """Return True if a value is a mapping, or a list that contains one."""
     return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))

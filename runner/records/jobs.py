@@ -162,7 +162,6 @@ def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
 
 
 def _hydra() -> initialize_config_dir:
-    """Set up Hydra for conf/, as a context."""
     register()
     GlobalHydra.instance().clear()
     return initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3")

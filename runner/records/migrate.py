@@ -100,7 +100,6 @@ def _is_in(target: str, path: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
     parser.add_argument(

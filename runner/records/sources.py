@@ -201,5 +201,4 @@ def _defining(value: Any) -> Iterator[str]:
 
 
 def _module_or_file(name: str | None, file: str | None) -> str:
-    """Return a module's name if it is loaded, else the path of its file."""
     return str(name) if name in sys.modules or file is None else os.path.abspath(file)

@@ -72,7 +72,6 @@ def verify(record: dict[str, Any]) -> list[str]:
 
 
 def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the first difference of each column."""
     for name, column in history.items():
         for epoch, said, right in zip(history["epoch"], column, due[name], strict=False):
             if said not in (allowed := _rounded(name, right, up)):
@@ -231,7 +230,6 @@ def run_of(recorded: dict[str, Any]) -> Run:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")

@@ -276,6 +276,5 @@ def _carry_out(
 
 
 def _rows(state: State) -> list[dict[str, float]]:
-    """Return the rows of the history of a state, one for each epoch."""
     history: dict[str, list[float]] = state["parts"]["progress"]["history"]
     return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]

@@ -140,7 +140,6 @@ def _last_line(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line, and return the exit code."""
     parser = Parser(prog="python -m runner wandb-sync", description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=PLACE, help="what tracking.directory was")
     folder = parser.parse_args(arguments).folder.expanduser() / "wandb"

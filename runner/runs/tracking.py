@@ -248,7 +248,6 @@ def _in_a_thread(function: Callable[..., Any], *arguments: Any, **named: Any) ->
 
 
 def _result(future: Future[Any], seconds: float) -> Any:
-    """Return the result of a call in a thread."""
     wait([future], max(0.0, seconds))
     if not future.done():
         raise TimeoutError(f"no answer in {_PATIENCE:g} seconds")
