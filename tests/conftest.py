@@ -193,3 +193,15 @@ def jobs() -> Callable[..., list[Job]]:
         return [job for job in listed if job.experiment == f"{paper}/{experiment}"]
 
     return of
+
+
+def quietly(row: dict[str, float], run: Any) -> None:
+    """Watch a run, and say nothing."""
+
+
+def record_of(config: DictConfig) -> dict[str, Any]:
+    """Return the record of the run of a config."""
+    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.identity import identify
+
+    return read_record(record_path(results_folder(config), identify(config)[0]))

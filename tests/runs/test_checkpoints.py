@@ -14,7 +14,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import results_folder
 from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
@@ -23,6 +23,7 @@ from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
 from runner.training.prepare import Run, prepare
+from tests.conftest import quietly, record_of
 
 EVERY = "runtime.checkpoint_above=0"
 
@@ -56,14 +57,6 @@ def stopping_at(epoch: int) -> Any:
             raise Stopped
 
     return on_epoch
-
-
-def quietly(row: dict[str, float], run: Run) -> None:
-    pass
-
-
-def record_of(config: DictConfig) -> dict[str, Any]:
-    return read_record(record_path(results_folder(config), identify(config)[0]))
 
 
 def measured(config: DictConfig) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.records.files import read_record, record_path, results_folder
-from runner.records.identity import identify
 from runner.runs.execute import execute
+from tests.conftest import quietly, record_of
 
 
 def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None:
@@ -19,8 +18,8 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
     for threads in (1, 2):
         config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
         config.runtime.results_root = f"{tmp_path}/{threads}"
-        assert execute(config, lambda row, run: None) == "finished"
-        found.append(read_record(record_path(results_folder(config), identify(config)[0])))
+        assert execute(config, quietly) == "finished"
+        found.append(record_of(config))
     torch.set_num_threads(1)
     one, two = found
     assert one["run_id"] == two["run_id"]

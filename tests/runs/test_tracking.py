@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY, ConfigError
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import read_record
 from runner.records.identity import identify
-from runner.runs import media, tracking
+from runner.runs import tracking
 from runner.runs.execute import execute, execute_together
-from runner.training import diagnostics
-from runner.training.prepare import prepare
+from tests.conftest import quietly, record_of
 
 
 def _inspect(folder: Path, *options: str) -> str:
@@ -31,23 +30,33 @@ def _inspect(folder: Path, *options: str) -> str:
     return shown.stdout
 
 
+def _in_wandb(tmp_path: Path, run_id: str) -> Path:
+    """Return the folder of an offline run."""
+    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
+    return folder
+
+
+def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record[kind] for record in records if record["type"] == kind]
+
+
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
         "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
     )
-    assert execute(config, lambda row, run: None) == "finished"
+    assert execute(config, quietly) == "finished"
+    assert execute(composed(*SMALL, "seed=1"), quietly) == "finished", "in one process, and another run"
     run_id, setting_id = identify(config)
-    record = read_record(record_path(results_folder(config), run_id))
-    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
-
+    record = record_of(config)
+    folder = _in_wandb(tmp_path, run_id)
     records = [json.loads(line) for line in _inspect(folder, "--json").splitlines()]
-    (run,) = [r for r in records if r["type"] == "run"]
+    (run,) = _of(records, "run")
     text = json.dumps(run)
     for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
         assert expected in text
     assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
 
-    rows = [r["history"]["item"] for r in records if r["type"] == "history"]
+    rows = [each["item"] for each in _of(records, "history")]
     assert [row["epoch"] for row in rows] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows] == pytest.approx(record["history"][name], rel=1e-4)
@@ -91,10 +100,6 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     (written,) = (folder / "tracking" / "wandb").glob("offline-run-*")
     _LOGGED.append((written, [json.loads(line) for line in _inspect(written, "--json").splitlines()]))
     return _LOGGED[0]
-
-
-def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [record[kind] for record in records if record["type"] == kind]
 
 
 def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
@@ -145,47 +150,20 @@ def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
     assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
 
 
-def test_every_diagnostic_that_was_ever_recorded_has_a_place_in_wandb() -> None:
-    """Of those that a record holds, the first; W&B's classes are in name only."""
-    stub = SimpleNamespace(
-        Table=lambda *_: "table", Histogram=lambda np_histogram: "histogram", Image=lambda _: "image"
-    )
-    seen: dict[str, Any] = {}
-    for path in sorted((REPOSITORY / "results" / "runs").glob("*.json")):
-        text = path.read_text()
-        if any(f'"{name}": ' in text for name in set(diagnostics.DIAGNOSTICS) - seen.keys()):
-            seen = json.loads(text)["diagnostics"] | seen
-    assert len(seen) >= 8
-    for name, measured in seen.items():
-        rows = list(media.rows_of(stub, {name: measured}))
-        assert rows, name
-        for axis, row in rows:
-            assert axis in row
-            assert len(row) > 1
-            assert all(each == axis or each.startswith(name) for each in row)
-
-
 def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
     config = composed("scale=smoke", "scale.epochs=2", "noise_multiplier=0", "clipping=none")
-    assert execute(config, lambda row, run: None) == "finished"
+    assert execute(config, quietly) == "finished"
     run_id, _ = identify(config)
-    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
-    text = _inspect(folder, "--json")
+    text = _inspect(_in_wandb(tmp_path, run_id), "--json")
     records = [json.loads(line) for line in text.splitlines()]
-    metrics = json.dumps([r for r in records if r["type"] == "metric"])
+    metrics = json.dumps(_of(records, "metric"))
     assert '"epoch"' in metrics
     assert '"epsilon"' not in metrics
     assert "Infinity" not in text
-    rows = [r["history"]["item"] for r in records if r["type"] == "history" and "epoch" in r["history"]["item"]]
+    rows = [each["item"] for each in _of(records, "history") if "epoch" in each["item"]]
     assert [row["epoch"] for row in rows] == [1, 2]
     assert not any("epsilon" in row for row in rows)
     assert f"MNIST seed 0 {run_id[:6]}" in text
-
-
-def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
-    for seed in (0, 1):
-        execute(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
-    assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
 
 
 def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> None:
@@ -212,29 +190,9 @@ def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> N
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
-def test_each_step_of_a_run_alone_is_told(smoke) -> None:
-    """And of a run that is recorded, a wrong device is refused all the same."""
-    told: list[tuple[int, int]] = []
-    config = smoke("scale.epochs=2", "runtime.device=cpu")
-    execute(config, lambda row, run: None, on_step=lambda epoch, step, run: told.append((epoch, step)))
-    steps = prepare(config).mechanism.steps_per_epoch
-    assert told == [(epoch, step) for epoch in (1, 2) for step in range(1, steps + 1)]
-    config.runtime.device = "tpu"
-    with pytest.raises(ConfigError, match=r"runtime\.device"):
-        execute(config, lambda row, run: None)
-
-
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
-    assert execute(smoke("scale.epochs=1"), lambda row, run: None) == "finished"
+    assert execute(smoke("scale.epochs=1"), quietly) == "finished"
     assert not (tmp_path / "tracking").exists()
-
-
-def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(tracking, "_wandb", lambda: None)
-    assert execute(composed("scale=smoke", "scale.epochs=1"), lambda row, run: None) == "finished"
-    assert "wandb is not installed" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="tracking=online"):
-        execute(composed("tracking=online"), lambda row, run: None)
 
 
 class Failing:
@@ -282,12 +240,12 @@ def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed,
     wandb = Noting()
     monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
     config = composed("scale=smoke", "scale.epochs=1", f"tracking.every={every}")
-    assert execute(config, lambda row, run: None) == "finished"
-    path = record_path(results_folder(config), identify(config)[0])
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
     rows = [row for row in wandb.rows if "by_step/step" in row]
-    taken = read_record(path)["final"]["steps"]
+    taken = record["final"]["steps"]
     assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
-    assert "by_step" not in path.read_text()
+    assert "by_step" not in json.dumps(record)
     if every:
         assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
         assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
@@ -382,7 +340,7 @@ def test_runs_that_end_together_are_waited_for_together(composed, silent, monkey
         recorded_by_then.append(len(list(path.parent.glob("*.json"))))
         began.append(time.monotonic())
 
-    assert execute_together(configs, lambda row, run: None, on_record=on_record) == ["finished"] * 2
+    assert execute_together(configs, quietly, on_record=on_record) == ["finished"] * 2
     assert time.monotonic() - began[0] < 2 * 4
     assert recorded_by_then == [2, 2]
 
@@ -403,24 +361,12 @@ def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(compos
         began.append(time.monotonic())
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        execute(config, lambda row, run: None, on_record=on_record)
+        execute(config, quietly, on_record=on_record)
     ended.set()
     signal.signal(signal.SIGINT, before)
     assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
     assert time.monotonic() - began[0] < 5
-    assert execute(config, lambda row, run: None) == "skipped"
-
-
-def test_a_login_that_is_not_answered_is_refused(composed, silent) -> None:
-    silent("login")
-    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
-        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
-
-
-def test_a_run_that_cannot_begin_online_is_refused_unless_another_could(composed, silent) -> None:
-    silent("init")
-    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
-        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
+    assert execute(config, quietly) == "skipped"
 
 
 @pytest.mark.parametrize(("start", "said"), [(True, "no space left"), (False, "Connection lost")])
@@ -428,15 +374,32 @@ def test_a_run_goes_on_where_wandb_does_not(composed, monkeypatch, capsys, start
     """Its process killed, or the disk full: a line, once, and the record is what it is without W&B."""
     monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=start))
     config = composed("scale=smoke", "scale.epochs=2")
-    assert execute(config, lambda row, run: None) == "finished"
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
-    assert record["history"]["epoch"] == [1, 2]
+    assert execute(config, quietly) == "finished"
+    assert record_of(config)["history"]["epoch"] == [1, 2]
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
     assert len(lines) == 1
     assert said in lines[0]
 
 
-def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) -> None:
-    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=True))
-    with pytest.raises(ConfigError, match="wandb login"):
-        execute(composed("scale=smoke", "tracking=online"), lambda row, run: None)
+@pytest.mark.parametrize(
+    ("fake", "said"),
+    [
+        (lambda folder: None, "tracking=online"),
+        (lambda folder: Failing(start=True), "wandb login"),
+        (lambda folder: Silent("login", folder / "run-2026-abc"), r"no answer in 0\.3 seconds"),
+        (lambda folder: Silent("init", folder / "run-2026-abc"), r"no answer in 0\.3 seconds"),
+    ],
+    ids=["not installed", "no login", "a login without an answer", "no beginning"],
+)
+def test_what_cannot_begin_online_is_refused_before_work(composed, monkeypatch, tmp_path: Path, fake, said) -> None:
+    wandb = fake(tmp_path)
+    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
+    monkeypatch.setattr(tracking, "_PATIENCE", 0.3)
+    with pytest.raises(ConfigError, match=said):
+        execute(composed(*SMALL, "tracking=online"), quietly)
+
+
+def test_without_wandb_an_offline_run_goes_on(composed, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(tracking, "_wandb", lambda: None)
+    assert execute(composed(*SMALL), quietly) == "finished"
+    assert "wandb is not installed" in capsys.readouterr().err
