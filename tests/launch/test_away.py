@@ -45,20 +45,18 @@ def test_a_record_comes_back_byte_for_byte_and_is_written_once(smoke_jobs, tmp_p
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-@pytest.mark.parametrize(("old", "new"), [('"status": "finished"', '"status": "diverged"'), ("}\n", "\n")])
-def test_what_is_no_whole_record_is_refused(returned, old: str, new: str) -> None:
-    job, (file,) = returned
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [('"status": "finished"', '"status": "diverged"', 0), ("}\n", "\n", 0), ("", "", 1)],
+    ids=["edited", "cut off", "of another run"],
+)
+def test_what_is_no_whole_record_of_the_run_is_refused(returned, smoke_jobs, old: str, new: str, place: int) -> None:
+    _, (file,) = returned
+    job = smoke_jobs(2)[place]
     assert old in file.content
     with pytest.raises(ValueError, match=r"not a whole record|delimiter"):
         write_returned_file(replace(file, content=file.content.replace(old, new)), job)
     assert not recorded(job.config)
-
-
-def test_a_record_is_not_filed_as_another_run(returned, smoke_jobs) -> None:
-    _, (file,) = returned
-    other = smoke_jobs(2)[1]
-    with pytest.raises(ValueError, match="its run_id is not its file's name"):
-        write_returned_file(file, other)
 
 
 def test_a_node_without_git_history_records_the_revision_of_this_machine(returned) -> None:

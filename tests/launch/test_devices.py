@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,6 @@ from runner.launch import devices
 from runner.launch import processes as local
 from runner.launch.devices import Devices, to_share, visible, workers
 from runner.launch.processes import Work, run_jobs
-from runner.records.identity import resolved
-from runner.records.jobs import Job, sweep_jobs
 from runner.terminal import Line
 
 
@@ -34,41 +30,25 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def jobs_on(device: str, tmp_path: Path, count: int = 4) -> list[Job]:
-    made = []
-    for job in sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]:
-        config = copy.deepcopy(job.config)
-        config.runtime.device, config.runtime.results_root = device, str(tmp_path)
-        made.append(Job.of(job.sweep, job.overrides, config))
-    return made
-
-
-def test_one_worker_a_gpu_each_with_its_own(gpus, tmp_path: Path) -> None:
-    gpus(4)
-    jobs = jobs_on("auto", tmp_path)
-    assert workers(jobs) == 4
-    assert to_share(jobs) == ["0", "1", "2", "3"]
-
-
-def test_the_gpus_are_those_that_this_process_may_see(gpus, tmp_path: Path) -> None:
+def test_the_gpus_are_those_that_this_process_may_see(gpus, smoke_jobs) -> None:
     gpus(2, "3, GPU-8a1b")
     assert visible() == ["3", "GPU-8a1b"]
-    assert to_share(jobs_on("cuda", tmp_path)) == ["3", "GPU-8a1b"]
+    assert to_share(smoke_jobs(4, "cuda")) == ["3", "GPU-8a1b"]
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "cpu"])
-def test_a_device_that_is_named_is_the_one_that_all_see(gpus, tmp_path: Path, device: str) -> None:
+def test_a_device_that_is_named_is_the_one_that_all_see(gpus, smoke_jobs, device: str) -> None:
     gpus(2)
-    assert to_share(jobs_on(device, tmp_path)) == []
-    assert workers(jobs_on(device, tmp_path)) == 1
+    assert to_share(smoke_jobs(4, device)) == []
+    assert workers(smoke_jobs(4, device)) == 1
 
 
-def test_one_gpu_or_none_is_not_shared_out(gpus, tmp_path: Path, monkeypatch) -> None:
+def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> None:
     gpus(1)
-    assert (to_share(jobs_on("auto", tmp_path)), workers(jobs_on("auto", tmp_path))) == ([], 1)
+    assert (to_share(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 1)
     gpus(0)
     monkeypatch.setattr(devices.os, "cpu_count", lambda: 64)
-    assert (to_share(jobs_on("auto", tmp_path)), workers(jobs_on("auto", tmp_path))) == ([], 8)
+    assert (to_share(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 8)
 
 
 def test_the_device_that_fewest_have_is_taken_next() -> None:
@@ -79,7 +59,7 @@ def test_the_device_that_fewest_have_is_taken_next() -> None:
     assert Devices([]).taken() is None
 
 
-def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeypatch) -> None:
+def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
     """Two at a time over two devices: never twice the same, and one that is given back is used again."""
     there: list[str | None] = []
     used: list[str | None] = []
@@ -95,16 +75,14 @@ def test_workers_at_the_same_time_have_different_devices(tmp_path: Path, monkeyp
 
     real = local.start
     monkeypatch.setattr(local, "start", start)
-    jobs = jobs_on("cpu", tmp_path, 3)
+    jobs = smoke_jobs(3)
     tally = run_jobs(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
     assert len(tally.recorded) == 3
     assert set(used) == {"5", "7"}
 
 
-def test_a_worker_sees_its_device_alone(tmp_path: Path) -> None:
+def test_a_worker_sees_its_device_alone(smoke_jobs) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
-    (job,) = jobs_on("cpu", tmp_path, 1)
-    job.config.loss._target_ = "tests.failing.SaysItsDevice"
-    job = Job.of(job.sweep, job.overrides, resolved(job.config))
+    (job,) = smoke_jobs(1, r0="tests.failing.SaysItsDevice")
     tally = run_jobs(Work([job], 1), Line(io.StringIO()), devices=["7"])
     assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"

@@ -42,15 +42,6 @@ def test_a_task_says_what_it_computes_and_what_ended(tmp_path: Path, smoke_jobs,
     assert last.running == {}
 
 
-def test_a_task_that_was_cut_off_is_not_over(tmp_path: Path) -> None:
-    try:
-        with Heartbeat(tmp_path, "task"):
-            raise SystemExit
-    except SystemExit:
-        pass
-    assert not notes.last_report(tmp_path, "task").over
-
-
 def test_age_is_by_the_clock_of_the_disk(tmp_path: Path, monkeypatch) -> None:
     """The clock of this machine does not matter."""
     with Heartbeat(tmp_path, "task"):

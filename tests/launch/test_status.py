@@ -16,7 +16,7 @@ import pytest
 
 from runner.cli import reproduce
 from runner.config import REPOSITORY
-from runner.launch import notes, queue, status
+from runner.launch import notes, queue
 from runner.launch.notes import Heartbeat, Note
 from runner.launch.status import State, states, status_text
 from runner.records.files import failure_path, results_folder
@@ -76,16 +76,21 @@ def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_j
     assert found[by_task.run_id] == State("failed", "its process ended with exit code -9")
 
 
-def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, smoke_jobs, in_queue) -> None:
+def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(
+    tmp_path: Path, smoke_jobs, in_queue, monkeypatch
+) -> None:
+    """Where Slurm does not answer, the signs of life count."""
     begun, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "8_0", begun)
     post(tmp_path, "2", "8_1", not_begun)
-    try:
-        with Heartbeat(folder, "1") as heartbeat:
-            heartbeat.began([begun])
-            raise SystemExit
-    except SystemExit:
-        silent(folder, "1", 240)
+    with suppress(SystemExit), Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([begun])
+        heartbeat.write()
+        with monkeypatch.context() as silence:
+            silence.setattr(queue, "states", lambda: None)
+            assert states([begun])[begun.run_id].kind == "running"
+        raise SystemExit
+    silent(folder, "1", 240)
     found = states([begun, not_begun])
     assert {state.kind for state in found.values()} == {"lost"}
     assert "Slurm job 8_0 is gone without a report, 4m" in found[begun.run_id].text
@@ -168,16 +173,6 @@ def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_pa
         heartbeat.began([computed])
         heartbeat.write()
         assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
-
-
-def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
-    monkeypatch.setattr(status.queue, "states", lambda: None)
-    (job,) = smoke_jobs(1)
-    folder = post(tmp_path, "1", "8_0", job)
-    with Heartbeat(folder, "1") as heartbeat:
-        heartbeat.began([job])
-        heartbeat.write()
-        assert states([job])[job.run_id].kind == "running"
 
 
 def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -94,13 +94,6 @@ def test_what_a_sweep_says_of_its_jobs_is_refused(tmp_path: Path, name: str) -> 
         loader.load_sweep_config(config, ["seed=0", *job])
 
 
-def test_the_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        HydraException, match=rf"{tmp_path}/experiment/given\.yaml: hydra\.job\.env_set\.CXX is refused"
-    ):
-        composed(tmp_path, EVIL["environment"])
-
-
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_does_not_is_not(tmp_path: Path, name: str) -> None:
     loader, config = composed(tmp_path, HARMLESS[name])

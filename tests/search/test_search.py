@@ -56,13 +56,6 @@ def test_what_is_chosen_is_trained_with_other_seeds_on_all_images(space: Space) 
     assert len({job.setting_id for job in again}) == 1
 
 
-def test_only_searches_on_held_out_images_are_searched() -> None:
-    with pytest.raises(ConfigError, match="varies draw and nothing else"):
-        space_of("lipschitz/fig_5a")
-    with pytest.raises(ConfigError, match="would choose by test images"):
-        space_of(SWEEP, ("scale=smoke", "evaluation=test"))
-
-
 def trial(name: str, epsilons: list[float], accuracies: list[float], status: str = "finished") -> Trial:
     history = {"epsilon_sound": epsilons, "test_accuracy": accuracies}
     return Trial(name, {}, {"status": status, "history": history})
@@ -118,11 +111,6 @@ def test_bad_trials_are_stopped_and_good_ones_are_not(space: Space, tmp_path: Pa
             outcomes[kind].append(finish(study, study.ask()[0], [accuracy] * 3))
     assert set(outcomes["good"]) == {"finished"}, "each was the best so far"
     assert outcomes["bad"].count("stopped") >= len(outcomes["bad"]) // 3
-
-
-def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:
-    with study_of(space, tmp_path, 3.0, draws=0) as study:
-        assert not study.after_epoch(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0})
 
 
 def test_a_killed_search_begins_its_trials_again_and_no_other(space: Space, tmp_path: Path) -> None:
@@ -192,18 +180,6 @@ def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     assert path.read_bytes() == written
     path.replace(record_path(folder, run_id))
     assert not recorded(config), "epochs of a run are no run"
-
-
-def test_a_run_that_is_stopped_later_keeps_the_epochs_of_both(smoke) -> None:
-    """A search with another budget lets it go further: the longer record has all that the shorter had."""
-    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
-    path = stopped_path(Path(config.runtime.results_root) / "smoke", identify(config)[0])
-    histories = []
-    for epochs in (1, 2):
-        assert execute(config, lambda row, run, epochs=epochs: row["epoch"] < epochs) == "stopped"
-        histories.append(read_record(path)["history"])
-    assert [history["epoch"] for history in histories] == [[1], [1, 2]]
-    assert histories[1]["test_accuracy"][:1] == histories[0]["test_accuracy"]
 
 
 def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
