@@ -12,20 +12,17 @@ from typing import Any
 import pytest
 
 from runner.cli.errors import explained
-from runner.config import REPOSITORY
 from runner.records import schema
 from runner.records.files import (
     UnreadableRecordError,
     digest_of,
     is_recorded,
     read_record,
-    record_path,
     recorded,
     set_aside,
     text_of,
 )
 from runner.records.jobs import Job
-from runner.runs.execute import execute
 
 Fabricate = Callable[..., Path]
 Jobs = Callable[..., list[Job]]
@@ -82,6 +79,12 @@ def test_what_cannot_be_is_refused_whatever_its_digest(path: Path, change: Any, 
     with pytest.raises(ValueError, match=rf"{path.name} (is not a whole record|was written by a newer)") as refused:
         read_record(edited(path, change, signed=True))
     assert sentence in str(refused.value)
+
+
+def test_a_number_edited_by_hand_is_found(path: Path) -> None:
+    change = lambda record: _both(record, "epsilon_sound", 1.5)  # noqa: E731
+    with pytest.raises(ValueError, match=f"{path.name} is not a whole record: its digest"):
+        read_record(edited(path, change, signed=False))
 
 
 def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:

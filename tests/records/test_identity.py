@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,7 +11,6 @@ from omegaconf import OmegaConf
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.records.files import (
-    claim,
     dumps,
     read_record,
     record_path,
@@ -23,8 +20,8 @@ from runner.records.files import (
     write_record,
     write_whole,
 )
-from runner.records.identity import hashed_config, identify, identify_recorded, recorded_config, resolved
-from runner.records.jobs import sweep_jobs
+from runner.records.identity import identify, identify_recorded, recorded_config, resolved
+from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 
 
@@ -154,3 +151,27 @@ def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
     assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
     assert rounded({"noise_multiplier": 1.34812}) == {"noise_multiplier": 1.3482}
     assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
+
+
+def test_records_round_trip_with_five_digits_and_the_config_as_it_is(fabricate, jobs) -> None:
+    """The id is the hash of the config."""
+    (job, *_) = jobs("fig_3", "mnist_tanh")
+    config = job.config.copy()
+    config.optimizer.lr = 0.123456789
+    job = Job.of(job.sweep, job.overrides, config)
+    read = read_record(fabricate(job, [90.0, 98.123456], diagnostics={"loss": math.nan, "bound": math.inf}))
+    assert read["final"]["test_accuracy"] == 98.123
+    assert read["config"]["optimizer"]["lr"] == 0.123456789
+    assert math.isnan(float(read["diagnostics"]["loss"]))
+    assert float(read["diagnostics"]["bound"]) == math.inf
+    assert json.loads(dumps(read)) == read
+
+
+def test_a_record_is_never_overwritten(fabricate, jobs) -> None:
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    other = read_record(path) | {"status": "diverged"}
+    assert not write_record(path, other)
+    assert read_record(path)["status"] == "finished"
+    assert write_record(path, other, replace=True)
+    assert read_record(path)["status"] == "diverged"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]

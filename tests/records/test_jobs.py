@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from omegaconf import OmegaConf
-
 from runner.records.jobs import sweep_jobs
 from tests.forked import run_in_fork
 

@@ -46,9 +46,11 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def test_committed_records_are_up_to_date() -> None:
-    assert len(COMMITTED) >= 239
+    assert len(COMMITTED) >= 1715
     for path in COMMITTED:
-        assert text_of(read_record(path)) == path.read_text(), "a migration rewrites them byte by byte but for ids"
+        record = read_record(path)
+        assert text_of(record) == path.read_text(), "a migration rewrites them byte by byte but for ids"
+        assert identify_recorded(record["config"]) == (path.stem, record["setting_id"])
 
 
 def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path, capsys) -> None:
@@ -120,3 +122,47 @@ def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, 
     assert sorted(contents(folder)) == [path.stem for path in COMMITTED[:5]]
     for path in (folder / "runs").iterdir():
         assert read_record(path)["final"]["of_many_digits"] == 0.1234567890123456
+
+
+def changed(folder: Path, **changes: Any) -> None:
+    """Change the record of old0."""
+    path = folder / "runs" / "old0.json"
+    path.write_text(text_of(json.loads(path.read_text()) | changes))
+
+
+def second(folder: Path) -> None:
+    """Add a record that gets the id of old1, too."""
+    record = json.loads((folder / "runs" / "old1.json").read_text())
+    record["provenance"]["wall_seconds"] += 1
+    (folder / "runs" / "older.json").write_text(text_of(older(record, "older")))
+
+
+def emptied(folder: Path) -> None:
+    for path in (folder / "runs").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "targets", "said"),
+    [
+        (second, [], ["old1.json", "older.json", COMMITTED[1].name]),
+        (lambda folder: (folder / "runs" / "old0.json").write_text("{"), [], ["old0.json cannot be migrated"]),
+        (lambda folder: changed(folder, run_id="old9"), [], ["old0.json cannot be migrated"]),
+        (lambda folder: changed(folder, history={}), [], ["old0.json cannot be migrated"]),
+        (emptied, [], ["has no records"]),
+        (None, ["=runner.datasets"], ["old.module.Class=new.module.Class"]),
+        (None, ["a.b=c.d", "c=e"], ["moves c.d on to e.d"]),
+    ],
+)
+def test_what_cannot_be_migrated_is_said_in_one_sentence_and_changes_nothing(
+    folder: Path, capsys, change: Any, targets: list[str], said: list[str]
+) -> None:
+    if change is not None:
+        change(folder)
+    before = contents(folder)
+    assert carry_out("migrate", [str(folder), *(f"--target={target}" for target in targets)]) == 2
+    assert contents(folder) == before
+    out, err = capsys.readouterr()
+    assert not out
+    (line,) = err.splitlines()
+    assert all(part in line for part in said)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from runner.config import REPOSITORY, ConfigError
-from runner.records.files import read_record, record_path, results_folder
+from runner.config import ConfigError
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.sources import check_sources, sources_of
 from runner.records.verify import run_of
@@ -21,6 +20,7 @@ from runner.runs import models
 from runner.runs.execute import execute
 from runner.training import targets as checked
 from runner.training.prepare import prepare
+from tests.conftest import quietly, record_of
 
 
 def net(above: str = "", base: str = "nn.Sequential", inside: str = "pass") -> str:
@@ -176,18 +176,18 @@ def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[st
     files, target = WAYS["a base's helper"]
     edited = write(own, files)
     config = with_network(target)
-    assert execute(config, lambda row, run: None) == "finished"
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
     assert list(record["config"]["sources"]) == ["own", "own_base", "own_help"]
     assert identify_recorded(record["config"]) == (record["run_id"], record["setting_id"])
-    assert execute(with_network(target), lambda row, run: None) == "skipped"
+    assert execute(with_network(target), quietly) == "skipped"
     forget()
     edited.write_text("x = 2  # another\n")
     with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
         check_sources(config)
     again = with_network(target)
-    assert execute(again, lambda row, run: None) == "finished"
-    table = runs_table([record, read_record(record_path(results_folder(again), identify(again)[0]))])
+    assert execute(again, quietly) == "finished"
+    table = runs_table([record, record_of(again)])
     assert table.header[-1] == "sources.own_help", "which tells the two apart"
     assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
 
@@ -201,7 +201,7 @@ def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(
     forget()
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(ConfigError, match=r"The source of own is not what it was"):
-        execute(config, lambda row, run: None)
+        execute(config, quietly)
 
 
 def test_a_record_builds_no_class_that_lies_beside_the_command(

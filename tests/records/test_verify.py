@@ -16,6 +16,7 @@ from runner.records.files import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
 from runner.records.verify import main, verify
 from runner.runs.execute import execute
+from tests.conftest import quietly
 
 Record = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -96,12 +97,10 @@ def both(*changes: Callable[[Record], None]) -> Callable[[Record], None]:
     return lambda record: [change(record) for change in changes] and None
 
 
+# Changes of several values at once, additions, and changes of what is only partly determined. The test below has each
+# change of one value.
 TAMPERED = {
-    "epsilon_sound after epoch 8": (PLAIN, scaled("epsilon_sound", 0.99, slice(7, 8))),
-    "epsilon after epoch 8": (PLAIN, scaled("epsilon", 0.99, slice(7, 8))),
     "epsilon_sound after epoch 1": (PLAIN, scaled("epsilon_sound", 1 - 1.9e-4)),
-    "epsilon after epoch 1": (PLAIN, scaled("epsilon", 1 + 1.9e-4)),
-    "steps after epoch 20": (PLAIN, lambda r: r["history"]["steps"].__setitem__(-1, 261)),
     "test_accuracy after epoch 3": (PLAIN, lambda r: r["history"]["test_accuracy"].__setitem__(2, 90.001)),
     "the last epoch is 10, and should be 20": (PLAIN, lambda r: cut(r, 10)),
     "max_tries is missing, and should be 260": (PLAIN, lambda r: (cut(r, 10), r.update(status="diverged"))),
@@ -114,35 +113,20 @@ TAMPERED = {
         PLAIN,
         lambda r: (r.update(status="diverged"), r["final"].update(max_tries=260, epsilon_sound_at_max_tries=1.0)),
     ),
-    "neighbouring_relation is missing, and should be add-or-remove-one": (
-        PLAIN,
-        lambda r: r["final"].pop("neighbouring_relation"),
-    ),
     "its history has the columns accepted": (PLAIN, lambda r: r["history"].update(accepted=r["history"]["steps"])),
     "config.secure: Extra inputs": (PLAIN, lambda r: r["config"].update(secure=None)),
     "config.runtime: Extra inputs": (PLAIN, lambda r: r["config"].update(runtime={"engine": "vmap"})),
     "it goes on after a loss that is not": (PLAIN, lambda r: r["history"]["test_loss"].__setitem__(3, "nan")),
     "provenance.wall_seconds: Input should be": (PLAIN, lambda r: r["provenance"].update(wall_seconds=-1.0)),
-    "epsilon_rests_on is ['me'], and should be []": (PLAIN, lambda r: r["provenance"].update(epsilon_rests_on=["me"])),
-    "noise_multiplier is 2.4901": (PLAIN, lambda r: r["final"].update(noise_multiplier=2.4901)),
-    "sampling_rate is 0.072728": (PLAIN, lambda r: r["final"].update(sampling_rate=0.072728)),
     "steps after epoch 1 ": (SCREENED, kept_as_taken),
     "tries after epoch 1 ": (SCREENED, both(kept_as_taken, counted("tries", lambda count: count - 1))),
     "acceptance_rate after epoch 1 ": (SCREENED, half_kept),
-    "acceptance_rate after epoch 2 ": (SCREENED, scaled("acceptance_rate", 0.5, slice(1, 2))),
-    "accepted after epoch 20 is 1160": (SCREENED, lambda r: r["history"]["accepted"].__setitem__(-1, 1160)),
-    "accepted after epoch 19": (BUDGETED, lambda r: r["history"]["accepted"].__setitem__(-1, 1077)),
     "forced after epoch": (SCREENED, counted("forced", lambda count: 2 * count)),
     "forced after epoch 20 ": (SCREENED, lambda r: r["history"]["forced"].__setitem__(-1, 0)),
-    "unscreened_accuracy after epoch 4": (SCREENED, scaled("unscreened_accuracy", 0.99, slice(3, 4))),
-    "unscreened_accuracy after epoch 1": (BUDGETED, lambda r: r["history"]["unscreened_accuracy"].__setitem__(0, 90.0)),
-    "screening_loss after epoch 2": (BUDGETED, scaled("screening_loss", 0.9, slice(1, 2))),
-    "screening_accuracy after epoch 2": (BUDGETED, scaled("screening_accuracy", 0.99, slice(1, 2))),
     "max_tries is missing, and should be 1160": (
         SCREENED,
         lambda r: [r["final"].pop(name) for name in ("max_tries", "epsilon_sound_at_max_tries")],
     ),
-    "max_tries is 1159": (SCREENED, lambda r: r["final"].update(max_tries=1159)),
     "unscreened_accuracy, and should have": (SCREENED, lambda r: (r["history"].pop("tries"), r["final"].pop("tries"))),
     "screening_share is nan, and should be between 0 and 1": (
         SCREENED,
@@ -313,6 +297,6 @@ def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarante
 )
 def test_what_a_run_writes_today_is_as_it_should_be(smoke: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     config = smoke(*overrides)
-    outcome = execute(config, lambda row, run: None)
+    outcome = execute(config, quietly)
     assert outcome == ("diverged" if "optimizer.lr=1e38" in overrides else "finished")
     assert main([str(results_folder(config))]) == 0

@@ -56,6 +56,11 @@ def test_what_is_chosen_is_trained_with_other_seeds_on_all_images(space: Space) 
     assert len({job.setting_id for job in again}) == 1
 
 
+def test_only_searches_on_held_out_images_are_searched() -> None:
+    with pytest.raises(ConfigError, match="would choose by test images"):
+        space_of(SWEEP, ("scale=smoke", "evaluation=test"))
+
+
 def trial(name: str, epsilons: list[float], accuracies: list[float], status: str = "finished") -> Trial:
     history = {"epsilon_sound": epsilons, "test_accuracy": accuracies}
     return Trial(name, {}, {"status": status, "history": history})
@@ -163,13 +168,17 @@ def test_a_study_is_of_one_process(space: Space, tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
+    """Another search may let it go further. The longer record has all that the shorter had."""
     config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
     folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
-    assert execute(config, lambda row, run: row["epoch"] < 2) == "stopped"
     path = stopped_path(folder, run_id)
+    assert execute(config, lambda row, run: row["epoch"] < 1) == "stopped"
+    shorter = read_record(path)
+    assert execute(config, lambda row, run: row["epoch"] < 2) == "stopped"
     stopped = read_record(path)
-    assert stopped["status"] == "stopped"
-    assert stopped["history"]["epoch"] == [1, 2]
+    assert (shorter["status"], stopped["status"]) == ("stopped", "stopped")
+    assert (shorter["history"]["epoch"], stopped["history"]["epoch"]) == ([1], [1, 2])
+    assert stopped["history"]["test_accuracy"][:1] == shorter["history"]["test_accuracy"]
     assert not recorded(config)
     written = path.read_bytes()
     assert execute(config, lambda row, run: row["epoch"] < 1) == "stopped"
