@@ -46,12 +46,6 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
     assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
 
 
-def test_an_older_run_of_no_sweep_has_no_command() -> None:
-    record = read_record(RUNS / "180425e2e241.json")
-    (line,) = command_text(record, [])
-    assert "older" in line
-
-
 def test_releases_in_words() -> None:
     sampled = PoissonSampledDpEvent(0.01, GaussianDpEvent(1.1))
     assert release_texts(((sampled, 1200), (GaussianDpEvent(2.0), 1)), 1e-5) == [
@@ -126,13 +120,3 @@ def test_of_an_order_the_lead_is_shown_with_its_interval_and_the_two_settings() 
     assert "difference +1.60 [+1.10, +2.10] (3 + 3 of 20), mnist_tanh (97.90) less mnist_relu (96.30);" in said
     several = claim_text(replace(row, claim=replace(row.claim, pairs=(("a/x", "a/y"), ("a/x", "a/z")))))
     assert "the one that supports it least among x, y, z" in several
-
-
-def test_a_claims_number_has_its_runs_and_both_epsilons() -> None:
-    paper, item = named("tempered_sigmoid/fig-3")
-    row = rows_of(REPOSITORY / "results", paper, [item.name])[0]
-    row = replace(row, measured=97.9, mean=97.9, std=0.06, n=3, n_each="", n_planned=10, epsilon=2.928)
-    row = replace(row, epsilon_sound=2.314)
-    assert "measured 97.90 ± 0.06 (3 of 10), difference" in claim_text(row)
-    assert "ε 2.928, sound 2.314: claimed ε guaranteed" in claim_text(row)
-    assert claim_text(replace(row, measured=None, verdict="not run")).endswith("claimed 98.0 at ε 2.93; not run")

@@ -14,7 +14,6 @@ from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.leaderboard.comparison import comparisons
 from runner.report.leaderboard.entries import Entry, counts, entries
-from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.methods import Methods
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
@@ -174,21 +173,6 @@ def test_the_best_published_number_is_within_the_bound_and_undisputed(board: lis
     doubted = _page(board, [replace(tenth, disputed="https://c.d")])
     assert "[x](https://a.b) reports 97% on MNIST, at ε = 1. [Its ε is disputed](https://c.d)." in doubted
     assert "Best published" not in doubted
-
-
-def test_the_figure_has_one_style_for_a_method_and_no_empty_panel(board: list[Entry]) -> None:
-    """A panel for each bound with a run; single runs are hollow."""
-    plain, tanh = board
-    lone = [replace(plain, dataset="CIFAR10", accuracies=(50.0,)), replace(tanh, dataset="CIFAR10", epsilon=3.0)]
-    drawn = draw(comparisons([*board, *lone], Methods.read()), Methods.read(), [])
-    assert [axes.get_title() for axes in drawn.axes] == [
-        "MNIST, sound ε ≤ 1", "CIFAR-10, sound ε ≤ 1", "CIFAR-10, sound ε ≤ 3",
-    ]  # fmt: skip
-    points = [[c.lines[0] for c in axes.containers] for axes in drawn.axes]
-    (first, its_plain), (hollow,), (again,) = points
-    assert (first.get_marker(), first.get_color()) == (again.get_marker(), again.get_color())
-    assert (first.get_marker(), first.get_color()) != (its_plain.get_marker(), its_plain.get_color())
-    assert [point.get_markerfacecolor() for point in (hollow, its_plain)] == ["white", "black"]
 
 
 def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(

@@ -59,17 +59,3 @@ def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
     assert drawn(paths[:1]) is drawn(paths[:1] * 2) is drawn(small) is None
     monkeypatch.setattr(own_plot, "find_spec", lambda _: None)
     assert drawn(paths) is None
-
-
-def test_of_very_many_settings_the_best_are_named(paths) -> None:
-    records = []
-    for place in range(15):
-        record = read_record(paths[2])
-        record["setting_id"], record["run_id"] = f"{place:012x}", f"{place:012x}"
-        record["config"]["optimizer"]["lr"] = float(place)
-        record["history"]["test_accuracy"][-1] = 80.0 + place
-        records.append(record)
-    (axes,) = figure_of(records).axes
-    assert len(axes.lines) == 15
-    names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert names == [f"optimizer.lr {place}, n = 1" for place in range(3, 15)]

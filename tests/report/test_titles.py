@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.config import REPOSITORY
 from runner.records.jobs import Job
 from runner.report.files import read_csv
-from runner.report.titles import in_words, title_of, titles_of
+from runner.report.titles import title_of, titles_of
 
 
 def test_every_setting_on_the_leaderboard_has_its_own_title() -> None:
@@ -34,9 +34,3 @@ def test_settings_that_sweeps_do_not_tell_apart_name_a_field(jobs: Callable[...,
         "fig_3": "DP-SGD, tanh, learning rate 0.25",
         "table_3_chosen": "DP-SGD, tanh, learning rate 0.15",
     }
-
-
-def test_values_are_in_words() -> None:
-    assert in_words("activation", "relu") == "ReLU"
-    assert in_words("architecture.units", [512, 256]) == "units 512 and 256"
-    assert in_words("screening.initial_temperature", 1e-3) == "initial temperature 0.001"
