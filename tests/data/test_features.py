@@ -39,13 +39,6 @@ def test_shapes(J: int, L: int, image: list[int], shape: list[int]) -> None:
     assert list(features(torch.rand(2, *image)).shape) == [2, *shape]
 
 
-def test_a_batch_of_them_has_its_channels_innermost() -> None:
-    """Layers on a CPU want it so, and putting every batch in that order took longer than some of the layers."""
-    found = ScatterNet(2, 4)(pictures())[torch.tensor([3, 1])]
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    assert not found.is_contiguous()
-
-
 def test_values() -> None:
     """Order 0 of a constant is the constant, wavelets see nothing in it; image channels stay apart and in order."""
     images = torch.stack([torch.full((28, 28), value) for value in (0.2, 0.5, 0.9)])[None]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.data import files
-from runner.data.files import check_writable, content_of, locked, write_or_rescue, write_whole
+from runner.data.files import check_writable, locked, write_or_rescue, write_whole
 
 LACKING = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
 CONTENT = "whole " * 20_000
@@ -253,13 +253,6 @@ def test_a_wait_ends_when_the_other_makes_no_progress(tmp_path: Path) -> None:
             waited = time.monotonic() - began
     assert not alone
     assert 0.4 < waited < 5
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Any) -> None:
-    make(tmp_path / "made")
-    with pytest.raises(OSError, match="not a file"):
-        content_of(tmp_path / "made")
 
 
 def test_a_disk_with_less_room_than_a_record_counts_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

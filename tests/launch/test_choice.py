@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import reproduce, search
-from runner.config import ConfigError
-from runner.launch import choice
-from runner.launch.choice import known, launcher_of, split
-from runner.launch.local import Local
+from runner.cli import reproduce
+from runner.launch.choice import known, launcher_of
 from tests.conftest import Refusal
 
 SMOKE = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4"]
@@ -28,11 +25,6 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     assert (slurm.partition, slurm.gpus, dict(slurm.more), list(slurm.setup)) == (
         "gpu", 2, {"reservation": "week"}, ["module load x"],
     )  # fmt: skip
-
-
-def test_overrides_of_the_launcher_are_told_from_those_of_runs() -> None:
-    ours, theirs = split(["launcher.minutes=30", "runtime.device=cpu"])
-    assert (ours, theirs) == (["minutes=30"], ["runtime.device=cpu"])
 
 
 @pytest.mark.parametrize(
@@ -60,26 +52,15 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(
     assert said in refusal(reproduce.main, [*SMOKE, f"runtime.results_root={tmp_path}", *arguments])
 
 
-@pytest.mark.parametrize("main", [reproduce.main, search.main])
-@pytest.mark.parametrize(("name", "package"), [("slurm", "submitit"), ("ray", "ray")])
-def test_what_is_not_installed_is_said_with_the_command_that_installs_it(
-    main, name: str, package: str, refusal: Refusal, monkeypatch
-) -> None:
-    monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: None if module == package else object())
-    request = SMOKE if main is reproduce.main else ["lipschitz/fig_5a_search", "--scale", "smoke"]
-    assert f"pip install -e '.[{name}]'" in refusal(main, [*request, "--launcher", name])
-
-
-def test_slurm_without_slurm_is_said(refusal: Refusal, monkeypatch) -> None:
-    monkeypatch.setattr("runner.launch.slurm.find_spec", lambda module: object())
+@pytest.mark.parametrize(
+    ("name", "installed", "said"),
+    [
+        ("slurm", False, "pip install -e '.[slurm]'"),
+        ("ray", False, "pip install -e '.[ray]'"),
+        ("slurm", True, "sbatch and srun, which are not on this machine"),
+    ],
+)
+def test_what_a_launcher_needs_is_said(name: str, installed: bool, said: str, refusal: Refusal, monkeypatch) -> None:
+    monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: object() if installed else None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "sbatch and srun, which are not on this machine" in refusal(reproduce.main, [*SMOKE, "--launcher", "slurm"])
-
-
-def test_no_option_of_a_launcher_is_a_field_of_a_run() -> None:
-    from runner.config import FIELDS
-
-    assert "launcher" not in FIELDS
-    with pytest.raises(ConfigError):
-        choice.launcher_of("local", ["partition=gpu"])
-    assert launcher_of("local") == Local()
+    assert said in refusal(reproduce.main, [*SMOKE, "--launcher", name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from runner.launch import notes, run_jobs
 from runner.launch import processes as local
 from runner.launch.local import Local
-from runner.launch.notes import Heartbeat, Note
+from runner.launch.notes import Heartbeat
 from runner.launch.processes import Tally, Work
 from runner.launch.status import states
 from runner.terminal import Line
@@ -53,20 +52,6 @@ def test_another_command_is_told_how_far_it_is(asked, smoke_jobs, line, tmp_path
     assert asked["states"][second.run_id].kind == "queued"
     assert not list(notes.folder_of(tmp_path).glob("*.*-*"))
     assert notes.notes(notes.folder_of(tmp_path)) == []
-
-
-def test_what_a_command_that_was_killed_left_behind_is_forgotten(asked, smoke_jobs, line, tmp_path: Path) -> None:
-    (job,) = smoke_jobs(1)
-    folder = notes.folder_of(tmp_path)
-    notes.write(folder, Note("1", "local", "", (job.run_id,)))
-    with Heartbeat(folder, "1") as heartbeat:
-        heartbeat.began([job])
-    path = folder / "1.beat"
-    path.write_text(path.read_text().replace("true", "false"))
-    os.utime(path, (0, path.stat().st_mtime - 2 * notes.SILENT))
-    assert states([job])[job.run_id].kind == "lost"
-    run_jobs(Local(), Work([job]), line)
-    assert notes.notes(folder) == []
 
 
 def test_where_notes_cannot_be_written_runs_are_made_all_the_same(asked, smoke_jobs, line, tmp_path: Path) -> None:

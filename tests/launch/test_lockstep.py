@@ -39,12 +39,6 @@ def test_runs_that_differ_in_seed_and_numbers_are_grouped(tmp_path: Path) -> Non
     assert [len(group) for group in grouped(jobs_of(tmp_path))] == [1] * len(jobs)
 
 
-def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
-    jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
-    assert len({job.config.activation.scale for job in jobs}) > 1
-    assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3
-
-
 def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None:
     alone, together = (jobs_of(tmp_path / name, f"runtime.lockstep={n}") for name, n in (("alone", 1), ("group", 3)))
     alone, together = ([job for job in jobs if job.config.dataset.name == "MNIST"] for jobs in (alone, together))

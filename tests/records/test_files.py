@@ -100,26 +100,16 @@ def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 ODD = [
     (("config", "mixture"), {"_target_": "runner.augment.Flip"}),
     (("config", "secure"), None),
-    (("config", "epochs"), None),
-    (("config", "epochs"), "many"),
     (("config", "scale"), {}),
-    (("config", "loss"), {"reduction": "none"}),
-    (("config", "diagnostics"), [1]),
     (("carbon",), 1.0),
     (("schema",), 2),
     (("status",), "paused"),
-    (("config",), []),
-    (("history",), None),
-    (("history", "energy"), 3.0),
     (("history", "energy"), [[1.0], [2.0]]),
     (("history", "epsilon_sound"), {"lower": [1.0, 2.0]}),
     (("history", "test_loss"), [[0.5], [0.25]]),
-    (("final", "energy"), {"joule": 3.0}),
     (("diagnostics", "norms"), ["large"]),
-    (("provenance", "wall_seconds"), "long"),
     (("provenance", "wall_seconds"), math.nan),
     (("final", "noise_multiplier"), math.inf),
-    (("provenance", "yardstick_seconds"), 0.0),
 ]
 
 

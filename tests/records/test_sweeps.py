@@ -66,13 +66,6 @@ def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
 
 
-def test_each_experiment_says_how_to_run_it() -> None:
-    assert len(EXPERIMENTS) >= 170
-    for experiment in EXPERIMENTS:
-        header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
-        assert f"# python -m runner experiment={experiment}\n" in header
-
-
 def test_each_experiment_has_a_title_of_its_own() -> None:
     """A method has one title on all data sets; two of one data set have different ones."""
     seen: dict[tuple[str, str], str] = {}

@@ -19,7 +19,6 @@ from runner.cli.aggregate import aggregate, headline
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
-from runner.papers.tempered_sigmoid import figures
 from runner.records.jobs import Job
 from runner.report.pages import write_report
 from runner.report.papers import load
@@ -90,18 +89,6 @@ def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs_and_may_not_hold(tm
     assert (tanh["epsilon_sound"], tanh["guarantee"]) == ("2.931", "not guaranteed")
     for relu in (claim(tmp_path, "fig-3", "DP-SGD, ReLU"), setting(tmp_path, "mnist_relu")):
         assert (relu["epsilon"], relu["epsilon_sound"]) == ("2.9", "2.8")
-
-
-def test_the_panels_of_figure_3(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 95.0, 98.0], epsilon=[1.0, 2.0, 2.9], sound=2.3)
-    drawn = figures.figure_3(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
-    above, below = drawn.axes  # of MNIST, as of the others nothing has run
-    for axes, epsilon in ((above, [1.0, 2.0, 2.9]), (below, [2.3] * 3)):
-        (tanh,) = (line for line in axes.lines if str(line.get_label()).startswith("tanh"))
-        assert list(tanh.get_xdata()) == epsilon
-        assert list(tanh.get_ydata()) == [90.0, 95.0, 98.0]
-    assert above.get_title() == "MNIST"
-    assert "sound" in below.get_xlabel()
 
 
 def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fabricate, jobs):
@@ -222,25 +209,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert here.startswith(".: runs.csv, settings.csv, ")
     assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
     assert there.endswith("table.md, table.csv")
-
-
-def test_what_another_version_aggregated_is_named(tmp_path):
-    """The report shows all items of all papers, so all files have to come from one version."""
-    old = tmp_path / "losing_less" / "fig-3" / "claims.csv"
-    old.parent.mkdir(parents=True)
-    old.write_text("item,verdict\nfig-3,reproduced (partial)\n")
-    with pytest.raises(ValueError, match=r"losing_less/fig-3/claims.csv is another version's. First run: python"):
-        write_report(tmp_path, "paper")
-
-
-def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
-    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    lines = headline(PAPER, results_root=tmp_path).splitlines()
-    assert len(lines) == 1 + len([c for c in load(PAPER).claims if c.item == "fig-3"])
-    assert "98.00 (1 of 10)" in lines[1]
-    assert lines[1].split()[-3:-1] == ["2.9", "2.3"]
-    assert "not run" in lines[4]
 
 
 @pytest.mark.parametrize(

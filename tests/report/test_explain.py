@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
 from runner.cli.commands import carry_out
 from runner.cli.explain import main
@@ -16,15 +14,11 @@ from runner.records.files import read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
-from runner.report.claim_rows import rows_of
 from runner.report.explain import (
-    claim_text,
     command_text,
     cost_text,
     found,
-    named,
     places_of,
-    release_texts,
     released_text,
     run_text,
     served_text,
@@ -44,16 +38,6 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
     assert Job.of("", {}, resolved(composed(command[3:]))).run_id == record["run_id"]
     record["provenance"]["command"] = "python -m runner seed=7"
     assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
-
-
-def test_releases_in_words() -> None:
-    sampled = PoissonSampledDpEvent(0.01, GaussianDpEvent(1.1))
-    assert release_texts(((sampled, 1200), (GaussianDpEvent(2.0), 1)), 1e-5) == [
-        "1,200 sums over batches that each example joins with probability 0.01, "
-        "with noise of 1.1 times what one example can move",
-        "1 sums over all examples, or parts of them that share none, with noise of 2 times what one example can move",
-    ]
-    assert release_texts(((sampled, 1), (NonPrivateDpEvent(), 1)), 1e-5) == ["sums without noise: no privacy"]
 
 
 def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
@@ -106,17 +90,3 @@ def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: 
         assert sentence in capsys.readouterr().err
     with pytest.raises(ValueError, match="No record"):
         found(tmp_path, "0")
-
-
-def test_of_an_order_the_lead_is_shown_with_its_interval_and_the_two_settings() -> None:
-    """The first setting's mean alone would be no evidence for the order."""
-    paper, item = named("tempered-sigmoid/fig-3")
-    assert (paper.name, item.name) == ("tempered_sigmoid", "fig-3")
-    rows = rows_of(REPOSITORY / "results", paper, [item.name])
-    order = next(row for row in rows if row.claim.dataset == "MNIST" and row.claim.direction == "above_other")
-    row = replace(order, measured=97.9, difference=1.6, n_each="3 + 3", n_planned=20)
-    row = replace(row, interval_low=1.1, interval_high=2.1)
-    said = claim_text(row)
-    assert "difference +1.60 [+1.10, +2.10] (3 + 3 of 20), mnist_tanh (97.90) less mnist_relu (96.30);" in said
-    several = claim_text(replace(row, claim=replace(row.claim, pairs=(("a/x", "a/y"), ("a/x", "a/z")))))
-    assert "the one that supports it least among x, y, z" in several

@@ -90,13 +90,6 @@ def test_a_gain_over_plain_has_welchs_interval(board: list[Entry]) -> None:
     assert "12 recorded runs on held-out images" in text
 
 
-def test_a_single_run_has_no_interval_and_unlike_tuning_is_said(board: list[Entry]) -> None:
-    plain, tanh = board
-    text = _page([plain, replace(tanh, accuracies=(96.0,), held_out=False, chosen="the paper's")])
-    assert "96.0% (one run), +1.5 points over plain DP-SGD, not tuned alike." in text
-    assert "| **96.0 (1 run)** | +1.5 | – |  | the paper's; not tuned like plain DP-SGD |" in text
-
-
 def test_which_setting_of_a_method_stands_on_the_page(board: list[Entry]) -> None:
     """Searched ones before others, those whose updates the test images chose last, then the highest mean."""
     plain, tanh = board

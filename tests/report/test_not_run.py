@@ -11,7 +11,7 @@ from runner.claims.measured import Measured
 from runner.claims.verdicts import judge
 from runner.records.files import read_record, write_record
 from runner.report.files import read_csv
-from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
+from runner.report.not_run import FILE, Cost, costs, costs_table, write_not_run
 from runner.report.papers import load
 
 PAPER = load("tempered_sigmoid")
@@ -87,7 +87,3 @@ def test_what_the_pages_say() -> None:
         ["c", "0", "0", "–", "–"],
         ["**all**", "3", "4", "–", "4"],
     ]
-    partly = sentence(2, Cost(19, 41.7, 4))
-    assert "2 claims, which lack 19 runs, each counted once; about 42 hours of one core for 15 of them" in partly
-    assert "how long 4 take is unknown" in partly
-    assert sentence(0, Cost(0, 0, 0)).startswith("Every claim has been measured or computed, ")

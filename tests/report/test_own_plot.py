@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from runner.records.files import read_record
 from runner.report import own_plot
@@ -41,15 +40,6 @@ def test_without_privacy_it_is_against_the_epoch(paths) -> None:
     assert "epoch" in other.get_xlabel()
     (line,) = other.lines
     assert [list(values) for values in line.get_data()] == [[1, 2], [80.0, 95.0]]
-
-
-def test_it_lies_in_a_folder_of_its_own_beside_the_records_under_one_name(paths, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
-    made = drawn(paths)
-    assert made is not None
-    assert made.parent == tmp_path / "own"
-    assert drawn(paths[::-1]) == made
-    assert drawn(paths[1:]) != made
 
 
 def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(

@@ -38,12 +38,6 @@ def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
 
 
-def test_an_accuracy_has_at_most_two_digits_and_a_negative_gain_a_minus_sign() -> None:
-    accuracy = replace(ROW, claim=replace(CLAIM, unit="%"), measured=98.126, mean=98.126, std=0.0123)
-    assert cells_of(accuracy).measured == "98.13 ± 0.01"
-    assert cells_of(replace(ROW, measured=-3.184, mean=None, std=None)).measured == "−3.18"
-
-
 def test_a_table_names_data_sets_once_and_a_note_of_all_rows_once() -> None:
     (paper, *_) = every_paper()
     noted = replace(CLAIM, method="DP-SGD | tanh", note="RDP")

@@ -40,18 +40,6 @@ def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jo
     assert too_few([Runs(), Runs()]) == "not run"
 
 
-def test_a_claim_at_its_epsilon_is_a_star_of_its_curves_colour(tmp_path, fabricate, jobs) -> None:
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
-    evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
-    curve = Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh", claimed_at=[(2.0, 95.5)])
-    drawn = accuracy_against_epsilon(evidence, [Panel("one", [curve])])
-    assert drawn is not None
-    stars = [line for axes in drawn.axes for line in axes.lines if line.get_marker() == "*" and len(line.get_xdata())]
-    assert [(list(s.get_xdata()), list(s.get_ydata()), s.get_color()) for s in stars] == [([2.0], [95.5], "C0")]
-    (legend,) = [axes.get_legend() for axes in drawn.axes if axes.get_legend()]
-    assert "claimed" in [text.get_text() for text in legend.get_texts()]
-
-
 def test_committed_figures_can_be_read_on_a_page() -> None:
     """No text is below 8 points on a page of 900 pixels, which is 9.4 inches wide."""
     paths = [*RESULTS.glob("*/*/figure.svg"), *(RESULTS / name / "figure.svg" for name in ("verdicts", "strips"))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, full_run, layers, measure, methods
+from checks.benchmarks import clipless, full_run, measure, methods
 from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
 from runner.training.prepare import Run
@@ -52,14 +52,6 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
         torch.testing.assert_close(own.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
-def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The median of ratios of the process's own time, 2 s to 1 s, without the first two calls."""
-    now = iter(range(1000))
-    monkeypatch.setattr(layers.time, "process_time", lambda: float(next(now)))
-    steps = {"one": layers.both_ways(torch.nn.ReLU(), (2, 4)), "two": lambda: next(now)}
-    assert layers.ratio(steps, rounds=3) == 2.0
-
-
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
@@ -93,20 +85,6 @@ def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyP
     methods.non_private_faster(faster)()
     for name, weight in faster.network.state_dict().items():
         torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
-
-
-def test_operations_are_counted_by_hand() -> None:
-    """M: forward and weight gradients of all layers, input gradients of all but the first, two per multiplication."""
-    layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
-    assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])
-
-
-def test_quartiles_and_turns() -> None:
-    assert measure.quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2, 3, 4)
-    taken: list[str] = []
-    times = measure.interleaved({name: lambda name=name: taken.append(name) for name in "ab"}, rounds=4, seconds=9)
-    assert taken == ["a", "a", "b", "b"] + ["a", "b"] * 4
-    assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
@@ -154,9 +132,3 @@ def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert full_run.main(bad.split()) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
-
-
-def test_the_graph_is_left_out_on_the_cpu_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "one_pass_graph" not in command._arguments([]).methods
-    assert "one_pass_graph" in capsys.readouterr().out
-    assert command._arguments(["--methods", "one_pass_graph"]).methods == ["non_private", "one_pass_graph"]

@@ -87,13 +87,6 @@ def _runs(process: int) -> bool:
         return False
 
 
-def test_slurm_is_configured_with_two_nodes_and_with_accounts_where_asked(tmp_path: Path) -> None:
-    plain, accounted = (slurm.configuration(tmp_path, accounts) for accounts in (False, True))
-    assert plain.count("NodeName=") == 2
-    assert "accounting_storage/none" in plain
-    assert "accounting_storage/slurmdbd" in accounted
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", ["slurm", "slurm-accounts", "ray"])
 def test_a_paper_survives_faults_on_a_real_cluster(name: str) -> None:
