@@ -32,9 +32,7 @@ def failing(number: int) -> Any:
 
 
 @pytest.mark.parametrize("number", LACKING, ids=errno.errorcode.get)
-def test_a_file_is_written_once_where_a_file_system_lacks_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_file_is_written_once_where_a_file_system_lacks_everything(tmp_path, monkeypatch, number: int) -> None:
     for module, name in ((os, "link"), (os, "fsync"), (os, "fchmod"), (os, "chmod"), (fcntl, "flock")):
         monkeypatch.setattr(module, name, failing(number))
     path = tmp_path / "new" / "file"
@@ -47,9 +45,7 @@ def test_a_file_is_written_once_where_a_file_system_lacks_everything(
 
 
 @pytest.mark.parametrize(("call", "number"), [("fsync", errno.ENOSPC), ("replace", errno.EIO)])
-def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
-) -> None:
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, call: str, number: int) -> None:
     path = tmp_path / "file"
     write_whole(path, "before", replace=True)
     monkeypatch.setattr(os, call, failing(number))
@@ -125,9 +121,7 @@ def test_private_files_are_the_users(tmp_path: Path) -> None:
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("private", "shared")] == [0o600, 0o664]
 
 
-def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere").mkdir()
     path = tmp_path / "a folder" / "file.json"
@@ -141,9 +135,7 @@ def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_what_cannot_be_saved_anywhere_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_saved_anywhere_is_printed(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "missing"))
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="printed"):
@@ -228,9 +220,7 @@ def test_no_file_is_opened_to_others_where_they_may_not_write(tmp_path: Path, ar
     assert not (place / "new" / "private").stat().st_mode & 0o077
 
 
-def test_a_lock_of_another_user_is_held_without_the_right_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_of_another_user_is_held_without_the_right_to_write(tmp_path, monkeypatch) -> None:
     opened = os.open
 
     def refuses(path: Any, flags: int, *mode: int) -> int:

@@ -12,11 +12,10 @@ from runner.launch.away import RunFile, files_of, relocated, write_returned_file
 from runner.records.files import dumps, failure_path, read_record, record_path, recorded, results_folder
 from runner.records.provenance import LOADED_REVISION
 from runner.runs.execute import execute
-from tests.conftest import Fabricate
 
 
 @pytest.fixture
-def returned(smoke_jobs, fabricate: Fabricate):
+def returned(smoke_jobs, fabricate):
     """A job, and the files that it sent back."""
     (job,) = smoke_jobs(1)
     path = fabricate(job, [50.0])

@@ -60,7 +60,7 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(
         ("slurm", True, "sbatch and srun, which are not on this machine"),
     ],
 )
-def test_what_a_launcher_needs_is_said(name: str, installed: bool, said: str, refusal: Refusal, monkeypatch) -> None:
+def test_what_a_launcher_needs_is_said(name: str, installed: bool, said: str, refusal, monkeypatch) -> None:
     monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: object() if installed else None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert said in refusal(reproduce.main, [*SMOKE, "--launcher", name])

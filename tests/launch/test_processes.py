@@ -20,7 +20,7 @@ from runner.records.files import failure_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 from runner.terminal import Line
-from tests.conftest import Refusal, quietly, record_of
+from tests.conftest import quietly, record_of
 
 MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
 
@@ -115,7 +115,7 @@ def test_budgets() -> None:
         (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
     ],
 )
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
+def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal) -> None:
     assert said in refusal(reproduce.main, arguments)
 
 

@@ -11,7 +11,6 @@ from runner.cli.commands import carry_out
 from runner.launch.away import files_of, write_returned_files
 from runner.launch.ray import Collector
 from runner.launch.task import NOT_STARTED
-from tests.conftest import Fabricate
 
 
 def test_a_run_that_two_nodes_report_is_over_once() -> None:
@@ -26,7 +25,7 @@ def test_a_run_that_two_nodes_report_is_over_once() -> None:
     assert collector.take() == ({}, [])
 
 
-def test_a_run_with_a_damaged_record_fails(smoke_jobs, fabricate: Fabricate) -> None:
+def test_a_run_with_a_damaged_record_fails(smoke_jobs, fabricate) -> None:
     (job,) = smoke_jobs(1)
     path = fabricate(job, [50.0])
     (file,) = files_of(job)

@@ -69,7 +69,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(tmp_path: Path, fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     fake = Cluster(notes.folder_of(tmp_path), fabricate)
     monkeypatch.setattr(Slurm, "check", lambda self, wait: None)
     monkeypatch.setattr(Slurm, "_submitted", lambda self, *arguments: fake.submitted(self, *arguments))

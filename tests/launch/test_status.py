@@ -20,7 +20,6 @@ from runner.launch import notes, queue
 from runner.launch.notes import Heartbeat, Note
 from runner.launch.status import State, states, status_text
 from runner.records.files import failure_path, results_folder
-from tests.conftest import Fabricate
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def silent(folder: Path, name: str, seconds: float) -> None:
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
 
 
-def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate: Fabricate, in_queue) -> None:
+def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate, in_queue) -> None:
     done, computed, waits, pending = smoke_jobs(4)
     fabricate(done, [50.0])
     folder = post(tmp_path, "1", "8_0", done, computed, waits)
@@ -76,9 +75,7 @@ def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_j
     assert found[by_task.run_id] == State("failed", "its process ended with exit code -9")
 
 
-def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(
-    tmp_path: Path, smoke_jobs, in_queue, monkeypatch
-) -> None:
+def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path, smoke_jobs, in_queue, monkeypatch) -> None:
     """Where Slurm does not answer, the signs of life count."""
     begun, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "8_0", begun)
@@ -159,20 +156,6 @@ def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs
     assert found[job.run_id].kind == "running"
     assert found[job.run_id].text.startswith("silent for 2m")
     assert found[waits.run_id] == State("queued")
-
-
-def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
-    computed, waits = smoke_jobs(2)
-    folder = post(tmp_path, "1", "", computed, waits, launcher="local")
-    post(tmp_path, "2", "", computed, waits, launcher="local")
-    with suppress(SystemExit), Heartbeat(folder, "2") as heartbeat:
-        heartbeat.began([waits])
-        raise SystemExit
-    silent(folder, "2", 2 * notes.SILENT)
-    with Heartbeat(folder, "1") as heartbeat:
-        heartbeat.began([computed])
-        heartbeat.write()
-        assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
 
 
 def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:

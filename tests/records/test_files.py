@@ -29,7 +29,7 @@ Jobs = Callable[..., list[Job]]
 
 
 @pytest.fixture
-def path(fabricate: Fabricate, jobs: Jobs) -> Path:
+def path(fabricate, jobs: Jobs) -> Path:
     """A record of two epochs."""
     return fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0], epsilon=[2.0, 2.5], sound=[1.0, 2.0])
 
@@ -114,9 +114,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("place", "value"), ODD)
-def test_what_another_version_wrote_stays_and_is_not_written_over(
-    path: Path, jobs: Jobs, place: Any, value: Any
-) -> None:
+def test_what_another_version_wrote_stays_and_is_not_written_over(path, jobs, place: Any, value: Any) -> None:
     """Its digest is right, so nothing is damaged; its run is refused, and commands that read many can name it."""
     config = jobs("fig_3", "mnist_tanh")[0].config
     config.runtime.results_root = str(path.parent.parent)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.errors import HydraException
@@ -192,14 +191,6 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
         Judge(create_config_search_path(str(tmp_path)))
     with pytest.raises(ValueError, match="There is no --experimental-rerun"):
         check_options(["--experimental-rerun", "config.pickle"])
-
-
-def test_files_here_say_no_more_than_they_may() -> None:
-    for path in [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]:
-        told = (yaml.safe_load(path.read_text()) or {}).get("hydra", {})
-        if path != REPOSITORY / "conf" / "config.yaml":
-            assert told.keys() <= {"mode", "sweeper"}, path
-            assert told.get("sweeper", {}).keys() <= {"params"}, path
 
 
 def test_the_command_judges_each_job_of_a_sweep(tmp_path: Path) -> None:

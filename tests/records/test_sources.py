@@ -158,9 +158,7 @@ def test_an_edited_file_is_another_run(way: str, own: Path, with_network: Callab
     assert not set(identify(again)) & set(identify(first))
 
 
-def test_runs_of_one_process_have_the_id_of_what_it_loaded(
-    own: Path, with_network: Callable[[str], DictConfig]
-) -> None:
+def test_runs_of_one_process_have_the_id_of_what_it_loaded(own, with_network) -> None:
     """A file that is edited while the process runs is not what is trained, until it is loaded anew."""
     file = write(own, WAYS["itself"][0])
     first = with_network("own.Net")
@@ -190,9 +188,7 @@ def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[st
     assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
 
 
-def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(
-    own: Path, with_network: Callable[[str], DictConfig]
-) -> None:
+def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(own, with_network) -> None:
     """As where a file is edited between the listing of a sweep and the process that carries a run out."""
     file = write(own, WAYS["itself"][0])
     config = with_network("own.Net")
@@ -202,9 +198,7 @@ def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(
         execute(config, quietly)
 
 
-def test_a_record_builds_no_class_that_lies_beside_the_command(
-    own: Path, with_network: Callable[[str], DictConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_builds_no_class_that_lies_beside_the_command(own, with_network, monkeypatch) -> None:
     file = write(own, WAYS["itself"][0])
     recorded = json.loads(json.dumps(recorded_config(with_network("own.Net"))))
     forget()
@@ -219,9 +213,7 @@ def test_a_record_builds_no_class_that_lies_beside_the_command(
         run_of(recorded)
 
 
-def test_weights_build_no_class_that_lies_beside_the_command(
-    own: Path, with_network: Callable[[str], DictConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_build_no_class_that_lies_beside_the_command(own, with_network, monkeypatch) -> None:
     write(own, WAYS["itself"][0])
     config = with_network("own.Net")
     models.save(own / "weights.pt", config, prepare(config).new_objective())

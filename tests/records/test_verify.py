@@ -248,9 +248,7 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     assert main([str(tmp_path)]) == 0
 
 
-def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(tmp_path, monkeypatch) -> None:
     def fails(error: BaseException) -> Callable[[Record], list[str]]:
         def verified(record: Record) -> list[str]:
             raise error

@@ -21,7 +21,6 @@ from runner.report.dashboard import definition, local
 from runner.report.dashboard.definition import Dashboard, Panel, read
 from runner.report.papers import known
 from runner.report.served import served, tell
-from tests.conftest import Refusal
 
 RESULTS = REPOSITORY / "results"
 
@@ -146,13 +145,7 @@ def test_with_a_login_it_is_saved(dashboard: Dashboard, tmp_path: Path) -> None:
     assert {(view["entityName"], view["projectName"]) for view in server.views} == {("me", "dp-repro-bench")}
 
 
-def test_without_a_login_it_is_written_and_said(
-    dashboard: Dashboard,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    refusal: Refusal,
-) -> None:
+def test_without_a_login_it_is_written_and_said(dashboard, tmp_path, monkeypatch, capsys, refusal) -> None:
     monkeypatch.setattr(command, "_write_page", lambda *_: None)
     monkeypatch.setattr("wandb.login", lambda prompt: False)
     monkeypatch.setattr(command, "workspace", lambda *of: of)

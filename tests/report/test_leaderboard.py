@@ -27,7 +27,7 @@ PLAIN, TANH, LOSS = "Plain DP-SGD (ReLU, cross-entropy)", "Tempered sigmoid, tan
 
 
 @pytest.fixture
-def planned(fabricate: Fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., list[PlannedRun]]:
+def planned(fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., list[PlannedRun]]:
     """`planned("mnist_tanh", [[90, 95, 96], [91, 96, 95]])`: the first runs of an experiment with these accuracies."""
 
     def of(experiment: str, accuracies: list[list[float]], sound: list[float] = SOUND) -> list[PlannedRun]:
@@ -51,9 +51,7 @@ def test_the_last_epoch_within_the_bound_counts_not_the_best(planned: Callable[.
     assert found[0].planned == 10
 
 
-def test_runs_that_differ_in_what_is_measured_of_them_are_one(
-    jobs: Callable[..., list[Job]], fabricate: Fabricate
-) -> None:
+def test_runs_that_differ_in_what_is_measured_of_them_are_one(jobs, fabricate) -> None:
     """Figures 3 and 4 train the same networks: so seed 0 counts once, next to seed 1."""
     with_norms = jobs("fig_4", "mnist_tanh_norms")[0]
     runs = [PlannedRun(with_norms, read_record(fabricate(with_norms, [90.0, 95.0, 96.0], sound=SOUND)))]
@@ -168,9 +166,7 @@ def test_the_best_published_number_is_within_the_bound_and_undisputed(board: lis
     assert "Best published" not in doubted
 
 
-def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(
-    jobs: Callable[..., list[Job]], fabricate: Fabricate
-) -> None:
+def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(jobs, fabricate) -> None:
     """Figure 3 has the rate 0.25, which the search chose for ReLU, too: such a setting is marked once."""
     firsts = [jobs(sweep, f"mnist_{name}")[0] for name in ("tanh", "relu") for sweep in ("fig_3", "table_3_chosen")]
     paths = {
@@ -185,9 +181,7 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
     }
 
 
-def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(
-    jobs: Callable[..., list[Job]], fabricate: Fabricate, planned: Callable[..., list[PlannedRun]]
-) -> None:
+def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, fabricate, planned) -> None:
     runs = planned("mnist_tanh", [[90.0, 95.0, 96.0]])
     for name in ("mnist_printed", "mnist_printed_replace_one"):
         job = jobs("table_1", name, paper="backprop_clipping")[0]
@@ -198,7 +192,7 @@ def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(
     assert [row["neighbours"] for row in rows(found, Methods.read())] == [entry.neighbours for entry in found]
 
 
-def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
+def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., list[Job]], fabricate) -> None:
     """At a bound above what is guaranteed it is that, and at one below, the bound, by which the run is stopped."""
     job = jobs("table_1", "mnist_screened_momentum", paper="noise_screening")[0]
     extra = {"epsilon_sound_at_max_tries": 6.5}
@@ -211,9 +205,7 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs: Callable[..., li
     ]
 
 
-def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(
-    arms: Callable[[str], list[Job]], fabricate: Fabricate
-) -> None:
+def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, fabricate) -> None:
     """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
     job = arms("screening")[1]
     assert job.config.max_epsilon is None
@@ -233,7 +225,7 @@ def test_which_runs_were_made_for_a_budget(planned: Callable[..., list[PlannedRu
     assert entry.made_for_it is made
 
 
-def test_searches_and_runs_without_privacy_are_no_methods(jobs: Callable[..., list[Job]], fabricate: Fabricate) -> None:
+def test_searches_and_runs_without_privacy_are_no_methods(jobs: Callable[..., list[Job]], fabricate) -> None:
     """A search varies more than seeds; a run without noise has no epsilon within any bound."""
     search = jobs("fig_2", "mnist_triple")[0]
     plain = jobs("fig_4", "mnist_sgd_tanh_norms")[0]

@@ -31,17 +31,6 @@ def test_a_line_is_a_setting_against_its_sound_epsilon_with_the_range_of_its_see
     assert "sound ε" in axes.get_xlabel()
 
 
-def test_without_privacy_it_is_against_the_epoch(paths) -> None:
-    records = [read_record(path) for path in paths]
-    records[2]["final"] |= {"epsilon_sound": "inf"}
-    records[2]["history"] |= {"epsilon_sound": ["inf", "inf"]}
-    private, other = figure_of(records).axes
-    assert "sound ε" in private.get_xlabel()
-    assert "epoch" in other.get_xlabel()
-    (line,) = other.lines
-    assert [list(values) for values in line.get_data()] == [[1, 2], [80.0, 95.0]]
-
-
 def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
     paths, fabricate, jobs, monkeypatch
 ) -> None:

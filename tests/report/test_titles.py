@@ -26,11 +26,3 @@ def test_what_a_sweep_varies_is_in_words(jobs: Callable[..., list[Job]]) -> None
     assert title_of(table) == "Backpropagation clipping, as printed"
     both = titles_of({"figure": budgets[0], "table": table})
     assert both["table"] == "Backpropagation clipping, as printed, ε 0.07", "its own, as others of it are named"
-
-
-def test_settings_that_sweeps_do_not_tell_apart_name_a_field(jobs: Callable[..., list[Job]]) -> None:
-    found = {sweep: jobs(sweep, "mnist_tanh")[0] for sweep in ("fig_3", "table_3_chosen")}
-    assert titles_of(found) == {
-        "fig_3": "DP-SGD, tanh, learning rate 0.25",
-        "table_3_chosen": "DP-SGD, tanh, learning rate 0.15",
-    }

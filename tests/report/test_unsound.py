@@ -54,7 +54,7 @@ def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def planned(fabricate: Callable[..., Path], jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
+def planned(fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
     """Return `planned(sound)`, which records two seeds with this sound ε or none."""
 
     def of(sound: float | None) -> Runs:
@@ -95,9 +95,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
         ],
     ],
 )
-def test_null_and_its_reason_go_together(
-    fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], tamper: Callable[[Any], object]
-) -> None:
+def test_null_and_its_reason_go_together(fabricate, jobs, tamper: Callable[[Any], object]) -> None:
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [95.0, 96.0], sound=None)
     record = read_record(path)
     tamper(record)
@@ -116,9 +114,7 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
     assert {"epsilon_unsound", "epsilon_sound after epoch 1"} <= {text.partition(" is ")[0] for text in found}
 
 
-def test_aggregated_it_guarantees_nothing(
-    tmp_path: Path, fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch) -> None:
     """All files of an item, with and without a sound epsilon."""
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
     for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):

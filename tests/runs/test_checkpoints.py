@@ -78,9 +78,7 @@ def in_folder(config: DictConfig, folder: Path) -> DictConfig:
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
-def test_a_run_that_was_stopped_twice_ends_with_every_bit(
-    smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monkeypatch, kind: str) -> None:
     monkeypatch.setattr(interface, "FIXED", 32)
     small = () if KINDS[kind][0].startswith("experiment=") else SMALL
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
@@ -125,18 +123,14 @@ def loaded(config: DictConfig) -> Any:
     return Checkpoint(config, prepare(config)).load()
 
 
-def test_a_checkpoint_is_of_the_code_that_is_there(
-    half: DictConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_is_of_the_code_that_is_there(half, monkeypatch, capsys) -> None:
     assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
     monkeypatch.setattr(checkpoints, "code_digest", lambda: "0" * 64)
     assert loaded(half) is None
     assert "is of another code, so the run starts over" in capsys.readouterr().err
 
 
-def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(
-    half: DictConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(half, capsys) -> None:
     other = half.copy()
     other.seed = 1
     checkpoint_path(half).rename(checkpoint_path(other))
@@ -160,9 +154,7 @@ def test_a_damaged_checkpoint_is_none(half: DictConfig, capsys: pytest.CaptureFi
     assert not path.exists()
 
 
-def test_nothing_that_a_checkpoint_says_is_run(
-    half: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_that_a_checkpoint_says_is_run(half, tmp_path, capsys) -> None:
     class Runs:
         def __reduce__(self) -> Any:
             return os.mkdir, (f"{tmp_path}/made",)

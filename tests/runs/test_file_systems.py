@@ -62,9 +62,7 @@ def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: 
     assert sorted(place.parent.iterdir()) == before
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_no_run(
-    smoke, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_ends_no_run(smoke, monkeypatch, capsys) -> None:
     config = smoke("scale.epochs=2", "diagnostics=[]", "runtime.checkpoint_above=0")
     monkeypatch.setattr(checkpoints, "write_whole", full_for(checkpoint_path(config)))
     assert execute(config, quietly) == "finished"
@@ -72,9 +70,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_no_run(
 
 
 @pytest.mark.parametrize("lost", ["record", "weights"])
-def test_what_cannot_be_written_after_training_is_saved(
-    smoke, monkeypatch: pytest.MonkeyPatch, elsewhere: Path, lost: str
-) -> None:
+def test_what_cannot_be_written_after_training_is_saved(smoke, monkeypatch, elsewhere, lost: str) -> None:
     """The weights are no reason not to write the record."""
     config = smoke(*ONE, "save_model=yes")
     weights = results_folder(config) / "models" / f"{identify(config)[0]}.pt"
@@ -89,9 +85,7 @@ def test_what_cannot_be_written_after_training_is_saved(
     assert not list(elsewhere.iterdir())
 
 
-def test_one_record_that_cannot_be_written_keeps_back_no_other(
-    smoke, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
+def test_one_record_that_cannot_be_written_keeps_back_no_other(smoke, monkeypatch, elsewhere) -> None:
     configs = [smoke(*ONE, f"seed={seed}") for seed in range(2)]
     monkeypatch.setattr(files, "write_whole", full_for(path_of(configs[0])))
     with pytest.raises(OSError, match="No space left on device"):

@@ -20,7 +20,7 @@ from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.identity import identify
 from runner.runs import tracking
-from runner.runs.execute import execute, execute_together
+from runner.runs.execute import execute
 from tests.conftest import quietly, record_of
 
 
@@ -135,9 +135,7 @@ def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[s
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
-def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
-    logged: tuple[Path, list[dict[str, Any]]],
-) -> None:
+def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(logged) -> None:
     _, records = logged
     artifacts = {each["type"]: each for each in _of(records, "artifact")}
     assert "record.json" in json.dumps(artifacts["record"])
@@ -148,22 +146,6 @@ def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
     assert summary["verdicts"] == "reproduced, too few runs"
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
     assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
-
-
-def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
-    config = composed("scale=smoke", "scale.epochs=2", "noise_multiplier=0", "clipping=none")
-    assert execute(config, quietly) == "finished"
-    run_id, _ = identify(config)
-    text = _inspect(_in_wandb(tmp_path, run_id), "--json")
-    records = [json.loads(line) for line in text.splitlines()]
-    metrics = json.dumps(_of(records, "metric"))
-    assert '"epoch"' in metrics
-    assert '"epsilon"' not in metrics
-    assert "Infinity" not in text
-    rows = [each["item"] for each in _of(records, "history") if "epoch" in each["item"]]
-    assert [row["epoch"] for row in rows] == [1, 2]
-    assert not any("epsilon" in row for row in rows)
-    assert f"MNIST seed 0 {run_id[:6]}" in text
 
 
 def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> None:
@@ -327,22 +309,6 @@ def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, c
     assert "no answer in 0.3 seconds" in lines[0]
     assert len(lines) == 1 + (call == "init" and mode == "online"), "then it is tried offline"
     assert wandb.released == len(lines)
-
-
-def test_runs_that_end_together_are_waited_for_together(composed, silent, monkeypatch) -> None:
-    """And none before all of them are recorded."""
-    silent("finish")
-    monkeypatch.setattr(tracking, "_PATIENCE", 4.0)
-    configs = [composed(*SMALL, f"seed={seed}") for seed in range(2)]
-    recorded_by_then, began = list[int](), list[float]()
-
-    def on_record(path: Path) -> None:
-        recorded_by_then.append(len(list(path.parent.glob("*.json"))))
-        began.append(time.monotonic())
-
-    assert execute_together(configs, quietly, on_record=on_record) == ["finished"] * 2
-    assert time.monotonic() - began[0] < 2 * 4
-    assert recorded_by_then == [2, 2]
 
 
 def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, silent, monkeypatch) -> None:

@@ -22,7 +22,7 @@ from runner.search import Space, Trial, best, pareto, space_of, trials_of
 from runner.search.carry_out import carry_out
 from runner.search.study import study_of
 from runner.terminal import Line
-from tests.conftest import Fabricate, Refusal
+from tests.conftest import Fabricate
 
 SWEEP = "lipschitz/fig_5a_search"
 
@@ -135,9 +135,7 @@ def test_a_killed_search_begins_its_trials_again_and_no_other(space: Space, tmp_
         assert study.ask()[1].run_id not in {interrupted.run_id, space.draws[0].run_id}
 
 
-def test_what_is_recorded_is_taken_from_its_record_also_without_a_journal(
-    space: Space, tmp_path: Path, fabricate: Fabricate
-) -> None:
+def test_what_is_recorded_is_taken_from_its_record_also_without_a_journal(space, tmp_path, fabricate) -> None:
     suggested = space.job(
         {name: 1.0 if "bound" in name else 20.0 for name in space.dimensions} | {"noise_multiplier": 2}
     )
@@ -191,7 +189,7 @@ def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     assert not recorded(config), "epochs of a run are no run"
 
 
-def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate: Fabricate) -> None:
+def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate) -> None:
     """Stopped beyond a sound epsilon of 3, after an epoch of three: with 8, nothing tells against going on."""
     folder, draw = folder_of("smoke", tmp_path), space.draws[0]
     record = read_record(fabricate(draw, [50.0], sound=[3.5]))
@@ -225,9 +223,7 @@ class Fake:
 
 
 @pytest.mark.parametrize(("fate", "why"), [("failed", "why"), ("vanished", "it left no record")])
-def test_a_trial_that_fails_is_told_and_the_others_go_on(
-    fate: str, why: str, space: Space, tmp_path: Path, fabricate: Fabricate
-) -> None:
+def test_a_trial_that_fails_is_told_and_the_others_go_on(fate: str, why: str, space, tmp_path, fabricate) -> None:
     fake, folder = Fake(fabricate, fate), folder_of("smoke", tmp_path)
     with study_of(space, folder, 3.0, draws=2) as study:
         failed = carry_out(study, 3, fake, Line(io.StringIO()), at_once=2)
@@ -282,5 +278,5 @@ def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path
         ([SWEEP, "--scale", "smoke", "optimizer.lr=1"], "optimizer.lr=1"),
     ],
 )
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
+def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal) -> None:
     assert said in refusal(main, arguments)

@@ -13,7 +13,7 @@ from checks.audit import cases
 from checks.audit import run as command
 from checks.audit.attacks import of_statistics, of_weights, released
 from checks.audit.bounds import lower_bounds
-from checks.audit.cases import Row, settings
+from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.screened import Screened, charges, of_screened
 from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, options, target
@@ -162,16 +162,6 @@ def test_charging_kept_updates_alone_is_caught() -> None:
     every, kept = cases._accepted_only(250, OF_A_FAULT)
     assert every.accused is False
     assert kept.accused is True
-
-
-def test_verdicts() -> None:
-    def verdict(claimed: float, sound: float, of_shape: float, any_shape: float) -> str:
-        return Row("", "", "", 1, "", 1.0, DELTA, 1, claimed, sound, of_shape, any_shape, False).verdict
-
-    assert verdict(2.0, 1.9, 1.5, 0.5) == "guaranteed"
-    assert verdict(2.0, 2.5, 1.5, 0.5) == "not guaranteed"
-    assert verdict(2.0, 2.5, 2.1, 0.5) == verdict(2.0, 2.5, math.nan, 2.1) == "refuted"
-    assert verdict(math.inf, math.inf, math.nan, math.nan) == "not private"
 
 
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

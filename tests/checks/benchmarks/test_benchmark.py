@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, full_run, measure, methods
+from checks.benchmarks import clipless, full_run, methods
 from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
 from runner.training.prepare import Run
@@ -76,22 +76,6 @@ def test_jax_clips_and_sums_the_same(name: str) -> None:
     flat = [part for layer in found for part in layer]
     for theirs, ours in zip(flat, expected.values(), strict=True):
         torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
-
-
-def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
-    plain, faster = (methods.problem("M", 8) for _ in range(2))
-    methods.non_private(plain)()
-    methods.non_private_faster(faster)()
-    for name, weight in faster.network.state_dict().items():
-        torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
-def test_peak_memory_is_what_a_step_adds() -> None:
-    """Outputs of the first convolution alone take 12.5 KB per example, and autograd keeps several such tensors."""
-    peak = measure.peak_memory("non_private", "M", 2048, threads=1)
-    assert 25 < peak < 400
 
 
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
